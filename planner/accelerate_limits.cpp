@@ -129,11 +129,15 @@ void wrap_by_class(Plan& plan, const Model& model) {
     if (dropped.contains(module.name) && classes.contains(module.class_name)) names.push_back(module.name);
   }
   for (const std::string& name : names) dropped.erase(name);
-  const bool is_block_dropped =
-      std::any_of(blocks.begin(), blocks.end(), [&](const auto& b) { return dropped.contains(b); });
+  // Units inside blocks shared a block's parameters out, and what is left of them does not.
+  const bool is_block_dropped = std::any_of(blocks.begin(), blocks.end(), [&](const std::string& block) {
+    return std::any_of(dropped.begin(), dropped.end(),
+                       [&](const std::string& name) { return name == block || is_inside(name, block); });
+  });
   if (is_block_dropped) {
     for (const Module& module : model.modules) {
-      if (blocks.contains(module.name)) names.push_back(module.name);
+      const bool is_there = std::find(names.begin(), names.end(), module.name) != names.end();
+      if (blocks.contains(module.name) && !is_there) names.push_back(module.name);
     }
   }
   // What lies inside another unit is sharded before it.

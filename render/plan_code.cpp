@@ -46,10 +46,43 @@ std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t ste
   return first == 0 ? fmt::format("range({})", stop) : fmt::format("range({}, {})", first, stop);
 }
 
+/// What does not train: the largest modules that hold nothing else, and single parameters.
+struct Frozen {
+  std::vector<std::string> modules;
+  std::vector<std::string> parameters;
+};
+
+Frozen frozen_of(const Model& model) {
+  // Modules stand behind those that they are parts of.
+  std::vector<bool> has_any(model.modules.size(), false);
+  std::vector<bool> trains(model.modules.size(), false);
+  for (std::size_t m = model.modules.size(); m-- > 0;) {
+    for (const int parameter : model.modules[m].parameters) {
+      has_any[m] = true;
+      if (model.parameters[parameter].trainable) trains[m] = true;
+    }
+    const int parent = model.modules[m].parent;
+    if (parent < 0) continue;
+    has_any[parent] = has_any[parent] || has_any[m];
+    trains[parent] = trains[parent] || trains[m];
+  }
+  Frozen frozen;
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const Module& module = model.modules[m];
+    const bool is_covered = module.parent >= 0 && !trains[module.parent];
+    if (has_any[m] && !trains[m] && !is_covered) frozen.modules.push_back(module.name);
+    if (!trains[m]) continue;
+    for (const int parameter : module.parameters) {
+      if (!model.parameters[parameter].trainable) frozen.parameters.push_back(model.parameters[parameter].name);
+    }
+  }
+  return frozen;
+}
+
 class CodeWriter {
  public:
   CodeWriter(const Plan& plan, const Model& model, const std::string& source)
-      : plan_(plan), source_(source), kept_ops_(kept_ops_code(plan, model)) {}
+      : plan_(plan), source_(source), frozen_(frozen_of(model)), kept_ops_(kept_ops_code(plan, model)) {}
 
   std::string write() {
     head();
@@ -161,10 +194,35 @@ class CodeWriter {
     return options;
   }
 
+  void each_of(const std::vector<std::string>& names) {
+    line("    for name in (");
+    for (const NameRow& row : name_rows(names)) {
+      if (row.range) {
+        line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
+                         python_range(row.range->first, row.range->last + 1, row.range->step)));
+      } else {
+        line(fmt::format("        {},", python_string(row.single)));
+      }
+    }
+    line("    ):");
+  }
+
   void parameters() {
+    if (!frozen_.modules.empty()) {
+      each_of(frozen_.modules);
+      line("        model.get_submodule(name).requires_grad_(False)\n");
+    }
+    if (!frozen_.parameters.empty()) {
+      each_of(frozen_.parameters);
+      line("        model.get_parameter(name).requires_grad_(False)\n");
+    }
     if (!plan_.parameter_dtype) return;
     line("    for parameter in model.parameters():  # what the optimizer trains");
-    line(fmt::format("        parameter.data = parameter.data.to(torch.{})\n", name_of(*plan_.parameter_dtype)));
+    const bool is_all = frozen_.modules.empty() && frozen_.parameters.empty();
+    // What is frozen keeps the dtype that it was loaded in.
+    if (!is_all) line("        if parameter.requires_grad:");
+    line(fmt::format("        {}parameter.data = parameter.data.to(torch.{})\n", is_all ? "" : "    ",
+                     name_of(*plan_.parameter_dtype)));
   }
 
   void checkpointing() {
@@ -183,16 +241,7 @@ class CodeWriter {
       if (entry.mode == mode) names.push_back(entry.module);
     }
     if (names.empty()) return;
-    line("    for name in (");
-    for (const NameRow& row : name_rows(names)) {
-      if (row.range) {
-        line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
-                         python_range(row.range->first, row.range->last + 1, row.range->step)));
-      } else {
-        line(fmt::format("        {},", python_string(row.single)));
-      }
-    }
-    line("    ):");
+    each_of(names);
     line("        block = model.get_submodule(name)");
     line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{}{})\n",
                      options, plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
@@ -246,6 +295,7 @@ class CodeWriter {
 
   const Plan& plan_;
   const std::string& source_;
+  Frozen frozen_;
   std::vector<std::string> kept_ops_;
   std::string text_;
 };

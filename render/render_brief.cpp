@@ -222,7 +222,7 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   }
   if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
   if (!assumed.empty()) document.push_back(Entry{.label = "assume", .lines = {assumed}});
-  if (!context.train.empty()) document.push_back(Entry{.label = "train", .lines = {context.train}});
+  if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
   if (!see.empty()) document.push_back(Entry{.label = "see", .lines = {see}});
   return document;
 }

@@ -99,7 +99,7 @@ Cell verdict_cell(Verdict verdict) {
 }
 
 void add_next(Document& document, const AnswerContext& context) {
-  if (!context.train.empty()) document.push_back(Entry{.label = "train", .lines = {context.train}});
+  if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
 }
 

@@ -240,6 +240,16 @@ class ForTrainers(unittest.TestCase):
         # q, k, v, o and the router; what follows are the experts.
         self.assertIn("keep = count % 2 == 1 and count <= 5\n", self.selective_code("qwen3_30b_a3b", "selective"))
 
+    def test_python_trains_what_the_plan_trains(self) -> None:
+        plan = pathlib.Path(self.folder.name) / "frozen.json"
+        made = run("qwen3_0_6b", "--gpus", "8", "--gpu", "H100 SXM", "--force", "--quiet", "-o", plan, "--freeze", "model.layers.0.*",
+                   "model.layers.1.mlp.*", "model.layers.2.input_layernorm.weight")  # fmt: skip
+        self.assertEqual(made.returncode, 0, made.stderr)
+        code = run("export", plan, "--to", "fsdp2").stdout.decode()
+        for words in ('        "model.layers.0",\n        "model.layers.1.mlp",\n', "model.get_submodule(name).requires_grad_(False)",
+                      '"model.layers.2.input_layernorm",\n', "if parameter.requires_grad:\n            parameter.data ="):
+            self.assertIn(words, code)
+
     def test_python_is_refused_what_a_script_cannot_keep(self) -> None:
         done = run("export", self.selective_plan("qwen3_0_6b", "selective", selective_keep=["silu", "linear"]), "--to", "fsdp2")
         self.assertEqual((done.returncode, done.stdout), (2, b""))

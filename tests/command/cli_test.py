@@ -146,7 +146,7 @@ def test_the_answer_is_twelve_lines(tester):
         tester.check(len(lines) <= 12, f"fsdp-plan {words} takes {len(lines)} lines.")
         tester.check(all(len(line) <= 80 for line in lines), f"fsdp-plan {words} is wider than 80 columns.")
         labels = [line.split()[0] for line in lines if line[0] != " "]
-        tester.check(labels[0] in ("FITS", "DOES", "NO") and labels[1:3] == ["plan", "peak"] and labels[-1] in ("see", "train"),
+        tester.check(labels[0] in ("FITS", "DOES", "NO") and labels[1:3] == ["plan", "peak"] and labels[-1] in ("see", "use"),
                      f"fsdp-plan {words} says {labels}.")
     _, brief, _ = tester.run(HEADLINE)
     tester.check("32 samples a step, from recipe sft" in " ".join(brief.split()), "The batch's origin is not said.")
@@ -156,7 +156,7 @@ def test_the_answer_is_twelve_lines(tester):
     _, verbose, _ = tester.run(HEADLINE + " --verbose")
     labels = {line.split()[0] for line in verbose.splitlines() if line[0] != " "}
     wanted = {"FITS", "plan", "peak", "device", "live", "phases", "traffic", "issued", "time", "proof", "bounds", "why",
-              "faster", "next", "front", "note", "assume", "train"}
+              "faster", "next", "front", "note", "assume", "use"}
     tester.check(labels == wanted, f"--verbose has not {wanted - labels}, and has {labels - wanted}.")
 
 

@@ -73,8 +73,8 @@ void names_the_one_that_needs_least_of_equally_fast_ones(const Case& c, const En
     const Priced* fastest = fastest_within(points, budget);
     if (fastest == nullptr) continue;
     const auto [named, is_whole] =
-        named_among_ties(engine.cost, engine.cost, engine.families, {fastest->box, {fastest->nanoseconds, fastest->needed}}, budget,
-                         {}, {}, {1 << 30, 1 << 30});
+        named_among_ties(engine.cost, engine.cost, engine.families,
+                         {fastest->box, {fastest->nanoseconds, fastest->needed}}, budget, {}, {}, {1 << 30, 1 << 30});
     RC_ASSERT(is_whole);
     const double latest = fastest->nanoseconds * (1 + kTieShare);
     const Priced* least = fastest;

@@ -184,6 +184,12 @@ TEST(Trainers, KeepTheUnitsThatAClassChooses) {
   std::vector<Unit> with_embedding = blocks;
   with_embedding.insert(with_embedding.end() - 1, Unit{{"model.embed_tokens"}, {Kind::Always, 0}});
   EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, with_embedding);
+  // A projection has the class of every other one; without it the rest of its block is in no unit.
+  plan.units = {{{""}, {}}};
+  for (const char* block : {"model.layers.3", "model.layers.2", "model.layers.1", "model.layers.0"}) {
+    plan.units.insert(plan.units.begin(), Unit{{std::string(block) + ".mlp.down_proj"}, {Kind::Always, 0}});
+  }
+  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, blocks);
 }
 
 TEST(Trainers, OfferNothingInPlaceOfFloat16) {

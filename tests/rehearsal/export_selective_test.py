@@ -69,9 +69,9 @@ class Selective(unittest.TestCase):
             raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def peaks(self, model: str, checkpointing: str, **kept: Any) -> list[tuple[int, int]]:
+    def peaks(self, model: str, checkpointing: str, *words: str, **kept: Any) -> list[tuple[int, int]]:
         """Of a steady step, live and allocated: what is predicted, and what is measured with the exported code."""
-        self.run_program(model, *GPUS, *PLANNED, "-o", "plan.json", "--activation-checkpointing", checkpointing)
+        self.run_program(model, *GPUS, *PLANNED, "-o", "plan.json", "--activation-checkpointing", checkpointing, *words)
         plan = self.folder / "plan.json"
         written = json.loads(plan.read_text(encoding="utf-8"))
         written["activation_checkpointing"].update(kept)
@@ -88,6 +88,11 @@ class Selective(unittest.TestCase):
 
     def test_blocks_keep_all_linear_layers_and_no_attention(self) -> None:
         for predicted, measured in self.peaks("qwen2", "selective", selective_keep=["linear"], every_second_linear=False):
+            self.assertLessEqual(abs(measured - predicted), BESIDE, f"{measured} are measured, {predicted} predicted")
+
+    def test_what_the_plan_freezes_gets_no_gradient(self) -> None:
+        frozen = ("--freeze", "model.layers.0.*", "model.layers.1.mlp.*", "model.norm.weight")
+        for predicted, measured in self.peaks("qwen2", "selective:3", *frozen):
             self.assertLessEqual(abs(measured - predicted), BESIDE, f"{measured} are measured, {predicted} predicted")
 
     def test_the_products_of_experts_are_no_linear_layers(self) -> None:
