@@ -1,7 +1,7 @@
 // The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
 // of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
-// to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host. All
-// others lie between two of them.
+// to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
+// collectives on streams of their own and without. All others lie between two of them.
 
 #include "planner/framework_arguments.h"
 
@@ -40,7 +40,8 @@ FrameworkArguments arguments_of(const Plan& plan) {
           .prefetch_bucket_size = plan.zero.prefetch_bucket_size,
           .max_live_parameters = plan.zero.max_live_parameters,
           .max_reuse_distance = plan.zero.max_reuse_distance,
-          .offload_param = plan.zero.offload_param};
+          .offload_param = plan.zero.offload_param,
+          .overlap_comm = plan.zero.overlap_comm};
 }
 
 void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
@@ -51,6 +52,7 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.max_live_parameters = arguments.max_live_parameters;
   plan.zero.max_reuse_distance = arguments.max_reuse_distance;
   plan.zero.offload_param = arguments.offload_param;
+  plan.zero.overlap_comm = arguments.overlap_comm;
 }
 
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
@@ -89,6 +91,9 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
   add_new(all, other);
   other.offload_param = true;
   add_new(all, other);
+  // Streams of their own hold what they have used; who has no room has none for that either.
+  other.overlap_comm = false;
+  add_new(all, other);
   return all;
 }
 
@@ -124,6 +129,7 @@ std::vector<std::string> texts_of_arguments(Framework framework, const Framework
   add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
   add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
   if (arguments.offload_param) texts.emplace_back("offload_param");
+  if (usual.overlap_comm && !arguments.overlap_comm) texts.emplace_back("overlap_comm false");
   return texts;
 }
 

@@ -21,6 +21,7 @@ struct FrameworkArguments {
   std::int64_t max_live_parameters = 0;
   std::int64_t max_reuse_distance = 0;
   bool offload_param = false;  ///< Of plans that offload.
+  bool overlap_comm = false;
 
   bool operator==(const FrameworkArguments&) const = default;
 };

@@ -39,13 +39,15 @@ TEST(FrameworkArguments, ThoseOfThePlanComeFirst) {
 // then nothing of the parameters stays.
 TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3));
-  ASSERT_EQ(all.size(), 6U);
+  ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[3].max_reuse_distance, 0);
   EXPECT_GT(all[3].prefetch_bucket_size, 0);
   EXPECT_EQ(all[4].prefetch_bucket_size, 0);
   EXPECT_EQ(all[4].reduce_bucket_size, 5'000'000);
   EXPECT_FALSE(all[4].offload_param);
   EXPECT_TRUE(all[5].offload_param);
+  EXPECT_TRUE(all[5].overlap_comm);
+  EXPECT_FALSE(all[6].overlap_comm);
 }
 
 TEST(FrameworkArguments, APlanTakesThem) {
