@@ -237,8 +237,8 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
-  request->space.objective = objective;
-  if (objective == SearchObjective::Tokens) request->batch_origin.clear();
+  Errors none;  // They were read before.
+  set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
   request->space.pareto_points = pareto_points_of(request->space, output);
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);

@@ -332,6 +332,15 @@ Errors check_request(const PlanRequest& request, const std::string& library) {
   return errors;
 }
 
+void set_objective(SearchObjective objective, const PlanChoices& choices, ResolvedRequest& request) {
+  request.space.objective = objective;
+  if (objective != SearchObjective::Tokens || choices.global_batch) return;
+  // The workload has the micro-batch already, by whichever name it was given.
+  if (gives_micro_batch(choices)) request.space.micro_batch = 0;
+  request.space.accumulation = choices.accumulation;
+  request.batch_origin.clear();
+}
+
 Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& library) {
   FSDP_TRY(const std::string path, find_model_file(request.model, library));
   return read_model_file(path);

@@ -44,6 +44,9 @@ Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& libra
 Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library,
                                 const ModelSpec* known = nullptr);
 
+/// Has the search ask for `objective`, with the batch that the choices fix.
+void set_objective(SearchObjective objective, const PlanChoices& choices, ResolvedRequest& request);
+
 /// What can be said of a request, some of whose choices could not be read.
 Errors check_request(const PlanRequest& request, const std::string& library);
 

@@ -130,7 +130,7 @@ struct Space {
   // accumulation is that of `base`: nothing is searched.
   std::optional<std::int64_t> global_batch;     ///< Samples per optimizer step, over all GPUs.
   std::optional<std::int64_t> samples_per_gpu;  ///< Of a step, on any number of GPUs. Not beside a global batch.
-  std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch.
+  std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch; 0: those of the workload.
   std::optional<std::int64_t> accumulation;
 
   // Ranges of what is free.

@@ -43,10 +43,39 @@ def check_machines(tester):
     tester.check(json.loads(piped)["machines"] == machines, "From the standard input the answer is another.")
 
 
+def check_objectives(tester):
+    """--objective of one machine: of every plan of the space nothing beats it in what was asked."""
+    words = "gpt2 --gpus 4 --mem 16G"
+    answers = {each: json.loads(tester.run(f"{words} --objective {each} --json")[1]) for each in ("memory", "tokens")}
+    answers["time"] = json.loads(tester.run(f"{words} --json")[1])
+    peaks = {each: answer["memory"]["device_peak_bytes"] for each, answer in answers.items()}
+    rates = {each: answer["search"]["samples_per_second"] for each, answer in answers.items()}
+    for each, answer in answers.items():
+        tester.check(answer["search"]["objective"] == each, f"{each} is told as {answer['search']['objective']}.")
+        tester.check(answer["search"]["optimality_gap"] <= 0.02, f"{each} leaves a gap of {answer['search']['optimality_gap']}.")
+    tester.check(peaks["memory"] < min(peaks["time"], peaks["tokens"]), f"The least memory is not: {peaks}")
+    tester.check(rates["tokens"] > max(rates["time"], rates["memory"]), f"The most samples a second are not: {rates}")
+    tester.check("Least memory: no plan needs less" in tester.run(f"{words} --objective memory")[1], "memory makes no claim.")
+    tester.check("Most samples: " in tester.run(f"{words} --objective tokens")[1], "tokens makes no claim.")
+    for given, samples in (("--batch 2", {8, 16, 32, 64}), ("--set batch=2 --accumulate 3", {24}), ("--global-batch 32", {32})):
+        plan = json.loads(tester.run(f"{words} --objective tokens --json {given}")[1])["plan"]
+        found = plan["model"]["dimensions"]["batch"] * plan["accumulation"] * 4
+        tester.check(found in samples, f"{given}: a step has {found} samples.")
+    tester.check(tester.run("resnet18 --gpus 2 --gpu L4 --objective tokens --batch 8 --quiet")[0] == 0, "A given batch is refused.")
+    for refused, why in (
+            ("gpt2 --gpus 2 --gpu L4,A10G --objective memory", '"memory" is asked of the plans of one machine.'),
+            ("gpt2 --gpus 2 --mem 16G --objective tokens --runtime fsdp1,fsdp2", "Runtimes are compared by the time of a step."),
+            ("gpt2 --gpus 2 --mem 16G --objective speed", 'Unknown objective "speed". Known are time, memory, cost and tokens.'),
+            ("resnet18 --gpus 2 --gpu L4 --objective tokens", "The statistics of a batch norm are those of a micro-batch")):
+        code, out, err = tester.run(refused)
+        tester.check(code == 2 and not out and f"--objective: {why}" in err, f"{refused}: exit {code}, {err}")
+
+
 def main(root, binary):
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
         check_machines(tester)
+        check_objectives(tester)
         for problem in tester.problems:
             print(problem)
         return 1 if tester.problems else 0
