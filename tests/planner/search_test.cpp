@@ -86,6 +86,19 @@ void names_the_one_that_needs_least_of_equally_fast_ones(const Case& c, const En
     RC_ASSERT(static_cast<double>(named.cost.memory) <= static_cast<double>(least->needed) * (1 + kTieMemoryShare));
     const auto complexity = [&](const Box& box) { return complexity_of(engine.families, engine.cost.choice_of(box)); };
     RC_ASSERT(complexity(named.point) <= complexity(least->box));
+    // Where one of those that count as equal is said by a trainer, one that is said is named.
+    const auto is_said = [](const Plan& plan) { return plan.checkpointing.entries.empty(); };
+    const auto said = [&](const Box& box) { return is_said(engine.cost.plan_of(engine.cost.choice_of(box))); };
+    const double enough = static_cast<double>(least->needed) * (1 + kTieMemoryShare);
+    const bool is_any = std::any_of(points.begin(), points.end(), [&](const Priced& point) {
+      return point.nanoseconds <= latest && point.needed <= budget && static_cast<double>(point.needed) <= enough &&
+             said(point.box);
+    });
+    const NamedPoint typed = named_among_ties(engine.cost, engine.cost, engine.families,
+                                              {fastest->box, {fastest->nanoseconds, fastest->needed}}, budget, {},
+                                              is_said, {1 << 30, 1 << 30});
+    RC_ASSERT(said(typed.point.point) == is_any);
+    RC_ASSERT(static_cast<double>(typed.point.cost.memory) <= enough);
   }
 }
 
