@@ -390,6 +390,22 @@ void add_with_arguments(Family family, Families& result) {
   }
 }
 
+/// Why nothing is left, though each dimension has a value.
+Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch) {
+  if (is_flat(space.base) && space.cpu_offload.value_or(false)) {
+    const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
+    if (auto misfit = offload_misfit(space.base, model, mesh, adds_up)) {
+      return {"--offload", misfit->what, misfit->hint};
+    }
+  }
+  if (is_flat(space.base)) {
+    return {"--gradient-sync", "FSDP1 has no plan that keeps gradients of tied parameters in another dtype.",
+            "Reduce every micro-batch, or write false for use_orig_params."};
+  }
+  return {"--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),
+          "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
+}
+
 }  // namespace
 
 Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
@@ -454,22 +470,8 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
       }
     }
   }
-  if (result.families.empty() && is_flat(space.base) && space.cpu_offload.value_or(false)) {
-    const Batch& batch = batches->front();
-    const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
-    if (auto misfit = offload_misfit(space.base, model, meshes->front(), adds_up)) {
-      misfit->where = "--offload";
-      return tl::unexpected(Errors{*std::move(misfit)});
-    }
-  }
-  if (result.families.empty() && is_flat(space.base)) {
-    return failure("--gradient-sync", "FSDP1 has no plan that keeps gradients of tied parameters in another dtype.",
-                   "Reduce every micro-batch, or write false for use_orig_params.");
-  }
-  if (result.families.empty()) {
-    return failure("--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),
-                   "Write true, false, or a number that divides the shard size and is neither 1 nor all of it.");
-  }
+  if (result.families.empty())
+    return tl::unexpected(Errors{why_empty(space, model, meshes->front(), batches->front())});
   return result;
 }
 

@@ -29,6 +29,8 @@ class LiveSink {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     live_ = peak_ = {};
     pool_live_ = pool_peak_ = {};
+    before_ = {};
+    pool_peaks_before_.clear();
     ++walk_;
   }
 
@@ -68,40 +70,57 @@ class LiveSink {
   }
   void mark() {}
   void collective() {}
-  void empty_cache() {}
+  /// What one pool held before it and another one holds after it was never reserved together.
+  void empty_cache() {
+    before_ = std::max(before_, sum_of_peaks());
+    pool_peaks_before_.push_back(pool_peak_);
+    peak_ = live_;
+    pool_peak_ = pool_live_;
+  }
 
   /// No allocator reserves less: memory of one stream's pool never serves another.
-  Bytes reserved_lower_bound() const {
-    std::int64_t sum = 0;
-    for (const std::int64_t peak : peak_) sum += peak;
-    return Bytes(sum);
-  }
+  Bytes reserved_lower_bound() const { return Bytes(std::max(before_, sum_of_peaks())); }
 
   /// The same for an allocator of plain segments: small and large requests have pools of their own, each made of whole
   /// segments.
   Bytes segments_lower_bound(Bytes large_segment) const {
-    constexpr std::int64_t kUnit = 2 << 20;  // Of the driver, and a small segment.
-    std::int64_t sum = 0;
-    for (std::size_t pool = 0; pool < pool_peak_.size(); ++pool) {
-      const bool is_whole = pool % 2 == 0 || large_segment.count() % kUnit == 0;
-      sum += is_whole ? (pool_peak_[pool] + kUnit - 1) / kUnit * kUnit : pool_peak_[pool];
-    }
-    return Bytes(sum);
+    std::int64_t most = sum_of_segments(pool_peak_, large_segment);
+    for (const PoolBytes& before : pool_peaks_before_) most = std::max(most, sum_of_segments(before, large_segment));
+    return Bytes(most);
   }
 
  private:
+  using PoolBytes = std::array<std::int64_t, 2 * kNumMemoryStreams>;
   struct Place {
     std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.
     std::uint32_t pool = 0;
   };
 
+  std::int64_t sum_of_peaks() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t peak : peak_) sum += peak;
+    return sum;
+  }
+
+  static std::int64_t sum_of_segments(const PoolBytes& peaks, Bytes large_segment) {
+    constexpr std::int64_t kUnit = 2 << 20;  // Of the driver, and a small segment.
+    std::int64_t sum = 0;
+    for (std::size_t pool = 0; pool < peaks.size(); ++pool) {
+      const bool is_whole = pool % 2 == 0 || large_segment.count() % kUnit == 0;
+      sum += is_whole ? (peaks[pool] + kUnit - 1) / kUnit * kUnit : peaks[pool];
+    }
+    return sum;
+  }
+
   std::vector<Place> places_;  // [num ids]
   std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
-  std::array<std::int64_t, 2 * kNumMemoryStreams> pool_live_{};
-  std::array<std::int64_t, 2 * kNumMemoryStreams> pool_peak_{};
+  PoolBytes pool_live_{};
+  PoolBytes pool_peak_{};
+  std::int64_t before_ = 0;                   // The most of the peaks' sums before the cache was emptied.
+  std::vector<PoolBytes> pool_peaks_before_;  // Of the pools, each time.
 };
 
 /// Feeds the caching allocator and counts live bytes beside it.

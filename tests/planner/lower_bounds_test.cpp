@@ -71,5 +71,37 @@ TEST(LowerBounds, GradientsThatNoMicroBatchReducesButTheLastCountOnce) {
   }
 }
 
+// DeepSpeed empties the cache when the model is made: what one pool held before and another one holds later does not
+// add up.
+TEST(LowerBounds, AnEmptiedCacheIsNotReservedAnyMore) {
+  Case c;
+  c.spec = small_transformer({.layers = 3,
+                              .hidden = 512,
+                              .vocabulary = 256,
+                              .batch = 3,
+                              .sequence = 16,
+                              .tied = true,
+                              .mixed_precision = false});
+  c.cluster = small_cluster(1, 1, kPlenty);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.base.runtime.framework = Framework::Zero3;
+  c.space.base.parameter_dtype = Dtype::Float32;
+  c.space.base.mixed_precision = {};
+  c.space.base.zero = {.reduce_bucket_size = 50'000'000,
+                       .overlap_comm = false,
+                       .prefetch_bucket_size = 0,
+                       .param_persistence_threshold = 1'000'000,
+                       .max_live_parameters = 1'000'000,
+                       .max_reuse_distance = 1'000'000};
+  c.space.shard = 1;
+  c.space.wrap = Wrap{.blocks_per_unit = 0};
+  c.space.cpu_offload = false;
+  c.space.checkpoint = CheckpointChoice{CheckpointMode::Full, 3};
+  Engine engine(c);
+  const std::vector<Priced> points = price_all(engine);
+  ASSERT_FALSE(points.empty());
+  for (const Priced& point : points) EXPECT_LE(engine.cost.needed_at_least(point.box), point.needed);
+}
+
 }  // namespace
 }  // namespace fsdp::planner

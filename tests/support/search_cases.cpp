@@ -101,7 +101,7 @@ void be_flat(Case& c) {
   options.limit_all_gathers = *rc::gen::arbitrary<bool>();
   options.forward_prefetch = *rc::gen::arbitrary<bool>();
   options.backward_prefetch = *rc::gen::element(BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None);
-  flat.space.cpu_offload = false;
+  flat.space.cpu_offload = *rc::gen::arbitrary<bool>();
   flat.space.blocks_per_unit = {1, 0};
   flat.space.block_parts.clear();
   Predictors predictors = *Predictors::make(flat.spec, flat.workload, flat.cluster, micro_batches_of(flat));
