@@ -232,13 +232,14 @@ class Jobs(unittest.TestCase):
         job = self.job(mesh={"replicate": 2, "shard": 1}, parameter_dtype="bfloat16", cpu_offload=True, accumulation=2,
                        mixed_precision={"param_dtype": "bfloat16", "reduce_dtype": "float32"},
                        units=[{"modules": ["1"]}, {"modules": [""]}], sync_every_micro_batch=True,
-                       runtime={"name": "deepspeed-zero1"}, zero={"reduce_bucket_size": 5, "max_reuse_distance": 0})
+                       runtime={"name": "deepspeed-zero1"},
+                       zero={"reduce_bucket_size": 5, "max_reuse_distance": 0, "offload_param": True})
         done = self.run_job(job, "--device", "cpu", WORLD_SIZE="2")
         self.assertEqual(done.returncode, 2)
         places = [line.split(": ")[1] for line in done.stderr.splitlines()]
         self.assertEqual([place for place in places if place != "plan/runtime/name"],  # Whether this Python has DeepSpeed.
                          ["plan/mesh/replicate", "plan/units", "plan/parameter_dtype", "plan/mixed_precision",
-                          "plan/cpu_offload", "plan/sync_every_micro_batch", "plan/zero/max_reuse_distance",
+                          "plan/zero/offload_param", "plan/sync_every_micro_batch", "plan/zero/max_reuse_distance",
                           "--device cpu, --results"])
 
     def test_a_file_that_is_no_job_says_what_is_wrong(self) -> None:
