@@ -42,9 +42,10 @@ struct CompareRuntimesOptions {
   std::function<void(Framework)> on_runtime;
 };
 
-/// Searches for each of `runtimes`, and in full for the best one: of those with a plan that fits and with as many samples
-/// a second as the most, but for kTieShare, the one that needs least memory. Choices that make no sense for a framework leave it out, with the reason. Errors: those of resolve
-/// and search that every framework has; stopped. REQUIRES: `runtimes` has at least one.
+/// Searches for each of `runtimes`, and in full for the best one: of those with a plan that fits and with as many
+/// samples a second as the most, but for kTieShare, the one that needs least memory. Choices that make no sense for a
+/// framework leave it out, with the reason. Errors: those of resolve and search that every framework has; stopped.
+/// REQUIRES: `runtimes` has at least one.
 Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std::vector<Framework>& runtimes,
                                            const std::string& library, const CompareRuntimesOptions& options);
 
