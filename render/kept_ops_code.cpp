@@ -50,6 +50,7 @@ std::vector<const Block*> selective_blocks(const Plan& plan, const Model& model)
     if (call.repeated && call.module >= 0 && names.contains(model.modules[call.module].name)) found.insert(call.block);
   }
   std::vector<const Block*> blocks;
+  blocks.reserve(found.size());
   for (const int block : found) blocks.push_back(&model.blocks[block]);
   return blocks;
 }

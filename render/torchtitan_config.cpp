@@ -14,7 +14,8 @@ namespace fsdp::planner {
 namespace {
 
 std::string toml(double number) {
-  return number == static_cast<std::int64_t>(number) ? fmt::format("{:.1f}", number) : fmt::format("{}", number);
+  return number == static_cast<double>(static_cast<std::int64_t>(number)) ? fmt::format("{:.1f}", number)
+                                                                          : fmt::format("{}", number);
 }
 
 std::vector<std::string> training_of(const TrainerConfig& config) {

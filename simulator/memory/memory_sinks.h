@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -90,7 +91,7 @@ class LiveSink {
   }
 
  private:
-  using PoolBytes = std::array<std::int64_t, 2 * kNumMemoryStreams>;
+  using PoolBytes = std::array<std::int64_t, std::size_t{2} * kNumMemoryStreams>;
   struct Place {
     std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.

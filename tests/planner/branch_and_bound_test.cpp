@@ -122,7 +122,8 @@ RC_GTEST_PROP(BranchAndBound, TheSmallestPointIsThatOfBruteForceTiesIncluded, ()
 RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, ()) {
   TableModel model = random_model();
   std::set<std::pair<std::int64_t, double>> front;
-  for (const auto& [point, cost] : model.costs) {
+  for (const auto& priced : model.costs) {
+    const Bound& cost = priced.second;
     const bool is_dominated = std::any_of(model.costs.begin(), model.costs.end(), [&](const auto& other) {
       const Bound& o = other.second;
       return o.time <= cost.time && o.memory <= cost.memory && (o.time < cost.time || o.memory < cost.memory);
@@ -137,10 +138,11 @@ RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, (
   }
   // Of equally fast points the search gives the first of the space, which need not be the smallest: those are dominated
   // by a later one of the same time.
-  for (const auto& [memory, time] : in_order) {
-    const bool has_smaller = std::any_of(in_order.begin(), in_order.end(),
-                                         [&](const auto& o) { return o.second == time && o.first < memory; });
-    if (!has_smaller) found.insert({memory, time});
+  for (const auto& point : in_order) {
+    const bool has_smaller = std::any_of(in_order.begin(), in_order.end(), [&](const auto& o) {
+      return o.second == point.second && o.first < point.first;
+    });
+    if (!has_smaller) found.insert(point);
   }
   RC_ASSERT(found == front);
   RC_ASSERT(counted_boxes(search.counts()) == search.counts().space);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -87,7 +88,7 @@ TEST(HostMemory, Fsdp1PinsFlatShardsAndAsMuchForTheirGradients) {
                                                                                 {"optimizer states", 4 * 2 * 6000},
                                                                                 {"temporaries", 4 * 3 * 6000},
                                                                                 {"processes", 4 * kProcess}}));
-  EXPECT_EQ(pinned_memory(offloaded(), layout), Bytes(4 * 8192));
+  EXPECT_EQ(pinned_memory(offloaded(), layout), Bytes(std::int64_t{4} * 8192));
 }
 
 TEST(HostMemory, TheNodeThatHoldsMostCounts) {
@@ -192,7 +193,7 @@ TEST(HostMemory, Zero1KeepsWhatARankUpdates) {
                                     {"parameters on their way back", 4 * 4096},
                                     {"largest gradient", 4 * 8192},
                                     {"processes", 4 * kProcess}}));
-  EXPECT_EQ(host->pinned, Bytes(4 * (3 * 8192 + 4096)));
+  EXPECT_EQ(host->pinned, Bytes(std::int64_t{4} * (3 * 8192 + 4096)));
 }
 
 TEST(HostMemory, Zero2KeepsWholeGradientsOfEarlierMicroBatches) {
