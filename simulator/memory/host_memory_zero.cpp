@@ -66,7 +66,7 @@ class ZeroHost {
     const bool pins = plan_.zero.pin_memory;
     const bool is_third = is_zero3(plan_);
     add("fp32 parameters", is_third ? 4 * part() : held(4 * part()), pins && !is_third);
-    add("optimizer states", num_moments() * 4 * part(), false);
+    add("optimizer states", num_moments(plan_.optimizer) * 4 * part(), false);
     add("gradients", gradients(), pins);
     if (is_third) {
       add("16-bit gradients", held(item() * part()), pins);
@@ -101,11 +101,6 @@ class ZeroHost {
   std::int64_t item() const { return size_of(zero_.dtype).count(); }
   std::int64_t part() const { return zero_.part_elements(); }
   std::int64_t held(std::int64_t bytes) const { return plan_.zero.pin_memory ? pinned_block(bytes) : bytes; }
-
-  std::int64_t num_moments() const {
-    if (plan_.optimizer.kind != OptimizerKind::Sgd) return 2;
-    return plan_.optimizer.momentum > 0 ? 1 : 0;
-  }
 
   std::int64_t largest_group() const { return groups_.empty() ? 0 : *std::max_element(groups_.begin(), groups_.end()); }
 

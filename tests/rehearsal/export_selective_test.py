@@ -9,14 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 from typing import Any
 
-PROGRAM = ""
+from program_in_a_folder import ProgramInAFolder
+
 GPUS = ("--gpus", "4", "--gpu", "H100 SXM")
 PLANNED = ("--batch", "2", "--seq", "256", "--strategy", "FULL_SHARD", "--wrap", "blocks", "--force", "--quiet")
 CONFIGURATION = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -50,24 +48,14 @@ for _ in range(12):
 '''
 
 
-class Selective(unittest.TestCase):
+class Selective(ProgramInAFolder):
     @classmethod
     def setUpClass(cls) -> None:
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
+        super().setUpClass()
         (cls.folder / "train.py").write_text(SCRIPT, encoding="utf-8")
         for name, own in CONFIGURATIONS.items():
             (cls.folder / name).mkdir()
             (cls.folder / name / "config.json").write_text(json.dumps({**CONFIGURATION, **own}), encoding="utf-8")
-
-    @classmethod
-    def run_program(cls, *words: str) -> str:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([PROGRAM, *words], cwd=cls.folder, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout
 
     def peaks(self, model: str, checkpointing: str, *words: str, **kept: Any) -> list[tuple[int, int]]:
         """Of a steady step, live and allocated: what is predicted, and what is measured with the exported code."""
@@ -106,6 +94,6 @@ class Selective(unittest.TestCase):
 if __name__ == "__main__":
     if importlib.util.find_spec("transformers") is None:
         sys.exit(77)
-    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    ProgramInAFolder.program = os.path.abspath(sys.argv.pop(2))
     del sys.argv[1]
     unittest.main(verbosity=2)

@@ -19,9 +19,9 @@ import unittest
 from typing import Any
 
 from capture_runs import collectives_of
+from program_in_a_folder import ProgramInAFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = ""
 GPUS = ("--gpus", "4", "--gpu", "H100 SXM")
 PLANNED = ("--wrap", "blocks", "--force", "--quiet")
 MICRO_BATCH = 2 * 4 * 256 * 8  # bytes: token numbers and labels of 4 samples
@@ -100,23 +100,13 @@ Trainer(made(), arguments, train_dataset=Texts()).train()
 SCRIPTS = {"model.py": MODEL, "plain.py": PLAIN, "loop.py": LOOP, "trainer.py": TRAINER}
 
 
-class Trainers(unittest.TestCase):
+class Trainers(ProgramInAFolder):
     @classmethod
     def setUpClass(cls) -> None:
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
+        super().setUpClass()
         for name, text in SCRIPTS.items():
             (cls.folder / name).write_text(text, encoding="utf-8")
         cls.run_program("capture", "-o", "model.json", "--no-check", *GPUS[2:], "--", sys.executable, "plain.py")
-
-    @classmethod
-    def run_program(cls, *words: str) -> str:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([PROGRAM, *words], cwd=cls.folder, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout
 
     def exported(self, trainer: str, *choices: str) -> str:
         """Plans, and exports the nearest plan, which near.json then has."""
@@ -203,8 +193,8 @@ class ClassNames(unittest.TestCase):
         plan = folder / "plan.json"
         words = ["--gpus", "8", "--gpu", "H100 SXM", "--nodes", "16", "--strategy", "FULL_SHARD", "--wrap", "blocks",
                  "--wrap-ends", "no", "--activation-checkpointing", "none", "--offload", "no"]  # fmt: skip
-        subprocess.run([PROGRAM, spec, *words, "--quiet", "--force", "-o", plan], capture_output=True, check=False)
-        done = subprocess.run([PROGRAM, "export", plan, "--to", "accelerate", "--nearest", folder / "near.json", "--force"],
+        subprocess.run([ProgramInAFolder.program, spec, *words, "--quiet", "--force", "-o", plan], capture_output=True, check=False)
+        done = subprocess.run([ProgramInAFolder.program, "export", plan, "--to", "accelerate", "--nearest", folder / "near.json", "--force"],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise AssertionError(f"{spec.name}: {done.stderr}")
@@ -215,6 +205,6 @@ class ClassNames(unittest.TestCase):
 if __name__ == "__main__":
     if importlib.util.find_spec("transformers") is None:
         sys.exit(77)
-    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    ProgramInAFolder.program = os.path.abspath(sys.argv.pop(2))
     del sys.argv[1]
     unittest.main(verbosity=2)
