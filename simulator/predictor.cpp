@@ -69,7 +69,7 @@ struct Predictor::Impl {
       if (rank == 0) continue;
       if (!memory.is_whole) break;
       see_from(prepared.layout, rank);
-      FSDP_TRY(const MemoryPrediction other, predict_reserved(prepared, reserved, allocator, enough));
+      FSDP_TRY(const MemoryPrediction other, predict_memory(prepared, pools, allocator, enough));
       if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
       memory.peaks.reserved = other.peaks.reserved;
       memory.peaks.device = other.peaks.device;
@@ -102,7 +102,7 @@ struct Predictor::Impl {
     Bytes most(-1);
     for (const std::int64_t rank : ranks) {
       see_from(short_plan.layout, rank);
-      FSDP_TRY(const MemoryPrediction memory, predict_reserved(short_plan, reserved, allocator));
+      FSDP_TRY(const MemoryPrediction memory, predict_memory(short_plan, pools, allocator));
       const Bytes needed = memory.peaks.device + memory.margin;
       if (needed <= most) continue;
       most = needed;
@@ -138,7 +138,7 @@ struct Predictor::Impl {
   std::deque<MeshCosts> meshes;
   CachingAllocator allocator;
   LiveSink live;
-  ReservedSink reserved;
+  PoolSink pools;
 };
 
 Errors check_rank(std::int64_t rank, const Cluster& cluster) {
@@ -169,7 +169,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
   }
   if (detail == Detail::Device) {
     FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, PreparedFor::Walk));
-    FSDP_TRY(MemoryPrediction memory, predict_reserved(prepared, impl_->reserved, impl_->allocator, enough));
+    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->pools, impl_->allocator, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
     impl_->give_back(prepared);
@@ -182,7 +182,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
-    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->allocator, enough));
+    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->pools, impl_->allocator, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
   }
@@ -197,7 +197,7 @@ Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {
 Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_t> wanted) {
   FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, rank));
-  FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), impl_->allocator));
+  FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), impl_->pools, impl_->allocator));
   impl_->give_back(prepared);
   report.memory.rank = rank;
   if (wanted.value_or(0) > 0) {

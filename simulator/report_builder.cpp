@@ -115,8 +115,9 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   return std::move(found.live);
 }
 
-Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocator& allocator, LiveAtCollectives& live) {
-  FSDP_TRY(MemoryPrediction prediction, predict_memory(prepared, allocator));
+Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools, CachingAllocator& allocator,
+                                   LiveAtCollectives& live) {
+  FSDP_TRY(MemoryPrediction prediction, predict_memory(prepared, pools, allocator));
   MemoryReport memory;
   memory.budget = prepared.cluster->gpu.usable_memory.value;
   memory.margin = prediction.margin;
@@ -281,7 +282,8 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
   return place;
 }
 
-Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator) {
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, PoolSink& pools,
+                                CachingAllocator& allocator) {
   StepReport report;
   report.runtime = name_of(kFrameworkTable, prepared.plan.runtime.framework);
   report.runtime_version = prepared.plan.runtime.version;
@@ -291,7 +293,7 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   report.nodes = prepared.cluster->nodes;
   report.plan = prepared.plan;
   LiveAtCollectives live;
-  FSDP_TRY(report.memory, memory_report(prepared, allocator, live));
+  FSDP_TRY(report.memory, memory_report(prepared, pools, allocator, live));
   report.assumptions = assumptions_of(prepared, mesh, report.memory.held);
   const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
   const bool fits = device_fits && (!report.memory.host || report.memory.host->missing() == Bytes(0));

@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <utility>
 
 #include "core/base/rounding.h"
 #include "simulator/allocator/allocator_sizes.h"
@@ -111,7 +112,7 @@ void SegmentPool::put(std::int32_t index) {
     after = at(after).shelf_next;
   }
   last = index;
-  block.is_free = true;
+  block.shelf = static_cast<std::int16_t>(shelf);
   block.shelf_prev = before;
   block.shelf_next = after;
   (before == kNone ? first_of(shelf) : at(before).shelf_next) = index;
@@ -120,8 +121,7 @@ void SegmentPool::put(std::int32_t index) {
 
 void SegmentPool::remove(std::int32_t index) {
   Block& block = at(index);
-  block.is_free = false;
-  const int shelf = shelf_of(block.size);
+  const int shelf = std::exchange(block.shelf, kNowhere);
   std::int32_t& last = last_put_[shelf];
   if (last == index) last = block.shelf_prev != kNone ? block.shelf_prev : block.shelf_next;
   if (block.shelf_next != kNone) at(block.shelf_next).shelf_prev = block.shelf_prev;
@@ -154,14 +154,14 @@ std::int32_t SegmentPool::malloc(std::int64_t size) {
 }
 
 void SegmentPool::free(std::int32_t index) {
-  assert(!at(index).is_free);
+  assert(!at(index).is_free());
   const std::int32_t next = at(index).next;
-  if (next != kNone && at(next).is_free) {
+  if (next != kNone && at(next).is_free()) {
     remove(next);
     absorb_next(at(index));
   }
   const std::int32_t prev = at(index).prev;
-  if (prev != kNone && at(prev).is_free) {
+  if (prev != kNone && at(prev).is_free()) {
     remove(prev);
     absorb_next(at(prev));
     index = prev;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How much one pool of one stream reserves, and nothing else: the caching allocator
+// What one pool of one stream reserves, and how large its blocks are: the caching allocator
 // (simulator/allocator/caching_allocator.h) under its default settings, on a device without end. segment_pool.cpp says
 // why pools can be asked one by one.
 
@@ -32,6 +32,9 @@ class SegmentPool {
   std::int32_t malloc(std::int64_t size);
   void free(std::int32_t block);
 
+  /// What the block takes: the request, and what was not worth to be kept apart.
+  std::int64_t size_of(std::int32_t block) const { return blocks_[static_cast<std::size_t>(block)].size; }
+
   /// Gives back the segments of which nothing is used.
   void give_back();
 
@@ -40,6 +43,7 @@ class SegmentPool {
 
  private:
   static constexpr std::int32_t kNone = -1;
+  static constexpr std::int16_t kNowhere = -1;
 
   /// A stretch of a segment, linked in order of address.
   struct Block {
@@ -49,7 +53,9 @@ class SegmentPool {
     std::int32_t next = kNone;
     std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbors on the shelf.
     std::int32_t shelf_next = kNone;
-    bool is_free = false;
+    std::int16_t shelf = kNowhere;  ///< On which it stands while it is free.
+
+    bool is_free() const { return shelf != kNowhere; }
   };
 
   /// A shelf is a list of free blocks of nearly one size, by size and address.

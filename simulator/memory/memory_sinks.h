@@ -168,6 +168,8 @@ class AllocatorSink {
   bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
   Bytes live() const { return Bytes(live_); }
   Bytes peak_live() const { return Bytes(peak_); }
+  Bytes peak_allocated() const { return allocator_.peak_allocated_bytes(); }
+  Bytes peak_reserved() const { return allocator_.peak_reserved_bytes(); }
   void reset_peak() {
     peak_ = live_;
     allocator_.reset_peak();

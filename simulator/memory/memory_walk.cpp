@@ -327,7 +327,7 @@ template class MemoryWalk<LiveSink>;
 template class MemoryWalk<AllocatorSink>;
 template class MemoryWalk<CurveSink>;
 template class MemoryWalk<PeakSink>;
-template class MemoryWalk<ReservedSink>;
+template class MemoryWalk<PoolSink>;
 template class MemoryWalk<TraceSink>;
 
 }  // namespace fsdp::simulator

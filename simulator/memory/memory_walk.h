@@ -14,7 +14,7 @@
 #include "simulator/memory/curve_sink.h"
 #include "simulator/memory/memory_ids.h"
 #include "simulator/memory/memory_sinks.h"
-#include "simulator/memory/reserved_sink.h"
+#include "simulator/memory/pool_sink.h"
 #include "simulator/ops/reduction_scratch.h"
 #include "simulator/ops/tape.h"
 
@@ -63,7 +63,7 @@ extern template class MemoryWalk<LiveSink>;
 extern template class MemoryWalk<AllocatorSink>;
 extern template class MemoryWalk<CurveSink>;
 extern template class MemoryWalk<PeakSink>;
-extern template class MemoryWalk<ReservedSink>;
+extern template class MemoryWalk<PoolSink>;
 extern template class MemoryWalk<TraceSink>;
 
 }  // namespace fsdp::simulator

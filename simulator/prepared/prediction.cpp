@@ -15,12 +15,12 @@ Result<AllocatorSettings> settings_of(const Plan& plan) {
   return parse_allocator_settings(plan.runtime.allocator_settings);
 }
 
-MemoryPeaks peaks_of(const AllocatorSink& sink, Bytes outside) {
-  const CachingAllocator& allocator = sink.allocator();
+template <class Sink>
+MemoryPeaks peaks_of(const Sink& sink, Bytes outside) {
   return {.live = sink.peak_live(),
-          .allocated = allocator.peak_allocated_bytes(),
-          .reserved = allocator.peak_reserved_bytes(),
-          .device = allocator.peak_reserved_bytes() + outside};
+          .allocated = sink.peak_allocated(),
+          .reserved = sink.peak_reserved(),
+          .device = sink.peak_reserved() + outside};
 }
 
 MemoryPeaks highest(const MemoryPeaks& a, const MemoryPeaks& b) {
@@ -67,12 +67,17 @@ void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
   for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
 }
 
-Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, ReservedSink& pools,
+// Segments of pools never come back to the device, which must be without end for that.
+bool is_beyond_pools(const PoolSink& pools) {
+  return 2 * pools.peak_reserved() > kEndlessMemory;
+}
+
+Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
                           CachingAllocator& allocator, Bytes enough) {
   if (pools_suffice(settings)) {
     pools.reset(prepared.ids.total, settings, enough, true);
     walk_all_steps(prepared, pools);
-    if (2 * pools.reserved() <= kEndlessMemory) return pools.reserved();
+    if (!is_beyond_pools(pools)) return pools.peak_reserved();
   }
   allocator.reset({.total = kEndlessMemory, .progress = StreamProgress::OnDemand}, settings);
   AllocatorSink sink(prepared.ids.total, allocator, enough, true);
@@ -94,7 +99,7 @@ bool uses_other_streams(const PreparedPlan& prepared) {
 }
 
 // The margin of a whole prediction, and what it has for memory that other streams hold.
-void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings, ReservedSink& pools,
+void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
                 CachingAllocator& allocator, Bytes enough, MemoryPrediction& result) {
   result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
   if (!result.is_whole || !uses_other_streams(prepared)) return;
@@ -250,49 +255,54 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   return prepared;
 }
 
-Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator, Bytes enough) {
-  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
-  allocator.reset({.total = kEndlessMemory}, settings);
-  MemoryPrediction result;
-  result.outside = outside_terms(*prepared.cluster, prepared.plan);
-  const Bytes outside = sum_of(result.outside);
-  AllocatorSink sink(prepared.ids.total, allocator, most_reserved(enough, result.outside, prepared.plan));
-  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
+namespace {
+
+/// Initialization, the first step, and those after it, each with its peaks.
+template <class Sink>
+std::vector<PhasePeaks> walk_phases(const PreparedPlan& prepared, Bytes outside, Sink& sink) {
+  std::vector<PhasePeaks> phases;
+  MemoryWalk<Sink> walk(prepared.short_walk_input(), sink);
   walk.initialize();
   // As a rehearsal cuts it: until the first forward.
   walk.load_first_batch();
-  result.phases.push_back({"initialization", peaks_of(sink, outside)});
+  phases.push_back({"initialization", peaks_of(sink, outside)});
   sink.reset_peak();
   walk.step();
-  result.phases.push_back({"first_step", peaks_of(sink, outside)});
+  phases.push_back({"first_step", peaks_of(sink, outside)});
   MemoryPeaks steady;
   for (int step = 1; step < kNumSteps && !sink.has_enough(); ++step) {
     sink.reset_peak();
     walk.step();
     steady = highest(steady, peaks_of(sink, outside));
   }
-  result.phases.push_back({"steady_step", steady});
-  result.is_whole = !sink.has_enough();
-  for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
-  ReservedSink pools;
-  add_margin(prepared, settings, pools, allocator, enough, result);
-  return result;
+  phases.push_back({"steady_step", steady});
+  return phases;
 }
 
-Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, ReservedSink& sink, CachingAllocator& allocator,
-                                          Bytes enough) {
+}  // namespace
+
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& pools, CachingAllocator& allocator,
+                                        Bytes enough) {
   FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
-  if (!pools_suffice(settings)) return predict_memory(prepared, allocator, enough);
   MemoryPrediction result;
   result.outside = outside_terms(*prepared.cluster, prepared.plan);
-  sink.reset(prepared.ids.total, settings, most_reserved(enough, result.outside, prepared.plan));
-  walk_all_steps(prepared, sink);
-  // Beyond that the device has an end after all.
-  if (2 * sink.reserved() > kEndlessMemory) return predict_memory(prepared, allocator, enough);
-  result.peaks.reserved = sink.reserved();
-  result.peaks.device = sink.reserved() + sum_of(result.outside);
-  result.is_whole = !sink.has_enough();
-  add_margin(prepared, settings, sink, allocator, enough, result);
+  const Bytes outside = sum_of(result.outside);
+  const Bytes most = most_reserved(enough, result.outside, prepared.plan);
+  bool is_done = false;
+  if (pools_suffice(settings)) {
+    pools.reset(prepared.ids.total, settings, most);
+    result.phases = walk_phases(prepared, outside, pools);
+    result.is_whole = !pools.has_enough();
+    is_done = !is_beyond_pools(pools);
+  }
+  if (!is_done) {
+    allocator.reset({.total = kEndlessMemory}, settings);
+    AllocatorSink sink(prepared.ids.total, allocator, most);
+    result.phases = walk_phases(prepared, outside, sink);
+    result.is_whole = !sink.has_enough();
+  }
+  for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
+  add_margin(prepared, settings, pools, allocator, enough, result);
   return result;
 }
 

@@ -116,8 +116,9 @@ Plan plan_of_root() {
 TEST(ConvolutionWorkspace, IsThatOfTheLargestConvolutionAndInTheMargin) {
   const PreparedRun run(model_of("resnet18.json"), plan_of_root(), 80);
   EXPECT_EQ(convolution_workspace(run.prepared()), Bytes(183'098'496));
+  PoolSink pools;
   CachingAllocator allocator;
-  const Result<MemoryPrediction> memory = predict_memory(run.prepared(), allocator);
+  const Result<MemoryPrediction> memory = predict_memory(run.prepared(), pools, allocator);
   ASSERT_TRUE(memory);
   EXPECT_EQ(memory->margin, margin(memory->peaks.reserved, memory->outside, run.prepared().plan) + Bytes(183'098'496));
 }

@@ -1,6 +1,8 @@
 #pragma once
 
-// Listens to the memory walk for what it reserves, and nothing else: for searches, which ask it of hundreds of plans.
+// Listens to the memory walk for the peaks of live, allocated and reserved bytes, through a pool for each stream and
+// size class: for every answer under the allocator's default settings, and for searches, which ask it of hundreds of
+// plans.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +17,7 @@
 namespace fsdp::simulator {
 
 /// Feeds a pool for each stream and size class. Kept from one walk to the next for its memory.
-class ReservedSink {
+class PoolSink {
  public:
   /// Begins a walk, which ends when more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings).
   /// With `holds`, memory that another stream uses comes back when the CPU has waited for it; else at once.
@@ -24,6 +26,7 @@ class ReservedSink {
     ++walk_;
     for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
     reserved_ = most_ = 0;
+    live_ = most_live_ = allocated_ = most_allocated_ = 0;
     enough_ = enough.count();
     holds_ = holds;
     for (std::deque<Held>& held : held_) held.clear();
@@ -35,12 +38,18 @@ class ReservedSink {
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
     SegmentPool& pool = pools_[number];
     reserved_ -= pool.reserved();
-    places_[id] = {pool.malloc(size), number, walk_};
+    const std::int32_t block = pool.malloc(size);
     reserved_ += pool.reserved();
+    places_[id] = {block, number, bytes, walk_};
+    live_ += bytes;
+    most_live_ = std::max(most_live_, live_);
+    allocated_ += pool.size_of(block);
+    most_allocated_ = std::max(most_allocated_, allocated_);
   }
   void free(int id) {
     Place& place = places_[id];
     if (place.block < 0 || place.walk != walk_) return;
+    give_up(place);
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
     place.block = -1;
   }
@@ -50,6 +59,7 @@ class ReservedSink {
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     Place& place = places_[id];
     if (!holds_ || place.block < 0 || place.walk != walk_) return free(id);
+    give_up(place);
     held_[static_cast<std::size_t>(stream)].push_back({ticket, place});
     place.block = -1;
   }
@@ -73,13 +83,21 @@ class ReservedSink {
   }
 
   bool has_enough() const { return reserved_ > enough_; }
-  /// The most of the walk so far.
-  Bytes reserved() const { return Bytes(std::max(most_, reserved_)); }
+  /// The most since the walk began or reset_peak() was called.
+  Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
+  Bytes peak_allocated() const { return Bytes(most_allocated_); }
+  Bytes peak_live() const { return Bytes(most_live_); }
+  void reset_peak() {
+    most_ = 0;
+    most_live_ = live_;
+    most_allocated_ = allocated_;
+  }
 
  private:
   struct Place {
     std::int32_t block = -1;
     std::int32_t pool = 0;
+    std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.
   };
 
@@ -87,6 +105,12 @@ class ReservedSink {
     std::int64_t ticket = 0;
     Place place;
   };
+
+  // It is no longer the program's.
+  void give_up(const Place& place) {
+    live_ -= place.bytes;
+    allocated_ -= pools_[static_cast<std::size_t>(place.pool)].size_of(place.block);
+  }
 
   std::vector<Place> places_;  // [num ids]
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
@@ -97,6 +121,10 @@ class ReservedSink {
       SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true)};
   std::int64_t reserved_ = 0;
   std::int64_t most_ = 0;  // Before the cache was emptied.
+  std::int64_t live_ = 0;
+  std::int64_t most_live_ = 0;
+  std::int64_t allocated_ = 0;
+  std::int64_t most_allocated_ = 0;
   std::int64_t enough_ = kEndlessMemory.count();
 };
 
