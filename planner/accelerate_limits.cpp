@@ -9,7 +9,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "planner/checkpointed_blocks.h"
 #include "planner/rewrap.h"
@@ -32,13 +38,24 @@ bool is_resharded(const Unit& unit) {
   return false;
 }
 
-std::int64_t elements_below(const Model& model, const std::string& module) {
-  std::int64_t elements = 0;
+/// [num_modules] The elements of the parameters below each module, under any of their names.
+std::vector<std::int64_t> elements_of_modules(const Model& model) {
+  std::unordered_map<std::string_view, int> by_name;
+  for (std::size_t m = 0; m < model.modules.size(); ++m) by_name.emplace(model.modules[m].name, static_cast<int>(m));
+  std::vector<std::int64_t> elements(model.modules.size(), 0);
+  std::vector<const Parameter*> last(model.modules.size(), nullptr);
+  const auto count = [&](const Parameter& parameter, int module) {
+    for (; module >= 0 && last[module] != &parameter; module = model.modules[module].parent) {
+      last[module] = &parameter;
+      elements[module] += num_elements(parameter.shape);
+    }
+  };
   for (const Parameter& parameter : model.parameters) {
-    const auto lies_below = [&](const std::string& name) { return is_inside(name, module); };
-    if (lies_below(parameter.name) ||
-        std::any_of(parameter.tied_names.begin(), parameter.tied_names.end(), lies_below)) {
-      elements += num_elements(parameter.shape);
+    count(parameter, parameter.module);
+    for (const std::string& name : parameter.tied_names) {
+      const std::size_t dot = name.rfind('.');
+      const auto owner = by_name.find(std::string_view(name).substr(0, dot == std::string::npos ? 0 : dot));
+      if (owner != by_name.end()) count(parameter, owner->second);
     }
   }
   return elements;
@@ -71,13 +88,13 @@ std::string left_out_by_class(const Model& model, const std::set<std::string>& u
 std::optional<std::int64_t> size_of_units(const Model& model, const std::set<std::string>& units) {
   std::int64_t smallest_unit = -1;
   std::int64_t largest_other = 0;
-  for (const Module& module : model.modules) {
-    if (module.parent < 0) continue;
-    const std::int64_t elements = elements_below(model, module.name);
-    if (!units.contains(module.name)) {
-      largest_other = std::max(largest_other, elements);
-    } else if (smallest_unit < 0 || elements < smallest_unit) {
-      smallest_unit = elements;
+  const std::vector<std::int64_t> elements = elements_of_modules(model);
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    if (model.modules[m].parent < 0) continue;
+    if (!units.contains(model.modules[m].name)) {
+      largest_other = std::max(largest_other, elements[m]);
+    } else if (smallest_unit < 0 || elements[m] < smallest_unit) {
+      smallest_unit = elements[m];
     }
   }
   // The plugin takes 0 for no policy at all.
