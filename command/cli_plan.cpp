@@ -82,8 +82,10 @@ std::string train_line_of(const ResolvedRequest& request, const StepReport& repo
   return model ? train_line(report.plan, *model, plan_file) : std::string();
 }
 
-void print_quietly(const Output& output, const StepReport& report, const Document& further = {}) {
-  Document document = {verdict_of(report), summary_of(report)};
+/// `no_plan_fits`: that of verdict_of.
+void print_quietly(const Output& output, const StepReport& report, bool no_plan_fits = false,
+                   const Document& further = {}) {
+  Document document = {verdict_of(report, no_plan_fits), summary_of(report)};
   document.insert(document.end(), further.begin(), further.end());
   output.print(document);
 }
@@ -130,7 +132,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   if (output.format == Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
-    print_quietly(output, report, answer.further);
+    print_quietly(output, report, no_plan_fits(answer.result), answer.further);
   } else {
     const std::string kept = line.value(Option::Output).value_or("");
     output.print(answer.document({.batch_origin = answer.request.batch_origin,

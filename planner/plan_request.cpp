@@ -65,6 +65,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.checkpoint = choices.checkpoint;
   space.wrap_ends = choices.wrap_ends;
   space.cpu_offload = choices.cpu_offload;
+  space.may_expand_segments = !choices.allocator_settings;
   if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   space.forward_prefetch = choices.forward_prefetch;
   space.backward_prefetch = choices.backward_prefetch;

@@ -23,6 +23,10 @@
 // thousands of plans may fit by their live bytes and do not, it predicts the few that might be the smallest. When none
 // fits it goes on until it has that one. So a search for the fastest that has not found it soon waits for that answer
 // before it goes on.
+//
+// Where the tensors of some plan would fit and the allocator's blocks and segments do not, the same is searched with
+// expandable segments, which PyTorch has as a setting of its own. That takes full predictions by the whole allocator
+// (simulator/allocator/), so it is not among the usual values; a plan that fits by it alone says so.
 
 #include "planner/search.h"
 
@@ -454,14 +458,44 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
 
 }  // namespace
 
+namespace {
+
+constexpr std::string_view kExpandable = "expandable_segments:True";
+
+/// Whether some plan of the whole space fits, by memory alone.
+Result<bool> fits_somewhere(const Space& space, const Model& model, const Cluster& cluster,
+                            const PredictorOf& predictor_of, const SearchOptions& options) {
+  FSDP_TRY(Families families, families_for(whole(space), model, cluster));
+  Attempt attempt(space, std::move(families), predictor_of, options);
+  return !attempt.limit.within.families.empty() && attempt.has_fitting(budget_of(cluster), options);
+}
+
+/// The space with expandable segments; nothing where they are not to be had, or were decided on.
+std::optional<Space> expanded(const Space& space, const Cluster& cluster) {
+  const bool is_default = space.base.runtime.allocator_settings.empty();
+  if (!space.may_expand_segments || !is_default || cluster.gpu.compute_capability == 0) return std::nullopt;
+  Space wider = space;
+  wider.may_expand_segments = false;
+  wider.base.runtime.allocator_settings = kExpandable;
+  return wider;
+}
+
+/// What to say of a plan that fits by expandable segments alone.
+std::string note_on_segments(const Proof& proof) {
+  return fmt::format("{} without expandable segments: set PYTORCH_ALLOC_CONF={}, as the plan says.",
+                     proof.is_proven && !proof.stopped_early ? "No plan fits" : "No plan was found that fits",
+                     kExpandable);
+}
+
+}  // namespace
+
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                               const Space& space) {
   FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
-  FSDP_TRY(Families families, families_for(whole(ground.space), ground.model(), cluster));
-  const PredictorOf predictor_of = ground.predictor_of();
-  const SearchOptions nobody_stops;
-  Attempt attempt(ground.space, std::move(families), predictor_of, nobody_stops);
-  return !attempt.limit.within.families.empty() && attempt.has_fitting(budget_of(cluster), nobody_stops);
+  FSDP_TRY(const bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), {}));
+  if (fits) return true;
+  const std::optional<Space> wider = expanded(ground.space, cluster);
+  return wider ? fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), {}) : false;
 }
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
@@ -478,6 +512,15 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   PredictedCost& cost = attempt->cost;
   const std::optional<EvaluatedPoint>& fitting = attempt->fitting;
   if (is_stopped(options)) return stopped();
+  if (const auto wider = fitting ? std::nullopt : expanded(filled, cluster)) {
+    FSDP_TRY(const bool fits, fits_somewhere(*wider, model, cluster, predictor_of, options));
+    if (is_stopped(options)) return stopped();
+    if (fits) {
+      FSDP_TRY(SearchResult other, search(spec, workload, cluster, *wider, options));
+      other.notes.insert(other.notes.begin(), note_on_segments(attempt->proof()));
+      if (other.verdict == Verdict::Fits) return other;
+    }
+  }
 
   SearchResult result;
   result.facts = facts_of(model);

@@ -21,7 +21,8 @@
 //   arguments   Of FSDP1, DDP and ZeRO: those of planner/framework_arguments.cpp.
 //
 // Where no plan of it fits, the whole space is searched before that is said (whole()): every j and every k, and units
-// inside blocks whatever their size.
+// inside blocks whatever their size. Where none of that fits either, it is searched once more with expandable segments,
+// which change what PyTorch's allocator wastes and nothing else.
 //
 // A dimension that is fixed has one value. Two points of the space are never the same plan. The order of the space,
 // which decides between plans that are equally fast, is the order in which the dimensions and their values stand here.
@@ -148,6 +149,8 @@ struct Space {
   /// Of those that make up the samples of a step; empty: all of them.
   std::vector<std::int64_t> micro_batches = {};
   bool every_number = false;  ///< Every j and every k, not only some of them.
+  /// Where no plan fits under the default settings of `base`'s allocator, those with expandable segments are searched.
+  bool may_expand_segments = true;
 
   // How much is asked beside the best plan.
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.

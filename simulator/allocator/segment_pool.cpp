@@ -12,10 +12,13 @@
 // many are of one size (thousands of experts), they are freed in the order of their addresses or against it: the place
 // of a block is looked for from the last one that was put there, and is beside it.
 //
-// Sources: simulator/allocator/caching_allocator.cpp. A test compares both, step by step, on random requests and on
+// An expandable segment grows by pages behind its last block, and by what that one lacks where it is free. It is the
+// last choice for a request that another block serves, and rests of 512 bytes are kept.
+//
+// Sources: simulator/allocator/caching_allocator.cpp, expandable_segments.cpp. A test compares both, step by step, on random requests and on
 // whole plans.
 //
-// Not modeled: the settings that pools_suffice() refuses.
+// Not modeled: the settings that pools_suffice() refuses; expandable segments that give back pages, or are full.
 
 #include "simulator/allocator/segment_pool.h"
 
@@ -40,14 +43,16 @@ std::uint64_t bit_of(int shelf) {
 }  // namespace
 
 bool pools_suffice(const AllocatorSettings& settings) {
-  return !settings.expandable_segments && settings.max_split_size == kUnlimitedSplitSize &&
+  return settings.max_split_size == kUnlimitedSplitSize &&
          settings.per_process_memory_fraction >= 1 &&
          std::none_of(settings.roundup_power2_divisions.begin(), settings.roundup_power2_divisions.end(),
                       [](std::int64_t divisions) { return divisions > 1; });
 }
 
-void SegmentPool::reset(std::int64_t large_segment) {
+void SegmentPool::reset(std::int64_t large_segment, bool expands) {
   large_segment_ = large_segment;
+  expands_ = expands;
+  last_ = kNone;
   reserved_ = next_address_ = 0;
   blocks_.clear();
   first_unused_ = kNone;
@@ -81,9 +86,14 @@ std::int32_t SegmentPool::find_best(std::int64_t size) {
   const int shelf = shelf_of(size);
   std::int32_t index = first_of(shelf);
   while (index != kNone && at(index).size < size) index = at(index).shelf_next;
-  if (index != kNone) return index;
-  const int next = next_shelf(shelf + 1);
-  return next == kNumShelves ? kNone : first_of(next);
+  const auto first_from = [&](int from) {
+    const int next = next_shelf(from);
+    return next == kNumShelves ? kNone : first_of(next);
+  };
+  if (index == kNone) index = first_from(shelf + 1);
+  if (!expands_ || index != last_ || index == kNone) return index;
+  const std::int32_t other = at(index).shelf_next != kNone ? at(index).shelf_next : first_from(at(index).shelf + 1);
+  return other != kNone ? other : index;
 }
 
 void SegmentPool::put(std::int32_t index) {
@@ -139,14 +149,15 @@ std::int32_t SegmentPool::malloc(std::int64_t size) {
   if (index != kNone) {
     remove(index);
   } else {
-    index = new_segment(size);
+    index = expands_ ? grow(size) : new_segment(size);
   }
   const std::int64_t rest = at(index).size - size;
-  if (rest < (is_large_ ? kMebibyte + 1 : kMinBlockSize)) return index;
+  if (rest < (is_large_ && !expands_ ? kMebibyte + 1 : kMinBlockSize)) return index;
   const std::int32_t rest_index = new_block();
   Block& front = at(index);
   at(rest_index) = {.address = front.address + size, .size = rest, .prev = index, .next = front.next};
   if (front.next != kNone) at(front.next).prev = rest_index;
+  if (index == last_) last_ = rest_index;
   front.next = rest_index;
   front.size = size;
   put(rest_index);
@@ -158,20 +169,22 @@ void SegmentPool::free(std::int32_t index) {
   const std::int32_t next = at(index).next;
   if (next != kNone && at(next).is_free()) {
     remove(next);
-    absorb_next(at(index));
+    absorb_next(index);
   }
   const std::int32_t prev = at(index).prev;
   if (prev != kNone && at(prev).is_free()) {
     remove(prev);
-    absorb_next(at(prev));
+    absorb_next(prev);
     index = prev;
   }
   put(index);
 }
 
 // The caller has taken both off their shelves.
-void SegmentPool::absorb_next(Block& block) {
+void SegmentPool::absorb_next(std::int32_t index) {
+  Block& block = at(index);
   const std::int32_t gone = block.next;
+  if (gone == last_) last_ = index;
   block.size += at(gone).size;
   if (at(gone).next != kNone) at(at(gone).next).prev = at(gone).prev;
   block.next = at(gone).next;
@@ -189,6 +202,25 @@ std::int32_t SegmentPool::new_segment(std::int64_t size) {
   return index;
 }
 
+std::int32_t SegmentPool::grow(std::int64_t size) {
+  const std::int64_t page = is_large_ ? large_segment_ : kSmallSegment;
+  const bool has_rest = last_ != kNone && at(last_).is_free();
+  const std::int64_t missing = has_rest ? size - at(last_).size : size;
+  const std::int64_t bytes = (missing + page - 1) / page * page;
+  reserved_ += bytes;
+  if (has_rest) {
+    remove(last_);
+    at(last_).size += bytes;
+  } else {
+    const std::int32_t index = new_block();
+    at(index) = {.address = next_address_, .size = bytes, .prev = last_};
+    if (last_ != kNone) at(last_).next = index;
+    last_ = index;
+  }
+  next_address_ += bytes;
+  return last_;
+}
+
 std::int32_t SegmentPool::new_block() {
   if (first_unused_ == kNone) {
     blocks_.emplace_back();
@@ -200,6 +232,7 @@ std::int32_t SegmentPool::new_block() {
 }
 
 void SegmentPool::give_back() {
+  assert(!expands_);
   for (int shelf = next_shelf(0); shelf != kNumShelves; shelf = next_shelf(shelf + 1)) {
     for (std::int32_t index = first_of(shelf); index != kNone;) {
       const std::int32_t next = at(index).shelf_next;

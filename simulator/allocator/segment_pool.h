@@ -14,8 +14,8 @@
 
 namespace fsdp::simulator {
 
-/// Whether a pool gives what the caching allocator gives under these settings: they must not make segments grow, keep
-/// blocks whole, limit memory, give back the cache or round in steps.
+/// Whether a pool gives what the caching allocator gives under these settings: they must not keep blocks whole, limit
+/// memory, give back the cache or round in steps.
 bool pools_suffice(const AllocatorSettings& settings);
 
 class SegmentPool {
@@ -25,8 +25,9 @@ class SegmentPool {
 
   explicit SegmentPool(bool is_large) : is_large_(is_large) {}
 
-  /// As after construction. `large_segment`: for requests below 10 MiB in the large pool.
-  void reset(std::int64_t large_segment);
+  /// As after construction. `large_segment`: for requests below 10 MiB in the large pool. With `expands` the pool has
+  /// one expandable segment, and `large_segment` is what the large pool's grows by.
+  void reset(std::int64_t large_segment, bool expands = false);
 
   /// The block that serves the request. REQUIRES: a multiple of 512 above 0, on the pool's side of kLargestSmall.
   std::int32_t malloc(std::int64_t size);
@@ -35,7 +36,7 @@ class SegmentPool {
   /// What the block takes: the request, and what was not worth to be kept apart.
   std::int64_t size_of(std::int32_t block) const { return blocks_[static_cast<std::size_t>(block)].size; }
 
-  /// Gives back the segments of which nothing is used.
+  /// Gives back the segments of which nothing is used. REQUIRES: they are plain.
   void give_back();
 
   /// Falls in give_back alone.
@@ -69,12 +70,15 @@ class SegmentPool {
   std::int32_t find_best(std::int64_t size);
   void put(std::int32_t index);
   void remove(std::int32_t index);
-  void absorb_next(Block& block);
+  void absorb_next(std::int32_t index);
   std::int32_t new_segment(std::int64_t size);
+  std::int32_t grow(std::int64_t size);
   std::int32_t new_block();
   void delete_block(std::int32_t index);
 
   bool is_large_;
+  bool expands_ = false;
+  std::int32_t last_ = kNone;  // Of an expandable segment: the block that it ends with.
   std::int64_t large_segment_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t next_address_ = 0;

@@ -1,8 +1,7 @@
 #pragma once
 
 // Listens to the memory walk for the peaks of live, allocated and reserved bytes, through a pool for each stream and
-// size class: for every answer under the allocator's default settings, and for searches, which ask it of hundreds of
-// plans.
+// size class: for every answer under the settings that people use, and for searches, which ask it of hundreds of plans.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +23,7 @@ class PoolSink {
   void reset(int num_ids, const AllocatorSettings& settings, Bytes enough, bool holds = false) {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     ++walk_;
-    for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
+    for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count(), settings.expandable_segments);
     reserved_ = most_ = 0;
     live_ = most_live_ = allocated_ = most_allocated_ = 0;
     enough_ = enough.count();

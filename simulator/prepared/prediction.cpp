@@ -67,14 +67,19 @@ void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
   for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
 }
 
-// Segments of pools never come back to the device, which must be without end for that.
+// Pages of expandable segments come back when the cache is emptied, which pools do not do.
+bool can_use_pools(const PreparedPlan& prepared, const AllocatorSettings& settings) {
+  return pools_suffice(settings) && !(settings.expandable_segments && is_zero3(prepared.plan));
+}
+
+// Segments of pools never come back to the device, and an expandable one never ends.
 bool is_beyond_pools(const PoolSink& pools) {
-  return 2 * pools.peak_reserved() > kEndlessMemory;
+  return pools.peak_reserved() > Bytes(std::int64_t{1} << 42);
 }
 
 Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
                           CachingAllocator& allocator, Bytes enough) {
-  if (pools_suffice(settings)) {
+  if (can_use_pools(prepared, settings)) {
     pools.reset(prepared.ids.total, settings, enough, true);
     walk_all_steps(prepared, pools);
     if (!is_beyond_pools(pools)) return pools.peak_reserved();
@@ -289,7 +294,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& 
   const Bytes outside = sum_of(result.outside);
   const Bytes most = most_reserved(enough, result.outside, prepared.plan);
   bool is_done = false;
-  if (pools_suffice(settings)) {
+  if (can_use_pools(prepared, settings)) {
     pools.reset(prepared.ids.total, settings, most);
     result.phases = walk_phases(prepared, outside, pools);
     result.is_whole = !pools.has_enough();

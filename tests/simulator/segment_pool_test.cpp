@@ -71,6 +71,25 @@ TEST(SegmentPool, ARestOfOneMebibyteStaysWithItsBlock) {
   EXPECT_EQ(pool.reserved(), 40 * kMiB);
 }
 
+TEST(SegmentPool, AnExpandableSegmentGrowsByThePagesThatItsEndLacks) {
+  SegmentPool pool(true);
+  pool.reset(kDefaultSegment, true);
+  pool.malloc(15 * kMiB);  // Leaves 5 of 20.
+  pool.malloc(24 * kMiB);  // Lacks 19.
+  EXPECT_EQ(pool.reserved(), 40 * kMiB);
+}
+
+TEST(SegmentPool, TheEndOfAnExpandableSegmentIsTheLastChoice) {
+  SegmentPool pool(true);
+  pool.reset(kDefaultSegment, true);
+  const std::int32_t hole = pool.malloc(12 * kMiB);
+  pool.malloc(2 * kMiB);  // Leaves 6.
+  pool.free(hole);
+  pool.malloc(4 * kMiB);   // Fits into the end, and takes the hole.
+  pool.malloc(25 * kMiB);  // Lacks 19.
+  EXPECT_EQ(pool.reserved(), 40 * kMiB);
+}
+
 // Sizes of a few kinds, so that equal blocks meet and every shelf is searched.
 std::int64_t any_size(bool is_large) {
   if (!is_large) return 512 * *rc::gen::element(1, 2, 3, 16, 17, 31, 33, 512, 1000, 2047, 2048);
@@ -82,10 +101,14 @@ std::int64_t any_size(bool is_large) {
 RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
   const bool is_large = *rc::gen::arbitrary<bool>();
   const std::int64_t segment = *rc::gen::element(kDefaultSegment, 64 * kMiB);
+  const bool expands = *rc::gen::arbitrary<bool>();
   SegmentPool pool(is_large);
+  pool.reset(segment, *rc::gen::arbitrary<bool>());
   pool.malloc(any_size(is_large));  // What a run before has left must not matter.
-  pool.reset(segment);
-  CachingAllocator allocator({.total = Bytes(std::int64_t{1} << 50)}, {.large_segment_size = Bytes(segment)});
+  pool.reset(segment, expands);
+  CachingAllocator allocator({.total = Bytes(std::int64_t{1} << 50)},
+                             {.large_segment_size = Bytes(segment), .expandable_segments = expands});
+  std::int64_t allocated = 0;
   struct Live {
     AllocationId id;
     std::int32_t block;
@@ -95,14 +118,17 @@ RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
   for (int step = 0; step < num_steps; ++step) {
     if (!live.empty() && *rc::gen::inRange(0, 5) < 2) {
       const auto which = live.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(live));
+      allocated -= pool.size_of(which->block);
       pool.free(which->block);
       allocator.free(which->id);
       live.erase(which);
     } else {
       const std::int64_t size = any_size(is_large);
       live.push_back({static_cast<AllocationId>(step), pool.malloc(size)});
+      allocated += pool.size_of(live.back().block);
       allocator.malloc(live.back().id, Bytes(size), AllocatorStream{0});
     }
+    RC_ASSERT(allocated == allocator.allocated_bytes().count());
     RC_ASSERT(pool.reserved() == allocator.reserved_bytes().count());
   }
 }
@@ -111,7 +137,7 @@ TEST(SegmentPool, IsNotAskedUnderSettingsThatItDoesNotFollow) {
   EXPECT_TRUE(pools_suffice({}));
   EXPECT_TRUE(pools_suffice({.large_segment_size = Bytes(64 * kMiB)}));
   EXPECT_FALSE(pools_suffice({.max_split_size = Bytes(64 * kMiB)}));
-  EXPECT_FALSE(pools_suffice({.expandable_segments = true}));
+  EXPECT_TRUE(pools_suffice({.expandable_segments = true}));
   EXPECT_FALSE(pools_suffice({.per_process_memory_fraction = 0.5}));
   AllocatorSettings in_steps;
   in_steps.roundup_power2_divisions[3] = 4;
