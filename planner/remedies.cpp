@@ -3,7 +3,8 @@
 //
 // A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
 // fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
-// GPUs), a search runs. A change of the samples of a step is said.
+// GPUs), a search runs. It runs as well for the first changes with which a plan begins to fit: the one that needs least
+// memory is far from the fastest of what then fits. A change of the samples of a step is said.
 //
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
@@ -30,6 +31,8 @@ constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak
 
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;
+/// Changes that are searched when nothing fits: those that a short answer shows.
+constexpr int kMostSearched = 3;
 
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
@@ -43,7 +46,8 @@ Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& pl
 
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
-  add({std::move(what), std::move(change)}, price(request_.predictor, plan));
+  auto ground = ground_with(change, plan, request_.workload, request_.cluster);
+  add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
 }
 
 bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
@@ -52,7 +56,8 @@ bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& work
   if (is_stopped() || !model || !check(plan, *model).empty()) return false;
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = price(predictor, plan);
-  add(std::move(trial), outcome);
+  auto ground = ground_with(trial.change, plan, workload, cluster);
+  add(std::move(trial), outcome, std::move(ground));
   return outcome && outcome->fits;
 }
 
@@ -68,6 +73,15 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
 
 std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space) {
+  std::optional<Remedy> remedy = searched(std::move(trial), workload, cluster, space);
+  if (!remedy) return std::nullopt;
+  const bool fits = remedy->verdict == Verdict::Fits;
+  keep_if_it_helps(*std::move(remedy));
+  return fits;
+}
+
+std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload, const Cluster& cluster,
+                                           const Space& space) const {
   if (is_stopped()) return std::nullopt;
   Space bounded = space;
   bounded.explain = false;
@@ -77,17 +91,35 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
   options.should_stop = request_.should_stop;
   const auto found = search(request_.spec, workload, cluster, bounded, options);
   if (!found || found->proof.stopped_early) return std::nullopt;
-  keep_if_it_helps({.what = std::move(trial.what),
-                    .change = std::move(trial.change),
-                    .is_searched = true,
-                    .samples = trial.samples,
-                    .delta_bytes = found->best.device_peak - request_.best.device_peak,
-                    .delta_time = found->best.step - request_.best.step,
-                    .verdict = found->verdict});
-  return found->verdict == Verdict::Fits;
+  return Remedy{.what = std::move(trial.what),
+                .change = std::move(trial.change),
+                .is_searched = true,
+                .samples = trial.samples,
+                .delta_bytes = found->best.device_peak - request_.best.device_peak,
+                .delta_time = found->best.step - request_.best.step,
+                .verdict = found->verdict};
 }
 
-void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome) {
+/// Nothing where the choices say more of a search than what is copied here: a batch, or a mesh for another world.
+std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& change, const Plan& plan,
+                                                          const Workload& workload, const Cluster& cluster) const {
+  const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
+  if (request_.space == nullptr || change.batch || change.accumulation || is_other_world) return std::nullopt;
+  Space space = *request_.space;
+  space.base.optimizer = plan.optimizer;
+  space.base.runtime = plan.runtime;
+  space.base.parameter_dtype = plan.parameter_dtype;
+  space.base.mixed_precision = plan.mixed_precision;
+  if (change.allocator_settings) space.may_expand_segments = false;
+  if (change.checkpoint) space.checkpoint = change.checkpoint;
+  if (change.wrap) space.wrap = change.wrap;
+  if (change.wrap_ends) space.wrap_ends = change.wrap_ends;
+  if (change.cpu_offload) space.cpu_offload = change.cpu_offload;
+  if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
+  return Ground{workload, cluster, std::move(space)};
+}
+
+void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
   if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
   if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
   keep_if_it_helps({.what = std::move(trial.what),
@@ -95,26 +127,51 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome) {
                     .samples = trial.samples,
                     .delta_bytes = outcome->peaks.device - request_.best.device_peak,
                     .delta_time = outcome->step - request_.best.step,
-                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit});
+                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit},
+                   std::move(ground));
 }
 
-void RemedyList::keep_if_it_helps(Remedy remedy) {
+void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
   const auto part_of_peak =
       Bytes(static_cast<std::int64_t>(kLeastPart * static_cast<double>(request_.best.device_peak.count())));
   const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
   const bool saves_time = remedy.delta_time < -kLeastPart * request_.best.step;
   const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
-  if (saves_bytes || saves_time || begins_to_fit) remedies_.push_back(std::move(remedy));
+  if (saves_bytes || saves_time || begins_to_fit) remedies_.push_back({std::move(remedy), std::move(ground)});
 }
 
-std::vector<Remedy> RemedyList::take() {
-  std::stable_sort(remedies_.begin(), remedies_.end(), [](const Remedy& a, const Remedy& b) {
+void RemedyList::sort() {
+  std::stable_sort(remedies_.begin(), remedies_.end(), [](const Kept& one, const Kept& other) {
+    const Remedy& a = one.remedy;
+    const Remedy& b = other.remedy;
     if (a.verdict != b.verdict) return a.verdict == Verdict::Fits;
     if (a.verdict != Verdict::Fits) return a.delta_bytes < b.delta_bytes;
     if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
     return a.delta_bytes < b.delta_bytes;
   });
-  return std::move(remedies_);
+}
+
+void RemedyList::search_the_first() {
+  int num_searched = 0;
+  for (Kept& kept : remedies_) {
+    if (kept.remedy.verdict != Verdict::Fits || num_searched == kMostSearched) return;
+    if (kept.remedy.is_searched || !kept.ground) continue;
+    ++num_searched;
+    const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
+    const auto found = searched(trial, kept.ground->workload, kept.ground->cluster, kept.ground->space);
+    if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
+  }
+}
+
+std::vector<Remedy> RemedyList::take() {
+  sort();
+  if (request_.verdict != Verdict::Fits) {
+    search_the_first();
+    sort();
+  }
+  std::vector<Remedy> remedies;
+  for (Kept& kept : remedies_) remedies.push_back(std::move(kept.remedy));
+  return remedies;
 }
 
 Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request) {

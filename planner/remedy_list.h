@@ -37,20 +37,38 @@ class RemedyList {
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
   std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
 
-  /// Those that fit first, then by what they save.
+  /// Those that fit first, then by what they save. Where the plan did not fit, the first that do are searched for what
+  /// their choices give.
   std::vector<Remedy> take();
 
   const RemedyRequest& request() const { return request_; }
   const Plan& plan() const { return plan_; }
 
  private:
+  /// What a search takes that begins with the change.
+  struct Ground {
+    Workload workload;
+    Cluster cluster;
+    Space space;
+  };
+  struct Kept {
+    Remedy remedy;
+    std::optional<Ground> ground;  ///< Where the choices of the remedy begin a search that is known.
+  };
+
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
-  void add(Trial trial, const Result<simulator::Outcome>& outcome);
-  void keep_if_it_helps(Remedy remedy);
+  void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground = {});
+  void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
+  std::optional<Remedy> searched(Trial trial, const Workload& workload, const Cluster& cluster,
+                                 const Space& space) const;
+  std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
+                                    const Cluster& cluster) const;
+  void sort();
+  void search_the_first();
 
   const RemedyRequest& request_;
   const Plan& plan_;
-  std::vector<Remedy> remedies_;
+  std::vector<Kept> remedies_;
 };
 
 /// Checkpointing, offload, optimizer, allocator, units (remedies_of_plan.cpp).
