@@ -132,7 +132,13 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   if (output.format == Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
-    print_quietly(output, report, no_plan_fits(answer.result), answer.further);
+    Document further = answer.further;
+    // What it was not asked for, and is not told of by the verdict.
+    const std::string& settings = report.plan.runtime.allocator_settings;
+    if (settings != answer.request.space.base.runtime.allocator_settings) {
+      further.push_back(Entry{.label = "note", .lines = {fmt::format("with PYTORCH_ALLOC_CONF={}", settings)}});
+    }
+    print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {
     const std::string kept = line.value(Option::Output).value_or("");
     output.print(answer.document({.batch_origin = answer.request.batch_origin,

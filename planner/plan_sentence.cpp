@@ -256,6 +256,7 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
     parts.emplace_back("gradients reduced once a step");
   parts.push_back(precision_of(plan, facts));
   parts.push_back(optimizer_of(plan));
+  if (!plan.runtime.allocator_settings.empty()) parts.push_back(plan.runtime.allocator_settings);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

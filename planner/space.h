@@ -150,7 +150,7 @@ struct Space {
   std::vector<std::int64_t> micro_batches = {};
   bool every_number = false;  ///< Every j and every k, not only some of them.
   /// Where no plan fits under the default settings of `base`'s allocator, those with expandable segments are searched.
-  bool may_expand_segments = true;
+  bool may_expand_segments = false;
 
   // How much is asked beside the best plan.
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.

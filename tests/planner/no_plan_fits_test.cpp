@@ -4,6 +4,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +49,10 @@ RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
     std::int64_t needed = 0;
     std::string label;
   };
+  c.space.may_expand_segments = *rc::gen::arbitrary<bool>();
+  Space expanded = c.space;
+  expanded.base.runtime.allocator_settings = "expandable_segments:True";
+  std::int64_t least_expanded = std::numeric_limits<std::int64_t>::max();
   // The few that need least are told exactly; of the others it is enough to know that they need more.
   constexpr std::size_t kNumLeast = 40;
   std::vector<Widest> points;
@@ -66,15 +72,30 @@ RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
                      [](const Widest& a, const Widest& b) { return a.needed < b.needed; });
     if (points.size() > kNumLeast) points.resize(kNumLeast);
   }
+  for (const Space& space : c.space.may_expand_segments ? widened(expanded) : std::vector<Space>()) {
+    Case wide = c;
+    wide.space = space;
+    if (!families_of(space, *build_model(c.spec, c.workload), c.cluster)) continue;
+    Engine engine(wide, first);
+    for (const Priced& point : price_all(engine, Bytes(least_expanded))) {
+      least_expanded = std::min(least_expanded, point.needed);
+    }
+  }
   for (int i = 0; i < 2; ++i) {
     const auto last = static_cast<int>(points.size());
-    const std::int64_t budget = points[*rc::gen::inRange(0, last)].needed - *rc::gen::element(0, 1, 1 << 10);
+    const std::int64_t needed = points[*rc::gen::inRange(0, last)].needed;
+    const bool is_expanded = c.space.may_expand_segments && *rc::gen::arbitrary<bool>();
+    const std::int64_t budget = (is_expanded ? least_expanded : needed) - *rc::gen::element(0, 1, 1 << 10);
     c.cluster.gpu.usable_memory.value = Bytes(budget);
     const auto result = search(c.spec, c.workload, c.cluster, c.space);
     RC_ASSERT(result.has_value());
     RC_LOG() << "needs " << points.front().needed << " of " << budget << ": " << points.front().label << "; found "
              << result->best.label << " short of " << result->best.missing.count() << "\n";
-    RC_ASSERT((result->verdict == Verdict::Fits) == (points.front().needed <= budget));
+    const bool fits = points.front().needed <= budget;
+    const bool fits_expanded = !fits && least_expanded <= budget;
+    RC_ASSERT((result->verdict == Verdict::Fits) == (fits || fits_expanded));
+    RC_ASSERT(result->best.plan.runtime.allocator_settings.empty() == !fits_expanded);
+    RC_CLASSIFY(fits_expanded, "fits with expandable segments");
     RC_CLASSIFY(result->verdict == Verdict::Fits, "fits");
     if (result->verdict == Verdict::DoesNotFit) {
       RC_ASSERT(result->best.missing == Bytes(points.front().needed - budget));
@@ -129,6 +150,29 @@ TEST(NoPlanFits, UnitsInsideBlocksAreOfferedWhereWholeBlocksWereAskedFor) {
   ASSERT_NE(remedy, none->explanation.remedies.end());
   EXPECT_EQ(remedy->what, "wrap the projections of each block separately");
   EXPECT_EQ(remedy->verdict, Verdict::Fits);
+}
+
+TEST(NoPlanFits, APlanThatFitsByExpandableSegmentsSaysSo) {
+  Case c = wide_blocks_case(Bytes(1 << 20));
+  c.space.explain = false;
+  const auto least = [&](const std::string& settings) {
+    Case with = c;
+    with.space.base.runtime.allocator_settings = settings;
+    return with.cluster.gpu.usable_memory.value + search(c.spec, c.workload, c.cluster, with.space)->best.missing;
+  };
+  const Bytes enough = least("expandable_segments:True");
+  ASSERT_LT(enough, least(""));
+  c.cluster.gpu.usable_memory.value = enough;
+  EXPECT_EQ(search(c.spec, c.workload, c.cluster, c.space)->verdict, Verdict::DoesNotFit);
+  EXPECT_FALSE(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space));
+  c.space.may_expand_segments = true;
+  const auto found = search(c.spec, c.workload, c.cluster, c.space);
+  EXPECT_EQ(found->verdict, Verdict::Fits);
+  EXPECT_EQ(found->best.plan.runtime.allocator_settings, "expandable_segments:True");
+  EXPECT_EQ(found->notes.front(),
+            "No plan fits without expandable segments: set PYTORCH_ALLOC_CONF=expandable_segments:True, as the plan "
+            "says.");
+  EXPECT_TRUE(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space));
 }
 
 }  // namespace
