@@ -98,6 +98,7 @@ TEST(CompareMachines, TheBestOneHasMostSamplesASecondOrTheCheapest) {
 TEST(CompareMachines, WhatFitsStandsBeforeWhatDoesNotAndWhatMakesNoSense) {
   PlanRequest request{.model = "qwen3_1_7b"};
   request.choices.shard = 2;
+  request.choices.cpu_offload = false;
   const auto compared =
       compare_machines(request, {.gpu_names = {"T4", "H100 SXM"}, .gpus = {1, 2}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
