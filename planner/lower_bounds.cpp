@@ -275,7 +275,7 @@ double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitS
   }
   sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
   const double kept =
-      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+      static_cast<double>(size_of(zero_master_dtype(plan)).count()) + state_bytes(base_.optimizer, zero_master_dtype(plan));
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
@@ -286,7 +286,7 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
   sums.states = bytes_of(parts * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
   if (plan.cpu_offload) return 0;
   const double kept =
-      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+      static_cast<double>(size_of(zero_master_dtype(plan)).count()) + state_bytes(base_.optimizer, zero_master_dtype(plan));
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 

@@ -140,6 +140,20 @@ struct Fsdp1Options {
   bool operator==(const Fsdp1Options&) const = default;
 };
 
+/// Keys of DeepSpeed's fp16. All but the first say by how much the loss is scaled, which decides neither memory nor
+/// collectives.
+struct Fp16Options {
+  bool auto_cast = false;                 ///< The engine casts floating inputs that it is given by position.
+  double loss_scale = 0;                  ///< 0: it is found while training. Of a fixed one the others say nothing.
+  std::int64_t initial_scale_power = 16;  ///< It begins with 2 to this.
+  std::int64_t loss_scale_window = 1000;  ///< Steps without an overflow, after which it is doubled.
+  std::int64_t hysteresis = 2;            ///< Overflows until it is halved.
+  bool consecutive_hysteresis = false;    ///< A step without one counts them from the start.
+  std::int64_t min_loss_scale = 1;
+
+  bool operator==(const Fp16Options&) const = default;
+};
+
 /// Keys of DeepSpeed's zero_optimization.
 struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
@@ -153,6 +167,8 @@ struct ZeroOptions {
   // Of a plan with cpu_offload alone.
   bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
+  // Of a plan that computes in fp16 alone.
+  Fp16Options fp16;
 
   bool operator==(const ZeroOptions&) const = default;
 };
@@ -202,10 +218,15 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
 /// Each unit is one flat parameter (FSDP1).
 bool is_flat(const Plan& plan);
 
-/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled: parameters and gradients are in
-/// its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy.
+/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
+/// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and
+/// with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.
 bool is_zero(const Plan& plan);
 bool is_zero3(const Plan& plan);
+
+/// What ZeRO computes in, and what the copy is in that its optimizer updates. REQUIRES: is_zero(plan).
+Dtype zero_dtype(const Plan& plan);
+Dtype zero_master_dtype(const Plan& plan);
 
 /// Offloads, or keeps on the devices, with all that says how.
 void set_offload(Plan& plan, bool offload);

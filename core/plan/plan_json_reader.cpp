@@ -490,6 +490,20 @@ void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
                   fsdp1.use_orig_params);
 }
 
+void fp16_fields(Fields& fields, Fp16Options& fp16) {
+  constexpr IntegerRange kSteps{1, std::int64_t{1} << 40};
+  fields.optional("auto_cast", "The engine casts floating inputs that it is given by position.", fp16.auto_cast);
+  fields.optional("loss_scale", "0: it is found while training, as the keys below say.", fp16.loss_scale,
+                  RealRange{0, 1e30});
+  fields.optional("initial_scale_power", "It begins with 2 to this.", fp16.initial_scale_power, IntegerRange{0, 100});
+  fields.optional("loss_scale_window", "Steps without an overflow, after which it is doubled.", fp16.loss_scale_window,
+                  kSteps);
+  fields.optional("hysteresis", "Overflows until it is halved.", fp16.hysteresis, kSteps);
+  fields.optional("consecutive_hysteresis", "A step without an overflow counts them from the start.",
+                  fp16.consecutive_hysteresis);
+  fields.optional("min_loss_scale", "It is never smaller.", fp16.min_loss_scale, kSteps);
+}
+
 void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
                   zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
@@ -513,6 +527,8 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
   fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
                   zero.offload_param);
+  fields.optional_object("fp16", "In fp16: DeepSpeed's section of that name.",
+                         [&](Fields& inner) { fp16_fields(inner, zero.fp16); });
 }
 
 /// How it trains.

@@ -20,8 +20,8 @@
 // partition_parameters.py (_partition_param), DeepSpeed 0.19.8.
 //
 // Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
-// contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16 with its loss scaling,
-// experts of DeepSpeed's own MoE, several parameter groups.
+// contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16_master_weights_and_grads,
+// bf16_master_weights_and_grads without bf16_optimizer_states, experts of DeepSpeed's own MoE, several parameter groups.
 
 #include "core/plan/zero_partition.h"
 
@@ -257,6 +257,52 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
   }
 }
 
+// DeepSpeed casts what is handed to the engine by position, and not what is handed by name.
+bool has_floating_input(const Model& model) {
+  return std::any_of(model.inputs.begin(), model.inputs.end(), [&](int input) {
+    const std::optional<Dtype>& dtype = model.values[input].dtype;
+    return dtype && is_floating_point(*dtype) && *dtype != Dtype::Float16;
+  });
+}
+
+// _configure_master_weights, get_data_types.
+template <class Wrong>
+void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
+  const MixedPrecision& precision = plan.mixed_precision;
+  const std::optional<Dtype> compute = precision.param_dtype;
+  const bool is_16_bit = compute == Dtype::BFloat16 || compute == Dtype::Float16;
+  const bool is_mixed = is_16_bit && precision.reduce_dtype == compute;
+  const bool is_plain = !compute && !precision.reduce_dtype;
+  const bool is_pure = is_plain && plan.parameter_dtype == Dtype::BFloat16;
+  if ((!is_mixed && !is_plain) || precision.output_dtype) {
+    wrong("mixed_precision", "Of ZeRO 16 bits for parameters and reduction, and fp32 are predicted.",
+          "Write bfloat16 or float16 for param_dtype and reduce_dtype, or neither.");
+  }
+  if (is_plain && plan.parameter_dtype == Dtype::Float16) {
+    wrong("parameter_dtype",
+          "DeepSpeed's optimizer updates fp16 with fp16_master_weights_and_grads alone, which keeps fp32 states on the "
+          "host and is not predicted.",
+          "Write float32, and float16 for param_dtype and reduce_dtype.");
+  } else if (plan.parameter_dtype != Dtype::Float32 && !is_pure) {
+    wrong("parameter_dtype",
+          is_mixed ? "What ZeRO's optimizer updates beside mixed_precision is an fp32 copy."
+                   : "What ZeRO's optimizer updates is in float32 or in bfloat16.",
+          "Write float32.");
+  }
+  if (is_pure && plan.cpu_offload && plan.optimizer.kind == OptimizerKind::Sgd) {
+    wrong("optimizer/kind", "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
+          "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype.");
+  }
+  if (zero_dtype(plan) != Dtype::Float16 && plan.zero.fp16 != Fp16Options{}) {
+    wrong("zero/fp16", "Without fp16 no loss is scaled.", "Leave it out, or write float16 for param_dtype.");
+  } else if (plan.zero.fp16.auto_cast && has_floating_input(model)) {
+    wrong("zero/fp16/auto_cast",
+          "DeepSpeed casts inputs that are handed over by position, and not by name: which of it the script does is not "
+          "known.",
+          "Leave it out, and cast them in the script.");
+  }
+}
+
 }  // namespace
 
 Errors check_zero_plan(const Plan& plan, const Model& model) {
@@ -285,18 +331,9 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
   check_offload(plan, wrong);
-  const MixedPrecision& precision = plan.mixed_precision;
-  const bool is_bf16 = precision.param_dtype == Dtype::BFloat16 && precision.reduce_dtype == Dtype::BFloat16;
-  const bool is_fp32 = !precision.param_dtype && !precision.reduce_dtype;
-  if ((!is_bf16 && !is_fp32) || precision.output_dtype) {
-    wrong("mixed_precision", "Of ZeRO bf16 (parameters and reduction in bfloat16) and fp32 are predicted.",
-          "Write bfloat16 for param_dtype and reduce_dtype, or neither.");
-  }
-  if (plan.parameter_dtype != Dtype::Float32) {
-    wrong("parameter_dtype", "What ZeRO's optimizer updates is an fp32 copy.", "Write float32.");
-  }
+  check_precision(plan, model, wrong);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
-    wrong("optimizer/states", "ZeRO updates one flat fp32 tensor; other states are not predicted.",
+    wrong("optimizer/states", "ZeRO updates one flat tensor, with states of its dtype; others are not predicted.",
           "Write as_parameter.");
   }
   if (plan.accumulation > 1 && plan.sync_every_micro_batch == is_first_stage) {

@@ -64,7 +64,7 @@ class Fsdp1:
 
 @dataclasses.dataclass(frozen=True)
 class Zero:
-    """Keys of DeepSpeed's "zero_optimization". None: its own."""
+    """Keys of DeepSpeed's "zero_optimization", and its section "fp16". None: its own."""
 
     reduce_bucket_size: int | None = None
     overlap_comm: bool | None = None
@@ -76,6 +76,7 @@ class Zero:
     max_reuse_distance: int | None = None
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
     offload_param: bool | None = None
+    fp16: dict[str, Any] | None = None
 
 
 # Keys of ZeRO-3 alone. DeepSpeed writes all but the first with "stage3_" in front.

@@ -1,15 +1,16 @@
 // With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and
-// of the largest trained parameter's L elements,
+// of the largest trained parameter's L elements, m = 4 bytes each, or e with bf16_master_weights_and_grads,
 //
 //                          ZeRO-1 and 2                     ZeRO-3
-//   fp32 parameters        4 P, pinned                      4 P, not pinned, one for each sub-group
-//   gradients              4 P, pinned                      4 P, pinned, one for each sub-group
+//   fp32 parameters        m P, pinned                      m P, not pinned, one for each sub-group
+//   gradients              m P, pinned                      m P, pinned, one for each sub-group
 //   16-bit copies          e P of parameters on their way   e P of gradients, pinned
 //                          to the device, and e L; pinned
-//   moments                4 P each, not pinned             the same
+//   moments                m P each, not pinned             the same
 //
 // ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
-// made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
+// made in the first backward, unless m is e. In fp16 ZeRO-3 looks for overflows there: 3 P for a moment.
+// ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
 // of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
 // deepspeed.zero. Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
 // them for later tensors of the same block.
@@ -65,8 +66,8 @@ class ZeroHost {
     };
     const bool pins = plan_.zero.pin_memory;
     const bool is_third = is_zero3(plan_);
-    add("fp32 parameters", is_third ? 4 * part() : held(4 * part()), pins && !is_third);
-    add("optimizer states", num_moments(plan_.optimizer) * 4 * part(), false);
+    add("fp32 parameters", is_third ? master() * part() : held(master() * part()), pins && !is_third);
+    add("optimizer states", num_moments(plan_.optimizer) * master() * part(), false);
     add("gradients", gradients(), pins);
     if (is_third) {
       add("16-bit gradients", held(item() * part()), pins);
@@ -84,10 +85,10 @@ class ZeroHost {
   }
 
   std::int64_t making() const {
-    const std::int64_t fp32 = 4 * part();
+    const std::int64_t fp32 = master() * part();
     if (is_zero3(plan_)) {
       const std::int64_t kept = plan_.zero.offload_param ? pinned_block(item() * part()) + single_parameters() : 0;
-      const std::int64_t group = 4 * largest_group();
+      const std::int64_t group = master() * largest_group();
       // Cast and cloned; then zeros for all sub-groups, of which the last one is not pinned yet.
       return kept + fp32 + std::max(2 * group, group + gradients() + (plan_.zero.pin_memory ? group : 0));
     }
@@ -98,6 +99,7 @@ class ZeroHost {
   }
 
  private:
+  std::int64_t master() const { return size_of(zero_master_dtype(plan_)).count(); }
   std::int64_t item() const { return size_of(zero_.dtype).count(); }
   std::int64_t part() const { return zero_.part_elements(); }
   std::int64_t held(std::int64_t bytes) const { return plan_.zero.pin_memory ? pinned_block(bytes) : bytes; }
@@ -105,9 +107,9 @@ class ZeroHost {
   std::int64_t largest_group() const { return groups_.empty() ? 0 : *std::max_element(groups_.begin(), groups_.end()); }
 
   std::int64_t gradients() const {
-    if (!is_zero3(plan_)) return held(4 * part());
+    if (!is_zero3(plan_)) return held(master() * part());
     std::int64_t bytes = 0;
-    for (const std::int64_t elements : groups_) bytes += held(4 * elements);
+    for (const std::int64_t elements : groups_) bytes += held(master() * elements);
     return bytes;
   }
 
@@ -141,13 +143,15 @@ class ZeroHost {
       bytes -= *found;
       free.erase(found);
     };
-    for (const std::int64_t group : groups_) take(4 * group);
+    for (const std::int64_t group : groups_) take(master() * group);
     take(item() * part());
     return bytes;
   }
 
   std::int64_t earlier_gradients(std::int64_t rank) const {
-    if (plan_.runtime.framework != Framework::Zero2 || plan_.accumulation == 1) return 0;
+    // With the optimizer's tensors in 16 bits they are added up where its gradients are.
+    const bool keeps = plan_.runtime.framework == Framework::Zero2 && plan_.accumulation > 1;
+    if (!keeps || master() != size_of(Dtype::Float32).count()) return 0;
     std::int64_t bytes = 0;
     for (const ZeroSlice& slice : slices_of_rank(zero_, rank)) {
       const bool has_gradient = std::binary_search(reduced_.begin(), reduced_.end(), slice.parameter);
@@ -159,8 +163,11 @@ class ZeroHost {
   std::int64_t temporaries() const {
     const std::int64_t updated = is_zero3(plan_) ? largest_group() : part();
     const bool adds_decay = plan_.optimizer.kind == OptimizerKind::Sgd && plan_.optimizer.weight_decay != 0;
-    const bool casts = is_zero3(plan_) && zero_.dtype != Dtype::Float32 && !plan_.zero.offload_param;
-    return std::max(adds_decay ? 4 * updated : 0, casts ? item() * updated : 0);
+    const bool casts = is_zero3(plan_) && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
+    // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
+    const bool checks = is_zero3(plan_) && zero_.dtype == Dtype::Float16;
+    return std::max({adds_decay ? master() * updated : 0, casts ? item() * updated : 0,
+                     checks ? (item() + 1) * part() : 0});
   }
 
   const Plan& plan_;

@@ -101,7 +101,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroLaterPart,  ///< and of a later one,
   ZeroEnd,        ///< zeros behind them,
   ZeroGrad,       ///< the gradient of the rank's part, and
-  ZeroGrad32,     ///< the same in fp32,
+  ZeroGrad32,     ///< the same in the dtype of what the optimizer updates,
   ZeroNormInput,  ///< a gradient in fp64,
   ZeroNorm,       ///< the norm of the step before,
   ZeroNewNorm,
@@ -112,9 +112,12 @@ enum class SingleTensor : std::uint8_t {
   ZeroOverflow,  ///< Of ZeRO-3: whether a gradient is not finite,
   ZeroBarrier,   ///< what the last barrier was told with, and
   ZeroBarrierSum,
-  ZeroHostGrad,  ///< with offload: where a gradient from the host is added.
+  ZeroHostGrad,    ///< with offload: where a gradient from the host is added,
+  ZeroMagnitudes,  ///< in fp16: the gradients without their signs, and
+  ZeroFlags,       ///< which of them are infinite, or no numbers, and
+  ZeroAnswer,      ///< whether one is.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroHostGrad) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroAnswer) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

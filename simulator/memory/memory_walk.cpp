@@ -274,6 +274,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FinishReduce:
         zero3_.finish_backward();
         return false;
+      case InstructionKind::CheckOverflow:
+        zero3_.check_overflow();
+        return true;
       case InstructionKind::ClipGradNorm:
         zero3_.clip();
         return true;

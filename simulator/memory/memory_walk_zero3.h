@@ -4,14 +4,16 @@
 //
 //   initialization each module makes its own parameters, in fp32 and then cast, and cuts them one by one. The engine
 //                  moves the parts of trained ones to the host, empties the allocator's cache, and brings them back as
-//                  one tensor; an fp32 copy per sub-group; the bucket and the gradients of all parts, which stay. Each
+//                  one tensor; an fp32 copy per sub-group, or one of their own dtype; the bucket and the gradients of all parts, which stay. Each
 //                  trained parameter is gathered once, for its hook
 //   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
 //                  is the output
 //   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
 //   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
+//   CheckOverflow  the gradients of all parts without their signs, and a byte for each of them
 //   ClipGradNorm   the parts of the gradients in fp64, one after the other
-//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32, one temporary (foreach)
+//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32 where the copy is, one temporary
+//                  (foreach)
 //
 // With overlap_comm, gathers and reductions have streams of their own, and what the other stream has used comes back
 // when the CPU knows that it is past it (record_stream, held_frees.h):
@@ -31,7 +33,8 @@
 // gathered alone. The CPU waits for these copies.
 //
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
-// create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, step),
+// create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
+// step),
 // partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait,
 // free_param, _allgather_params_coalesced), partitioned_param_coordinator.py (__ongoing_fetch_events),
 // runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
@@ -193,6 +196,27 @@ class Zero3Walk {
 
   // ---- optimizer ---------------------------------------------------------------------------------------------------
 
+  /// In fp16: torch.isinf and torch.isnan of all gradients, on the stream of the reductions. On the host with offload.
+  void check_overflow() {
+    if (!offloads()) {
+      const std::int64_t elements = buffer().part_elements();
+      alloc(SingleTensor::ZeroMagnitudes, elements * element_size(), MemoryCategory::Temp, reduction_stream());
+      alloc(SingleTensor::ZeroFlags, elements, MemoryCategory::Temp, reduction_stream());
+      drop(SingleTensor::ZeroMagnitudes);
+      drop(SingleTensor::ZeroFlags);
+      alloc(SingleTensor::ZeroFlags, elements, MemoryCategory::Temp, reduction_stream());
+      drop(SingleTensor::ZeroFlags);
+    }
+    // With offload the flag comes from the host.
+    alloc(SingleTensor::ZeroAnswer, 1, MemoryCategory::Temp, reduction_stream());
+    sink_.collective();
+    drop(SingleTensor::ZeroAnswer);
+    if (!keeps_order()) return;
+    order().wait(MemoryStream::Compute, reduction_stream());
+    if (buffer().ranks > 1) order().collective(MemoryStream::Compute, kRanks);
+    held_.finish(order().submit(MemoryStream::Compute));
+  }
+
   void clip() {
     if (offloads()) return sum_norms();
     for (std::size_t g = 0; g < num_groups(); ++g) {
@@ -228,10 +252,10 @@ class Zero3Walk {
       // One gradient is taken as it is.
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
       if (is_copied) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
-      if (casts()) alloc(SingleTensor::ZeroGrad32, 4 * elements, MemoryCategory::ShardedGrad);
+      if (casts()) alloc(SingleTensor::ZeroGrad32, master_size() * elements, MemoryCategory::ShardedGrad);
       if (casts() && is_copied) drop(flat);
       if (!has_states_) make_states(g);
-      make_flat_optimizer_temporaries(in_, sink_, 4 * elements);
+      make_flat_optimizer_temporaries(in_, sink_, master_size() * elements);
       if (casts() || is_copied) drop(SingleTensor::ZeroGrad32);
     }
     has_states_ = true;
@@ -259,7 +283,8 @@ class Zero3Walk {
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
   bool offloads() const { return in_.plan->cpu_offload; }
   bool offloads_parameters() const { return offloads() && in_.plan->zero.offload_param; }
-  bool casts() const { return buffer().dtype != Dtype::Float32; }
+  std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
+  bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
   MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
@@ -350,13 +375,13 @@ class Zero3Walk {
     // What was cast is cloned, and goes when the next sub-group has been cast.
     const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
     for (std::size_t g = 0; g < num_groups(); ++g) {
-      if (casts()) alloc(cast_of(g), 4 * group_elements(g), MemoryCategory::Temp);
+      if (casts()) alloc(cast_of(g), master_size() * group_elements(g), MemoryCategory::Temp);
       if (casts() && g > 0) drop(cast_of(g - 1));
-      alloc(ParameterTensor::GroupMaster, first_of(g), 4 * group_elements(g), MemoryCategory::ShardedParam);
+      alloc(ParameterTensor::GroupMaster, first_of(g), master_size() * group_elements(g), MemoryCategory::ShardedParam);
       largest = std::max(largest, group_elements(g));
     }
     if (casts() && num_groups() > 0) drop(cast_of(num_groups() - 1));
-    alloc(SingleTensor::ZeroGrad32, 4 * largest, MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroGrad32, master_size() * largest, MemoryCategory::Temp);
     drop(SingleTensor::ZeroGrad32);
   }
 
@@ -369,8 +394,9 @@ class Zero3Walk {
     if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
       alloc(ParameterTensor::StepCount, first_of(g), 4, MemoryCategory::OptState);
     }
-    alloc(ParameterTensor::FirstMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
-    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
+    const std::int64_t bytes = master_size() * group_elements(g);
+    alloc(ParameterTensor::FirstMoment, first_of(g), bytes, MemoryCategory::OptState);
+    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), bytes, MemoryCategory::OptState);
   }
 
   // ---- gradients ---------------------------------------------------------------------------------------------------

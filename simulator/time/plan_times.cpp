@@ -121,7 +121,7 @@ double sent_per_element(const Layout& layout, const Plan& plan) {
   if (!plan.cpu_offload) return 0;
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
   const auto passes = static_cast<double>(plan.accumulation);
-  const double cast = static_cast<double>(size_of(Dtype::Float32).count()) / passes;
+  const double cast = static_cast<double>(size_of(zero_master_dtype(plan)).count()) / passes;
   if (is_zero3(plan)) return 2 * item + cast;
   const bool is_kept = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
   // Buckets of stage 1 are reduced once a step.
@@ -233,6 +233,14 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
 
 namespace {
 
+// Of each fp16 gradient the magnitude is written and compared, it is compared with itself, and the answers are read.
+Seconds zero3_overflow_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  constexpr double kPasses = 2 + 2 + 2 + 1 + 1 + 2 + 1 + 1;
+  const double bytes = kPasses * static_cast<double>(layout.zero.part_elements());
+  return (plan.cpu_offload ? Seconds(bytes / kHostBandwidth) : over(bytes, costs.memory)) +
+         collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(1));
+}
+
 Seconds persistent_time(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
   Seconds time{0};
   if (layout.zero.ranks == 1) return time;
@@ -251,11 +259,12 @@ ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan,
   ZeroTimes times;
   if (is_zero3(plan)) {
     times.gather_parameters = persistent_time(model, layout, plan, mesh);
+    if (zero_dtype(plan) == Dtype::Float16) times.check_overflow = zero3_overflow_time(layout, plan, mesh, costs);
     return times;
   }
   const Bytes part = size_of(layout.zero.dtype) * layout.zero.part_elements();
   // The largest and the smallest element; a byte tells all ranks.
-  if (plan.mixed_precision.param_dtype) {
+  if (zero_dtype(plan) != Dtype::Float32) {
     times.check_overflow = over(2 * static_cast<double>(part.count()), costs.memory) +
                            collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(1));
   }
@@ -274,7 +283,8 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
 // DeepSpeedCPUAdam passes over its tensors once.
 Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
-  const double on_host = 4 * optimizer_passes(plan.optimizer, true) + 4 + item;
+  const auto master = static_cast<double>(size_of(zero_master_dtype(plan)).count());
+  const double on_host = master * optimizer_passes(plan.optimizer, true) + master + item;
   const double sent = plan.zero.offload_param ? 0 : item;
   return Seconds(on_host * local_elements(layout) / kHostBandwidth) +
          over(sent * local_elements(layout), mesh.host_link);

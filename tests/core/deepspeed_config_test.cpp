@@ -38,7 +38,7 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
   EXPECT_EQ(config.framework, Framework::Zero2);
   EXPECT_EQ(config.zero, default_zero_options(Framework::Zero2));
   EXPECT_EQ(config.clip_grad_norm, 1.0);
-  EXPECT_EQ(config.bf16, false);
+  EXPECT_EQ(config.precision, DeepSpeedPrecision::Float32);
   EXPECT_EQ(config.optimizer, std::nullopt);
   EXPECT_EQ(config.micro_batch, std::nullopt);
   EXPECT_TRUE(read_ds(R"({"zero_optimization": {"stage": 3}})")->zero.overlap_comm);
@@ -65,7 +65,7 @@ TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
       R"("bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "gradient_clipping": "auto", "train_batch_size": "auto",
          "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
          "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}})"));
-  EXPECT_EQ(config.bf16, std::nullopt);
+  EXPECT_EQ(config.precision, std::nullopt);
   EXPECT_EQ(config.clip_grad_norm, std::nullopt);
   EXPECT_EQ(config.train_batch, std::nullopt);
   EXPECT_EQ(config.micro_batch, std::nullopt);
@@ -104,11 +104,13 @@ TEST(DeepSpeedConfig, ASlipInAKeyIsNotTakenInSilence) {
 
 TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
   for (const char* members :
-       {R"("fp16": {"enabled": true})", R"("torch_autocast": {"enabled": true})",
+       {R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})", R"("torch_autocast": {"enabled": true})",
         R"("tensor_parallel": {"autotp_size": 2})", R"("compile": {"deepcompile": true})",
         R"("communication_data_type": "fp32")", R"("gradient_allreduce_op": "sum")",
         R"("data_types": {"grad_accum_dtype": "fp32"})",
         R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})",
+        R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
+        R"("bf16": {"enabled": true}, "fp16": {"enabled": true})",
         R"("activation_checkpointing": {"cpu_checkpointing": true})", R"("elasticity": {"enabled": false})",
         R"("prescale_gradients": true)", R"("sequence_parallel_size": 2)"}) {
     EXPECT_EQ(refusals_of(stage2(members)).size(), 1U) << members;
@@ -172,6 +174,30 @@ TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
   EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", "")), std::vector<std::string>{});
 }
 
+TEST(DeepSpeedConfig, ThePrecisionIsWhatIsEnabled) {
+  const auto precision = [](const std::string& members) { return read_ds(stage2(members))->precision; };
+  EXPECT_EQ(precision(R"("bf16": {"enabled": true})"), DeepSpeedPrecision::BFloat16);
+  EXPECT_EQ(precision(R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                                  "bf16_optimizer_states": true})"),
+            DeepSpeedPrecision::PureBFloat16);
+  EXPECT_EQ(precision(R"("fp16": {"enabled": true}, "bf16": {"enabled": "auto"})"), DeepSpeedPrecision::Float16);
+  EXPECT_EQ(precision(R"("fp16": {"enabled": false}, "bf16": {"enabled": "auto"})"), std::nullopt);
+  const DeepSpeedConfig scaled = *read_ds(stage2(
+      R"("fp16": {"enabled": true, "auto_cast": true, "initial_scale_power": 8, "loss_scale_window": 3,
+                  "hysteresis": 4, "consecutive_hysteresis": true, "min_loss_scale": 5})"));
+  EXPECT_EQ(scaled.zero.fp16, (Fp16Options{.auto_cast = true,
+                                           .initial_scale_power = 8,
+                                           .loss_scale_window = 3,
+                                           .hysteresis = 4,
+                                           .consecutive_hysteresis = true,
+                                           .min_loss_scale = 5}));
+  // Of a fixed scale the others say nothing.
+  EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": true, "loss_scale": 64, "loss_scale_window": 0})"))->zero.fp16,
+            Fp16Options{.loss_scale = 64});
+  // Of a part that is off nothing is taken over.
+  EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": false, "loss_scale": 64})"))->zero.fp16, Fp16Options{});
+}
+
 TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
   using Count = std::optional<std::int64_t>;
   const auto batch = [](Count train, Count micro, Count accumulation, std::int64_t world) {
@@ -197,7 +223,7 @@ TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
 }
 
 TEST(DeepSpeedConfig, NoKeyStandsTwiceInATable) {
-  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_dtype_keys(),
+  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_fp16_keys(), deepspeed_dtype_keys(),
                           deepspeed_checkpointing_keys()}) {
     std::vector<std::string_view> names;
     for (const DeepSpeedKey& key : keys) names.push_back(key.name);

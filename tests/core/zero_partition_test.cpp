@@ -145,7 +145,26 @@ TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
             Places{"initialization"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }),
             Places{"mixed_precision"});
-  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::BFloat16; }), Places{"parameter_dtype"});
+  const auto mixed = [](Plan& plan, Dtype dtype) {
+    plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype};
+  };
+  EXPECT_EQ(places_after([&](Plan& plan) { mixed(plan, Dtype::Float16); }), Places{});
+  EXPECT_EQ(places_after([&](Plan& plan) { mixed(plan, Dtype::Float64); }), Places{"mixed_precision"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::BFloat16; }), Places{});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::Float16; }), Places{"parameter_dtype"});
+  EXPECT_EQ(places_after([&](Plan& plan) {
+              mixed(plan, Dtype::BFloat16);
+              plan.parameter_dtype = Dtype::BFloat16;
+            }),
+            Places{"parameter_dtype"});
+  // DeepSpeed asserts that its own Adam updates 16 bits on the host.
+  EXPECT_EQ(places_after([](Plan& plan) {
+              plan.parameter_dtype = Dtype::BFloat16;
+              plan.cpu_offload = true;
+              plan.optimizer.kind = OptimizerKind::Sgd;
+            }),
+            Places{"optimizer/kind"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.zero.fp16.loss_scale = 8; }), Places{"zero/fp16"});
   EXPECT_EQ(places_after([](Plan& plan) {
               plan.accumulation = 2;
               plan.sync_every_micro_batch = false;
@@ -163,6 +182,10 @@ TEST(ZeroPlan, APlanIsReadAsItIsWritten) {
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
   EXPECT_EQ(read->plan.zero, file.plan.zero);
   EXPECT_EQ(read->plan.runtime.framework, Framework::Zero1);
+  file.plan.mixed_precision = {.param_dtype = Dtype::Float16, .reduce_dtype = Dtype::Float16};
+  file.plan.zero.fp16 = {.auto_cast = true, .loss_scale = 0.5, .initial_scale_power = 3, .loss_scale_window = 7,
+                         .hysteresis = 5, .consecutive_hysteresis = true, .min_loss_scale = 9};
+  EXPECT_EQ(read_plan(*parse_json(to_text(file), "plan.json"))->plan.zero, file.plan.zero);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from plan_cases import Case, checkpointed
-from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, zero_case
+from plan_cases_zero import BF16, CLIP, FP16, FP32, PLAIN_SGD, PURE_BF16, SMALL, TWICE, VIT, zero_case
 
 # Every parameter is gathered just before its module runs, and freed after it.
 NOTHING_STAYS = {"param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0}
@@ -42,6 +42,8 @@ _CASES = [
            {"batch": 1, "seq": 1024}, NOTHING_STAYS),
     _zero3("t5", "t5_3b", 4, BF16, {"batch": 1}, {"max_reuse_distance": 0}, layers=2),
     _zero3("experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, {"max_reuse_distance": 0}, layers=1, reserved=3e-4),
+    _zero3("fp16", "qwen3_0_6b", 4, {**FP16, **CLIP}, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}),
+    _zero3("pure", "qwen3_0_6b", 3, {**PURE_BF16, **CLIP}, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}, rank=2),
     # A module that runs several times in one forward.
     _zero3("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, {"max_reuse_distance": 0}, layers=None),
     _zero3("resnet", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}, NOTHING_STAYS,
@@ -50,6 +52,8 @@ _CASES = [
              {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4)
       for name, ranks, precision, more, zero in [
           ("bf16", 4, BF16, {}, {}),
+          ("fp16", 4, FP16, TWICE, {}),
+          ("pure", 4, PURE_BF16, {}, {}),
           ("fp32", 4, FP32, {}, {}),
           ("odd", 7, BF16, {}, {}),
           ("accumulate", 4, BF16, TWICE, {}),
