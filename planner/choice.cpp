@@ -426,6 +426,12 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
   result.arguments = space.arguments;
   if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
+  // Of a search for other machines.
+  const auto is_of_other_nodes = [&](const FrameworkArguments& arguments) {
+    return !suits(arguments, world_size(cluster), cluster.gpus_per_node);
+  };
+  const auto behind_own = result.arguments.begin() + 1;
+  result.arguments.erase(std::remove_if(behind_own, result.arguments.end(), is_of_other_nodes), result.arguments.end());
   const auto add_with_prefetch = [&](Family family) {
     for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {

@@ -285,7 +285,9 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   const Plan& base = resolved.space.base;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
-  if (!is_its_stage) resolved.space.arguments = arguments_to_search(base);
+  if (!is_its_stage) {
+    resolved.space.arguments = arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node);
+  }
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
   assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());

@@ -179,6 +179,9 @@ class DeepSpeedReader {
     read_buffers(*zero);
     if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
     read_offload(*zero);
+    const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostElements});
+    if (neighbors && config_.framework == Framework::Zero3)
+      config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
   }
 
   void read_buffers(const JsonValue& zero) {

@@ -106,7 +106,7 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"zero_quantized_weights", Usual, "false"},
     {"zero_quantized_nontrainable_weights", Usual, "false"},
     {"zero_quantized_gradients", Usual, "false"},
-    {"zero_hpz_partition_size", Usual, "1"},
+    {"zero_hpz_partition_size", Read},
     {"stage3_module_granularity_threshold", Usual, "0"},
     {"module_granularity_threshold", Usual, "0"},
     {"stage3_use_all_reduce_for_fetch_params", Usual, "false"},

@@ -524,6 +524,9 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
                   zero.max_reuse_distance, kElements);
   fields.optional("sub_group_size", "ZeRO-3: elements of a rank's part that the optimizer updates at a time.",
                   zero.sub_group_size, IntegerRange{1, std::int64_t{1} << 50});
+  fields.optional("hpz_partition_size",
+                  "ZeRO-3: ranks, neighbors, that share a second copy of the parameters (ZeRO++); 1: there is none.",
+                  zero.hpz_partition_size, kRanks);
   fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
   fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
                   zero.offload_param);

@@ -257,6 +257,27 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
   }
 }
 
+// groups.py, _create_zero_param_parallel_group. Under offload_param second copies would be on the host.
+template <class Wrong>
+void check_neighbors(const Plan& plan, const Wrong& wrong) {
+  const std::int64_t neighbors = plan.zero.hpz_partition_size;
+  if (neighbors == 1) return;
+  const std::int64_t ranks = plan.mesh.world_size();
+  if (!is_zero3(plan)) {
+    wrong("zero/hpz_partition_size", "ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.",
+          "Leave it out, or plan for ZeRO-3.");
+  } else if (ranks == 1) {
+    wrong("zero/hpz_partition_size", "One GPU has nobody to share a second copy with.", "Leave it out.");
+  } else if (neighbors < ranks && ranks % neighbors != 0) {
+    wrong("zero/hpz_partition_size",
+          fmt::format("{} GPUs are not groups of {}, and DeepSpeed ends with an error.", ranks, neighbors),
+          "Write a divisor of them: the GPUs of a node.");
+  } else if (plan.zero.offload_param) {
+    wrong("zero/hpz_partition_size", "With offload_param second copies are on the host, which is not predicted.",
+          "Leave one of them out.");
+  }
+}
+
 // DeepSpeed casts what is handed to the engine by position, and not what is handed by name.
 bool has_floating_input(const Model& model) {
   return std::any_of(model.inputs.begin(), model.inputs.end(), [&](int input) {
@@ -331,6 +352,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
   check_offload(plan, wrong);
+  check_neighbors(plan, wrong);
   check_precision(plan, model, wrong);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
     wrong("optimizer/states", "ZeRO updates one flat tensor, with states of its dtype; others are not predicted.",

@@ -56,7 +56,10 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
     given = {key: value for key, value in dataclasses.asdict(plan.zero).items()
              if value is not None and key not in (*OFFLOAD_KEYS, "fp16")}
+    neighbors = given.pop("hpz_partition_size", None)
     zero: dict[str, Any] = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
+    if neighbors is not None:
+        zero["zero_hpz_partition_size"] = neighbors
     if plan.cpu_offload:
         host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
         zero["offload_optimizer"] = host

@@ -38,6 +38,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "all-gather output",
     "optimizer's copy",
     "gradient larger than the bucket",
+    "second copy shared with neighbors",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {

@@ -41,8 +41,9 @@ enum class ParameterTensor : std::uint8_t {
   Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
   GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
   ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
+  SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::ClonedGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::SecondCopy) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

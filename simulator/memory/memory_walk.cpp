@@ -286,6 +286,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::GatherParameters:
         zero3_.gather_persistent(step);
         return true;
+      case InstructionKind::ZeroGrad:
+        zero3_.end_step();
+        return false;
       default:
         return false;
     }

@@ -8,6 +8,8 @@
 //                  trained parameter is gathered once, for its hook
 //   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
 //                  is the output
+//   Release        a parameter goes. With hpZ its second copy is made first, where there is none: the padded size over
+//                  the neighbors that share it. Those of what the optimizer updates go at the end of the step
 //   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
 //   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
 //   CheckOverflow  the gradients of all parts without their signs, and a byte for each of them
@@ -35,7 +37,7 @@
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
 // step),
-// partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait,
+// partition_parameters.py (_post_init_method, _partition_param, _partition_param_sec, _all_gather_dtype, AllGatherCoalescedHandle.wait,
 // free_param, _allgather_params_coalesced), partitioned_param_coordinator.py (__ongoing_fetch_events),
 // runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
 // 0.19.8.
@@ -65,6 +67,7 @@ class Zero3Walk {
   Zero3Walk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
     if (!is_zero3()) return;
     bucket_of_.assign(in_.index->model->parameters.size(), -1);
+    has_copy_.assign(bucket_of_.size(), false);
     is_on_compute_.assign(bucket_of_.size(), !overlaps());
     for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
       for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
@@ -91,6 +94,14 @@ class Zero3Walk {
     for (std::size_t g = 0; g < num_groups(); ++g) make_states(g);
   }
 
+  /// The step is over: second copies of what was updated are worth nothing.
+  void end_step() {
+    for (const int p : buffer().parameters) {
+      if (has_copy_[p]) drop(ParameterTensor::SecondCopy, p);
+      has_copy_[p] = false;
+    }
+  }
+
   /// The first step, whose schedule may be another one, is over.
   void pass_first_step() { is_first_step_ = false; }
 
@@ -103,7 +114,8 @@ class Zero3Walk {
       // NCCL's own stream begins where that of the gathers is.
       order().wait(kNccl, gather_stream());
       gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
-      gathered_[static_cast<std::size_t>(step.group)] = order().collective(kNccl, kRanks);
+      gathered_[static_cast<std::size_t>(step.group)] =
+          order().collective(kNccl, group.from_neighbors ? kNeighbors : kRanks);
     }
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
@@ -147,6 +159,7 @@ class Zero3Walk {
 
   void release(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
+      keep_second_copy(p);
       // Where they were gathered one by one it was on the stream of the computation.
       is_on_compute_[p] ? drop(ParameterTensor::Unsharded, p) : drop_used(p);
       is_on_compute_[p] = !overlaps();
@@ -270,8 +283,9 @@ class Zero3Walk {
   static constexpr std::int64_t kNormSize = 8;              // Norms are taken in fp64 (get_norm_dtype).
   static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
-  // The communicator of all, and the stream on which NCCL gathers for a stream that goes on.
+  // Communicators, and the stream on which NCCL gathers for a stream that goes on.
   static constexpr int kRanks = 0;
+  static constexpr int kNeighbors = 1;  // That share a second copy.
   static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
@@ -286,6 +300,7 @@ class Zero3Walk {
   std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
   bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
+  std::int64_t neighbors() const { return std::min(in_.plan->zero.hpz_partition_size, buffer().ranks); }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
   MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
   SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
@@ -319,6 +334,14 @@ class Zero3Walk {
   // Streams matter to nobody else.
   bool keeps_order() const { return overlaps() && held_.are_held(); }
 
+  // What is let go is first cut over neighbors, and the CPU waits for that.
+  void keep_second_copy(int p) {
+    if (neighbors() == 1 || has_copy_[p]) return;
+    has_copy_[p] = true;
+    alloc(ParameterTensor::SecondCopy, p, padded_bytes(p) / neighbors(), MemoryCategory::ShardedParam);
+    if (keeps_order()) held_.finish(order().submit(MemoryStream::Compute));
+  }
+
   // ---- initialization ----------------------------------------------------------------------------------------------
 
   // What lies below a module, then its own parameters: all of them made, and then cut one by one.
@@ -339,6 +362,7 @@ class Zero3Walk {
       }
     }
     for (const int p : made) {
+      keep_second_copy(p);
       if (!offloads_parameters()) {
         alloc(ParameterTensor::Sharded, p, part_elements(p) * size_of_parameter(p), MemoryCategory::ShardedParam);
       }
@@ -527,6 +551,7 @@ class Zero3Walk {
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
   std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
+  std::vector<bool> has_copy_;               // [num parameters] Neighbors share a second one.
   std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
   int num_made_ = 0;
   std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.

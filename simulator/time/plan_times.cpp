@@ -213,7 +213,10 @@ Seconds brought(Bytes payload, const Layout& layout, const Plan& plan, const Mes
 }  // namespace
 
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
-                                    const Schedule& schedule, const MeshCosts& mesh, const ComputeCosts& costs) {
+                                    const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
+                                    const ComputeCosts& costs) {
+  const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.shard);
+  const CollectiveCost among_neighbors = collective_cost(shard_group(cluster, static_cast<int>(neighbors)));
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
@@ -224,8 +227,10 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     const bool is_copied = group.parameters.size() > 1;
     times.push_back(
         {.payload = payload,
-         .all_gather =
-             brought(payload, layout, plan, mesh) + collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+         .group_size = group.from_neighbors ? neighbors : mesh.mesh.shard,
+         .all_gather = brought(payload, layout, plan, mesh) +
+                       collective_time(group.from_neighbors ? among_neighbors : mesh.shard, CollectiveKind::AllGather,
+                                       payload),
          .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;

@@ -46,7 +46,8 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
 
 TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
   const std::string sizes = R"("reduce_bucket_size": 5e6, "stage3_prefetch_bucket_size": 2, "overlap_comm": false,
-      "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7)";
+      "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7,
+      "zero_hpz_partition_size": 8)";
   const DeepSpeedConfig config = *read_ds(R"({"zero_optimization": {"stage": 3, )" + sizes + "}}");
   EXPECT_EQ(config.framework, Framework::Zero3);
   EXPECT_EQ(config.zero, (ZeroOptions{.reduce_bucket_size = 5'000'000,
@@ -55,9 +56,10 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .param_persistence_threshold = 3,
                                       .max_live_parameters = 4,
                                       .max_reuse_distance = 5,
-                                      .sub_group_size = 10'000'000}));
+                                      .sub_group_size = 10'000'000,
+                                      .hpz_partition_size = 8}));
   // Stages 1 and 2 have no use for those of stage 3.
-  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7)"))->zero, default_zero_options(Framework::Zero2));
+  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8)"))->zero, default_zero_options(Framework::Zero2));
 }
 
 TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
@@ -125,7 +127,6 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
                            R"("offload_param": {"device": "nvme", "nvme_path": "/x"})",
                            R"("cpu_offload": true)",
                            R"("zero_quantized_weights": true)",
-                           R"("zero_hpz_partition_size": 8)",
                            R"("round_robin_gradients": true)",
                            R"("contiguous_gradients": false)",
                            R"("reduce_scatter": false)",

@@ -165,6 +165,19 @@ TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
             }),
             Places{"optimizer/kind"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.zero.fp16.loss_scale = 8; }), Places{"zero/fp16"});
+  const auto places_with_neighbors = [&](Framework stage, std::int64_t ranks, std::int64_t neighbors) {
+    return places_after([=](Plan& plan) {
+      plan.runtime.framework = stage;
+      plan.initialization = Initialization::Meta;
+      plan.mesh.shard = ranks;
+      plan.zero.hpz_partition_size = neighbors;
+    });
+  };
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 8, 4), Places{});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 4, 8), Places{});  // As many as there are.
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 8, 3), Places{"zero/hpz_partition_size"});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 1, 2), Places{"zero/hpz_partition_size"});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero2, 8, 4), Places{"zero/hpz_partition_size"});
   EXPECT_EQ(places_after([](Plan& plan) {
               plan.accumulation = 2;
               plan.sync_every_micro_batch = false;

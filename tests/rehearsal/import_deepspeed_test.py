@@ -62,6 +62,8 @@ FILES: dict[str, Config] = {
              "fp16": {"enabled": True, "auto_cast": False, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 200,
                       "hysteresis": 3, "consecutive_hysteresis": True, "min_loss_scale": 2},
              "zero_optimization": {"stage": 2}},
+    "neighbors": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+                  "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}},
     "pure_bf16": {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},
                   "bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}},
     "fp32": {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}},
@@ -87,6 +89,7 @@ DRAWN: list[tuple[str, list[Any]]] = [
     ("zero_optimization/stage3_max_reuse_distance", [0, 1e8, 2000, -1]),
     ("zero_optimization/sub_group_size", [1000, 1e9, -1]),
     ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
+    ("zero_optimization/zero_hpz_partition_size", [0, 1, -1]),
     ("zero_optimization/mics_shard_size", [2]),
     ("zero_optimization/overlapcomm", [True]),
     ("elasticity", [{"enabled": True}]),
@@ -128,6 +131,7 @@ def said_by(config: DeepSpeedConfig) -> Config:
     if zero.stage == 3:
         said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                      "max_reuse_distance", "sub_group_size")}  # fmt: skip
+        said["hpz_partition_size"] = max(zero.zero_hpz_partition_size, 1)
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
     return said
@@ -147,7 +151,7 @@ def said_in(plan: Config) -> Config:
             said["scaling"] = {key: said["scaling"][key] for key in ("auto_cast", "loss_scale")}
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
-                                                    "max_reuse_distance", "sub_group_size")}  # fmt: skip
+                                                    "max_reuse_distance", "sub_group_size", "hpz_partition_size")}  # fmt: skip
     return said
 
 
@@ -165,8 +169,8 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
         draw = random.Random(19)
         taken = refused = 0
         for number in range(150):
-            # What DeepSpeed takes of offload_param and does nothing with is refused here.
-            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name != "offload_all"]))
+            # What DeepSpeed takes of offload_param and hpZ and does nothing with is refused here.
+            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "neighbors")]))
             world = draw.choice([1, 2, 4])
             for key, values in draw.sample(DRAWN, 2):
                 part = config if "/" not in key else config["zero_optimization"]

@@ -50,6 +50,7 @@ _CASES = [
     _case(3, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
     _case(3, "accumulate_odd", "gpt2", 7, {**BF16, **TWICE}, SMALL, {"max_reuse_distance": 0}, rank=3),
     _case(3, "fp16", "gpt2", 4, {**FP16, **TWICE}, SMALL, {"max_reuse_distance": 0}),
+    _case(3, "hpz", "gpt2", 4, {**BF16, **TWICE}, SMALL, {"hpz_partition_size": 2, **NOTHING_STAYS}),
     _case(3, "pure", "gpt2", 4, {**PURE_BF16, **TWICE}, SMALL, {"max_reuse_distance": 0, "sub_group_size": 10_000_000}),
     _case(3, "all_pure", "gpt2", 3, PURE_BF16, SMALL, ALL),
     _case(3, "alone", "gpt2", 1, BF16, SMALL),
@@ -77,7 +78,7 @@ _CASES = [
 
 # Those that every test run trains; the others are trained by name: "offload_more".
 _IN_CI = ("zero1_offload_gpt2", "zero2_offload_gpt2", "zero1_offload_accumulate_odd", "zero2_offload_overlap", "zero2_offload_peak_odd",
-          "zero3_offload_gpt2", "zero3_offload_sub_groups", "zero3_offload_all_nothing_stays", "zero3_offload_all_bf16_peak")
+          "zero1_offload_pure_overlap", "zero3_offload_gpt2", "zero3_offload_sub_groups", "zero3_offload_all_nothing_stays", "zero3_offload_all_bf16_peak")
 OFFLOAD_CASES = [case for case in _CASES if case.name in _IN_CI]
 OFFLOAD_MORE_CASES = [case for case in _CASES if case not in OFFLOAD_CASES]
 

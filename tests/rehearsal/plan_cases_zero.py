@@ -109,7 +109,7 @@ ZERO_CASES += [_peak(stage, *words, **options) for stage in (1, 2) for words, op
 # Those that take longest, or that hardly differ from another one: run by name.
 _MORE = ("small_buckets_accumulate", "fp32_fused", "fp32_accumulate", "resnet_sgd", "frozen_from_cpu", "t5", "experts",
          "qwen3_tts_unused", "qwen3_tts_accumulate", "checkpoint", "checkpoint_selective", "peak_fp32", "peak_bf16", "peak_overlap",
-         "peak_accumulate", "peak_one_bucket", "resnet_overlap")
+         "peak_accumulate", "peak_one_bucket", "resnet_overlap", "fp16_peak", "pure_accumulate")
 ZERO_MORE_CASES = [case for case in ZERO_CASES if case.name.split("_", 1)[1] in _MORE]
 ZERO_CASES = [case for case in ZERO_CASES if case not in ZERO_MORE_CASES]
 
