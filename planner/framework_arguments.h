@@ -30,7 +30,8 @@ struct FrameworkArguments {
 FrameworkArguments arguments_of(const Plan& plan);
 void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 
-/// What the framework of a plan may be given on so many GPUs, in nodes of so many: its own arguments first, then others.
+/// What the framework of a plan may be given on so many GPUs, in nodes of so many: its own arguments first, then
+/// others.
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus = 1,
                                                     std::int64_t gpus_per_node = 1);
 

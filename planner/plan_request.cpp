@@ -148,8 +148,7 @@ void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) 
   const std::optional<Dtype> compute = base.mixed_precision.param_dtype;
   const bool is_16_bit = compute == Dtype::BFloat16 || compute == Dtype::Float16;
   const bool is_mixed = base.parameter_dtype == Dtype::Float32 && is_16_bit;
-  const bool is_plain =
-      !compute && (base.parameter_dtype == Dtype::Float32 || base.parameter_dtype == Dtype::BFloat16);
+  const bool is_plain = !compute && (base.parameter_dtype == Dtype::Float32 || base.parameter_dtype == Dtype::BFloat16);
   const Dtype sent = is_mixed ? *compute : base.parameter_dtype.value_or(Dtype::Float32);
   if (choices.reduce_dtype && (is_mixed || is_plain) && *choices.reduce_dtype != sent) {
     fail(errors, PlanChoice::ReduceDtype, "Another communication_data_type than the parameters' is not predicted.",
@@ -184,7 +183,8 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
   }
   if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
     fail(errors, PlanChoice::OptimizerStatesName,
-         "ZeRO's optimizer updates one flat tensor, with states of its dtype; others are not predicted.", "Write as_parameter.");
+         "ZeRO's optimizer updates one flat tensor, with states of its dtype; others are not predicted.",
+         "Write as_parameter.");
   }
   fix_zero_precision(choices, base, errors);
   space.shard = world;

@@ -48,11 +48,12 @@ std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   return words;
 }
 
-void write_offload(JsonWriter& json, std::string_view key, bool pin_memory) {
+void write_offload(JsonWriter& json, std::string_view key, bool pin_memory, double ratio = 1) {
   json.key(key);
   json.begin_object(JsonLayout::OneLine);
   json.member("device", "cpu");
   json.member("pin_memory", pin_memory);
+  if (ratio < 1) json.member("ratio", ratio);
   json.end_object();
 }
 
@@ -151,7 +152,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
     json.member("use_multi_rank_bucket_allreduce", true);
     json.member("round_robin_gradients", false);
   }
-  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory);
+  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory, plan.zero.offload_ratio);
   if (plan.zero.offload_param) write_offload(json, "offload_param", plan.zero.pin_memory);
   json.end_object();
   json.member("zero_allow_untested_optimizer", true);

@@ -158,8 +158,8 @@ class TrafficCounter {
   // A collective of ZeRO-3 over all ranks.
   void add_of_all(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements, Seconds exposed) {
     const Bytes payload = size_of(dtype) * elements;
-    add_of_group(step, kind, dtype, elements, prepared_.layout.mesh.shard,
-                 collective_time(mesh_.shard, kind, payload), exposed);
+    add_of_group(step, kind, dtype, elements, prepared_.layout.mesh.shard, collective_time(mesh_.shard, kind, payload),
+                 exposed);
   }
 
   // Over so many of them, which are neighbors.

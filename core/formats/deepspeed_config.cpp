@@ -234,7 +234,10 @@ class DeepSpeedReader {
     const Offload optimizer = offload_of(zero, "offload_optimizer", deepspeed_offload_optimizer_keys());
     const Offload param = offload_of(zero, "offload_param", deepspeed_offload_param_keys());
     config_.offload = optimizer.part != nullptr;
-    if (config_.offload) config_.zero.pin_memory = optimizer.pin_memory;
+    if (config_.offload) {
+      config_.zero.pin_memory = optimizer.pin_memory;
+      read_ratio(*optimizer.part);
+    }
     if (param.part == nullptr) return;
     if (config_.framework != Framework::Zero3) {
       errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
@@ -247,6 +250,18 @@ class DeepSpeedReader {
                   "Write the same in both.");
     } else {
       config_.zero.offload_param = true;
+    }
+  }
+
+  void read_ratio(const JsonValue& optimizer) {
+    const JsonValue* ratio = optimizer.find("ratio");
+    double part = 1;
+    if (ratio == nullptr || is_auto(*ratio) || !read_json(*ratio, part, errors_, RealRange{0, 1}) || part == 1) return;
+    if (config_.framework != Framework::Zero3) {
+      errors_.add(*ratio, "Stages 1 and 2 have all of the optimizer on the host, and DeepSpeed does nothing here.",
+                  "Leave it out, or write stage 3.");
+    } else {
+      config_.zero.offload_ratio = part;
     }
   }
 

@@ -134,8 +134,8 @@ constexpr DeepSpeedKey kZeroKeys[] = {
 
 // Those of NVMe say nothing where the device is another.
 constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
-    {"device", Read}, {"pin_memory", Read},   {"ratio", Usual, "1"}, {"super_offload", Usual, "false"},
-    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"},     {"pipeline_write"},
+    {"device", Read}, {"pin_memory", Read},   {"ratio", Read},   {"super_offload", Usual, "false"},
+    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"}, {"pipeline_write"},
     {"fast_init"},    {"cpuadam_cores_perc"},
 };
 

@@ -4,8 +4,8 @@
 // all-reduced when the next one has no place in it. Stage 2 does that in each micro-batch and keeps what its part of
 // the parameters needs; stage 1 does it in the last one, and without overlap_comm behind the backward.
 //
-// The step looks for overflows (in 16 bits), takes the norm of the gradients whether they are clipped or not, updates the
-// rank's part, and gathers all of them.
+// The step looks for overflows (in 16 bits), takes the norm of the gradients whether they are clipped or not, updates
+// the rank's part, and gathers all of them.
 //
 // Sources: deepspeed/runtime/engine.py (forward, backward, step), deepspeed/runtime/zero/stage_1_and_2.py
 // (process_gradients, reduce_gradients, independent_gradient_partition_epilogue, step), DeepSpeed 0.19.8.

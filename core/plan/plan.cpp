@@ -186,6 +186,7 @@ void set_offload(Plan& plan, bool offload) {
   if (offload) return;
   plan.zero.pin_memory = true;
   plan.zero.offload_param = false;
+  plan.zero.offload_ratio = 1;
 }
 
 ZeroOptions default_zero_options(Framework framework) {
@@ -243,6 +244,7 @@ void check_framework(const Plan& plan, Errors& errors) {
   of_all.overlap_comm = false;
   of_all.pin_memory = true;
   of_all.offload_param = false;
+  of_all.offload_ratio = 1;
   of_all.fp16 = {};
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }

@@ -136,6 +136,9 @@ struct Fsdp1Options {
   bool forward_prefetch = false;  ///< The next unit of a forward is gathered in front of the one before it.
   bool limit_all_gathers = true;  ///< The CPU waits for the unit before the last one to be freed.
   bool use_orig_params = false;   ///< The optimizer gets views of the original parameters, and not the flat ones.
+  // Of its MixedPrecision, beside what `Plan::mixed_precision` has.
+  std::optional<Dtype> buffer_dtype = {};  ///< Buffers are cast to it. Empty: they stay as they are.
+  bool cast_root_forward_inputs = true;    ///< The root casts its inputs, whatever cast_forward_inputs says of units.
 
   bool operator==(const Fsdp1Options&) const = default;
 };
@@ -169,6 +172,7 @@ struct ZeroOptions {
   // Of a plan with cpu_offload alone.
   bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
+  double offload_ratio = 1;    ///< ZeRO-3: of the sub-groups so many are updated on the host, the last ones.
   // Of a plan that computes in fp16 alone.
   Fp16Options fp16;
 

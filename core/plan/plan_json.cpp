@@ -152,6 +152,8 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
   writer.member("forward_prefetch", fsdp1.forward_prefetch);
   writer.member("limit_all_gathers", fsdp1.limit_all_gathers);
   writer.member("use_orig_params", fsdp1.use_orig_params);
+  write_optional(writer, "buffer_dtype", fsdp1.buffer_dtype);
+  writer.member("cast_root_forward_inputs", fsdp1.cast_root_forward_inputs);
   writer.end_object();
 }
 
@@ -184,6 +186,7 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
   }
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);
+  if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_ratio", zero.offload_ratio);
   if (zero_dtype(plan) == Dtype::Float16) write_fp16(writer, zero.fp16);
   writer.end_object();
 }

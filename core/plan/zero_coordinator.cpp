@@ -23,7 +23,8 @@
 // lru_cache), even where a later micro-batch would get another one.
 //
 // Sources: deepspeed/runtime/zero/partitioned_param_coordinator.py, parameter_offload.py (hooks),
-// partition_parameters.py (all_gather_coalesced, _partition), stage3.py (invalidate_secondary_tensor), DeepSpeed 0.19.8.
+// partition_parameters.py (all_gather_coalesced, _partition), stage3.py (invalidate_secondary_tensor), DeepSpeed
+// 0.19.8.
 //
 // Not modeled: leaf modules (z3_leaf_module), a trace that a later step breaks, the order of Python's sets.
 
@@ -139,7 +140,8 @@ void ZeroCoordinator::prefetch(int module) {
 
 void ZeroCoordinator::gather(std::vector<int> parameters) {
   std::erase_if(parameters, [&](int p) { return states_[p].status != Status::NotAvailable; });
-  const auto rest = std::stable_partition(parameters.begin(), parameters.end(), [&](int p) { return states_[p].has_copy; });
+  const auto rest =
+      std::stable_partition(parameters.begin(), parameters.end(), [&](int p) { return states_[p].has_copy; });
   gather_from({parameters.begin(), rest}, true);
   gather_from({rest, parameters.end()}, false);
 }

@@ -21,7 +21,8 @@
 //
 // Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
 // contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16_master_weights_and_grads,
-// bf16_master_weights_and_grads without bf16_optimizer_states, experts of DeepSpeed's own MoE, several parameter groups.
+// bf16_master_weights_and_grads without bf16_optimizer_states, experts of DeepSpeed's own MoE, several parameter
+// groups.
 
 #include "core/plan/zero_partition.h"
 
@@ -238,7 +239,33 @@ std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan) {
   return persistent;
 }
 
+std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan) {
+  const std::size_t groups = buffer.group_begins.empty() ? 0 : buffer.group_begins.size() - 1;
+  if (!plan.cpu_offload) return groups;
+  // int((1 - ratio) * groups), in floating point (_create_fp32_partitions).
+  return static_cast<std::size_t>((1 - plan.zero.offload_ratio) * static_cast<double>(groups));
+}
+
+std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan) {
+  if (!plan.cpu_offload) return 0;
+  if (buffer.group_begins.empty()) return buffer.part_elements();
+  return buffer.begins.back() - buffer.begins[buffer.group_begins[groups_on_device(buffer, plan)]];
+}
+
 namespace {
+
+// What is updated on the device is updated by PyTorch's AdamW, whatever the optimizer is.
+template <class Wrong>
+void check_ratio(const Plan& plan, const Wrong& wrong) {
+  if (plan.zero.offload_ratio == 1) return;
+  if (!is_zero3(plan) || !plan.cpu_offload) {
+    wrong("zero/offload_ratio", "A part of the optimizer is on the host with ZeRO-3 and cpu_offload alone.",
+          "Leave it out.");
+  } else if (plan.optimizer.kind != OptimizerKind::AdamW) {
+    wrong("zero/offload_ratio", "DeepSpeed updates the other part by AdamW, and the plan's optimizer is another one.",
+          "Write adamw, or leave it out.");
+  }
+}
 
 // DeepSpeed takes each of these in silence, and does nothing.
 template <class Wrong>
@@ -247,6 +274,7 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
     wrong("zero/pin_memory", "Nothing is offloaded that could be pinned.",
           "Leave it out, or write true for cpu_offload.");
   }
+  check_ratio(plan, wrong);
   if (!plan.zero.offload_param) return;
   if (!is_zero3(plan)) {
     wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
@@ -317,10 +345,11 @@ void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
   if (zero_dtype(plan) != Dtype::Float16 && plan.zero.fp16 != Fp16Options{}) {
     wrong("zero/fp16", "Without fp16 no loss is scaled.", "Leave it out, or write float16 for param_dtype.");
   } else if (plan.zero.fp16.auto_cast && has_floating_input(model)) {
-    wrong("zero/fp16/auto_cast",
-          "DeepSpeed casts inputs that are handed over by position, and not by name: which of it the script does is not "
-          "known.",
-          "Leave it out, and cast them in the script.");
+    wrong(
+        "zero/fp16/auto_cast",
+        "DeepSpeed casts inputs that are handed over by position, and not by name: which of it the script does is not "
+        "known.",
+        "Leave it out, and cast them in the script.");
   }
 }
 

@@ -60,6 +60,8 @@ class Fsdp1:
     forward_prefetch: bool = False
     limit_all_gathers: bool = True
     use_orig_params: bool = False
+    buffer_dtype: str | None = None
+    cast_root_forward_inputs: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Zero:
     hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" in front.
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
     offload_param: bool | None = None
+    offload_ratio: float | None = None
     fp16: dict[str, Any] | None = None
 
 
@@ -84,7 +87,7 @@ class Zero:
 ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
               "max_live_parameters", "max_reuse_distance", "hpz_partition_size")
 # Of cpu_offload, and no keys of "zero_optimization" itself.
-OFFLOAD_KEYS = ("pin_memory", "offload_param")
+OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio")
 
 
 @dataclasses.dataclass(frozen=True)

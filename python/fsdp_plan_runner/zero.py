@@ -62,7 +62,7 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         zero["zero_hpz_partition_size"] = neighbors
     if plan.cpu_offload:
         host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
-        zero["offload_optimizer"] = host
+        zero["offload_optimizer"] = host if plan.zero.offload_ratio in (None, 1) else {**host, "ratio": plan.zero.offload_ratio}
         if plan.zero.offload_param:
             zero["offload_param"] = host
     return {

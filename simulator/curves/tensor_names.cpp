@@ -39,6 +39,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "optimizer's copy",
     "gradient larger than the bucket",
     "second copy shared with neighbors",
+    "gradient for the optimizer",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -110,6 +111,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "magnitudes of gradients",
     "flags of gradients",
     "whether gradients overflow",
+    "parameter of the second optimizer",
 };
 
 template <std::size_t size>

@@ -42,8 +42,9 @@ enum class ParameterTensor : std::uint8_t {
   GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
   ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
   SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
+  GroupGrad,          ///< With a part of the optimizer on the host: of a sub-group of the other part.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::SecondCopy) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -117,8 +118,9 @@ enum class SingleTensor : std::uint8_t {
   ZeroMagnitudes,  ///< in fp16: the gradients without their signs, and
   ZeroFlags,       ///< which of them are infinite, or no numbers, and
   ZeroAnswer,      ///< whether one is.
+  ZeroBackup,      ///< What the optimizer of a part on the device is made with.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroAnswer) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroBackup) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

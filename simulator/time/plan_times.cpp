@@ -122,7 +122,10 @@ double sent_per_element(const Layout& layout, const Plan& plan) {
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
   const auto passes = static_cast<double>(plan.accumulation);
   const double cast = static_cast<double>(size_of(zero_master_dtype(plan)).count()) / passes;
-  if (is_zero3(plan)) return 2 * item + cast;
+  if (is_zero3(plan)) {
+    const double on_host = static_cast<double>(elements_on_host(layout.zero, plan)) / local_elements(layout);
+    return 2 * item + cast * on_host;
+  }
   const bool is_kept = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
   // Buckets of stage 1 are reduced once a step.
   if (plan.runtime.framework == Framework::Zero1) return cast * passes;
@@ -228,9 +231,9 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     times.push_back(
         {.payload = payload,
          .group_size = group.from_neighbors ? neighbors : mesh.mesh.shard,
-         .all_gather = brought(payload, layout, plan, mesh) +
-                       collective_time(group.from_neighbors ? among_neighbors : mesh.shard, CollectiveKind::AllGather,
-                                       payload),
+         .all_gather =
+             brought(payload, layout, plan, mesh) +
+             collective_time(group.from_neighbors ? among_neighbors : mesh.shard, CollectiveKind::AllGather, payload),
          .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;
@@ -286,19 +289,21 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
 }
 
 // DeepSpeedCPUAdam passes over its tensors once.
-Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  const auto elements = static_cast<double>(elements_on_host(layout.zero, plan));
+  const double on_device = local_elements(layout) - elements;
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
   const auto master = static_cast<double>(size_of(zero_master_dtype(plan)).count());
   const double on_host = master * optimizer_passes(plan.optimizer, true) + master + item;
   const double sent = plan.zero.offload_param ? 0 : item;
-  return Seconds(on_host * local_elements(layout) / kHostBandwidth) +
-         over(sent * local_elements(layout), mesh.host_link);
+  return Seconds(on_host * elements / kHostBandwidth) + over(sent * elements, mesh.host_link) +
+         over((master * kForeachPasses + master + item) * on_device, costs.memory);
 }
 
 }  // namespace
 
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
-  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh);
+  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh, costs);
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;

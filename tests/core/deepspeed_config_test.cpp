@@ -59,7 +59,8 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .sub_group_size = 10'000'000,
                                       .hpz_partition_size = 8}));
   // Stages 1 and 2 have no use for those of stage 3.
-  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8)"))->zero, default_zero_options(Framework::Zero2));
+  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8)"))->zero,
+            default_zero_options(Framework::Zero2));
 }
 
 TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
@@ -117,25 +118,17 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
         R"("prescale_gradients": true)", R"("sequence_parallel_size": 2)"}) {
     EXPECT_EQ(refusals_of(stage2(members)).size(), 1U) << members;
   }
-  for (const char* zero : {R"("offload_optimizer": {"device": "nvme"})",
-                           R"("offload_optimizer": {"device": "gpu"})",
-                           R"("offload_optimizer": true)",
-                           R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})",
-                           R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
-                           R"("offload_optimizer": {"device": "cpu", "pinmemory": true})",
-                           R"("offload_param": {"device": "cpu"})",
-                           R"("offload_param": {"device": "nvme", "nvme_path": "/x"})",
-                           R"("cpu_offload": true)",
-                           R"("zero_quantized_weights": true)",
-                           R"("round_robin_gradients": true)",
-                           R"("contiguous_gradients": false)",
-                           R"("reduce_scatter": false)",
-                           R"("leaf_module": {"classes": ["Moe"]})",
-                           R"("stage3_model_persistence_threshold": 1000)",
-                           R"("mics_shard_size": 8)",
-                           R"("reduce_bucket_size": 0)",
-                           R"("reduce_bucket_size": 1.5)",
-                           R"("reduce_bucket_size": 9e15)"}) {
+  for (const char* zero :
+       {R"("offload_optimizer": {"device": "nvme"})", R"("offload_optimizer": {"device": "gpu"})",
+        R"("offload_optimizer": true)",
+        R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})",  // DeepSpeed: of stage 3 alone.
+        R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
+        R"("offload_optimizer": {"device": "cpu", "pinmemory": true})", R"("offload_param": {"device": "cpu"})",
+        R"("offload_param": {"device": "nvme", "nvme_path": "/x"})", R"("cpu_offload": true)",
+        R"("zero_quantized_weights": true)", R"("round_robin_gradients": true)", R"("contiguous_gradients": false)",
+        R"("reduce_scatter": false)", R"("leaf_module": {"classes": ["Moe"]})",
+        R"("stage3_model_persistence_threshold": 1000)", R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)",
+        R"("reduce_bucket_size": 1.5)", R"("reduce_bucket_size": 9e15)"}) {
     EXPECT_EQ(refusals_of(stage2("", zero)).size(), 1U) << zero;
   }
   for (const char* text : {R"({"train_batch_size": 8})", R"({"zero_optimization": {"stage": 0}})",
@@ -163,6 +156,9 @@ TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
   const std::string both =
       R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": )";
   EXPECT_TRUE(read_ds(both + R"({"device": "cpu"}}})")->zero.offload_param);
+  const std::string part = R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": )";
+  EXPECT_EQ(read_ds(part + "0.5}}}")->zero.offload_ratio, 0.5);
+  EXPECT_EQ(refusals_of(part + "1.5}}}").size(), 1U);
   EXPECT_FALSE(read_ds(both + R"({"device": "none"}}})")->zero.offload_param);
   EXPECT_EQ(refusals_of(both + R"({"device": "cpu", "pin_memory": false}}})").size(), 1U);
   EXPECT_EQ(refusals_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").size(), 1U);
@@ -224,8 +220,8 @@ TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
 }
 
 TEST(DeepSpeedConfig, NoKeyStandsTwiceInATable) {
-  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_fp16_keys(), deepspeed_dtype_keys(),
-                          deepspeed_checkpointing_keys()}) {
+  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_fp16_keys(),
+                          deepspeed_dtype_keys(), deepspeed_checkpointing_keys()}) {
     std::vector<std::string_view> names;
     for (const DeepSpeedKey& key : keys) names.push_back(key.name);
     std::sort(names.begin(), names.end());

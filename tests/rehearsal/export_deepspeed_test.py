@@ -63,6 +63,8 @@ CASES = [
     zero_case(2, "offloaded", "gpt2", 4, {**BF16, **CLIP, **TWICE, "cpu_offload": True}, SMALL),
     zero_case(3, "all_offloaded", "vit_b_16", 4, {**FP32, **PLAIN_SGD, "initialization": "meta", "cpu_offload": True}, VIT,
               {"offload_param": True, "reduce_bucket_size": 4_000_000}, layers=4, requested=0.00001, allocated=0.006),
+    zero_case(3, "half_offloaded", "gpt2", 2, {**BF16, "initialization": "meta", "cpu_offload": True}, SMALL,
+              {"sub_group_size": 1_000_000, "offload_ratio": 0.5}),
     zero_case(2, "scaled", "gpt2", 2, {**FP16, **CLIP}, SMALL,
               {"fp16": {"loss_scale": 128.0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,
                         "consecutive_hysteresis": True, "min_loss_scale": 4}}),

@@ -54,7 +54,7 @@ FILES: dict[str, Config] = {
     "offload": {"train_batch_size": 8, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
                 "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": 5e7}},
     "offload_all": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
-                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False},
+                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False, "ratio": 0.25},
                                           "offload_param": {"device": "cpu", "pin_memory": False}}},
     "all_three": {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2,
                   "zero_optimization": {"stage": 2, "overlap_comm": False}},
@@ -88,7 +88,7 @@ DRAWN: list[tuple[str, list[Any]]] = [
     ("zero_optimization/stage3_max_live_parameters", [0, 1e8, 2000, -1]),
     ("zero_optimization/stage3_max_reuse_distance", [0, 1e8, 2000, -1]),
     ("zero_optimization/sub_group_size", [1000, 1e9, -1]),
-    ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
+    ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {"device": "cpu", "ratio": 2}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
     ("zero_optimization/zero_hpz_partition_size", [0, 1, -1]),
     ("zero_optimization/mics_shard_size", [2]),
     ("zero_optimization/overlapcomm", [True]),
@@ -134,6 +134,7 @@ def said_by(config: DeepSpeedConfig) -> Config:
         said["hpz_partition_size"] = max(zero.zero_hpz_partition_size, 1)
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
+            said["offload_ratio"] = zero.offload_optimizer.ratio
     return said
 
 
@@ -144,7 +145,7 @@ def said_in(plan: Config) -> Config:
             "bf16": "bfloat16" in (plan["mixed_precision"]["param_dtype"], plan["parameter_dtype"]),
             "pure": plan["parameter_dtype"] == "bfloat16", "fp16": plan["mixed_precision"]["param_dtype"] == "float16",
             "reduce_bucket_size": plan["zero"]["reduce_bucket_size"], "overlap_comm": plan["zero"]["overlap_comm"],
-            **{key: plan["zero"][key] for key in ("pin_memory", "offload_param") if plan["cpu_offload"] and key in plan["zero"]}}  # fmt: skip
+            **{key: plan["zero"][key] for key in ("pin_memory", "offload_param", "offload_ratio") if plan["cpu_offload"] and key in plan["zero"]}}  # fmt: skip
     if "fp16" in plan["zero"]:
         said["scaling"] = plan["zero"]["fp16"]
         if said["scaling"]["loss_scale"]:
