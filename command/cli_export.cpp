@@ -19,6 +19,7 @@ namespace {
 
 enum class ExportFormat : std::uint8_t {
   Fsdp2,
+  Fsdp1,
   Ddp,
   Accelerate,
   Trainer,
@@ -29,6 +30,7 @@ enum class ExportFormat : std::uint8_t {
   Csv
 };
 constexpr EnumName<ExportFormat> kExportFormats[] = {{ExportFormat::Fsdp2, "fsdp2"},
+                                                     {ExportFormat::Fsdp1, "fsdp1"},
                                                      {ExportFormat::Ddp, "ddp"},
                                                      {ExportFormat::Accelerate, "accelerate"},
                                                      {ExportFormat::Trainer, "trainer"},
@@ -54,6 +56,19 @@ std::optional<Trainer> trainer_of(ExportFormat format) {
   }
 }
 
+std::optional<Framework> written_as_python(ExportFormat format) {
+  switch (format) {
+    case ExportFormat::Fsdp2:
+      return Framework::Fsdp2;
+    case ExportFormat::Fsdp1:
+      return Framework::Fsdp1;
+    case ExportFormat::Ddp:
+      return Framework::Ddp;
+    default:
+      return std::nullopt;
+  }
+}
+
 std::string text_of(ExportFormat format, const StepReport& report, const simulator::StepCurves& curves,
                     std::int64_t rank) {
   switch (format) {
@@ -72,6 +87,7 @@ std::string text_of(ExportFormat format, const StepReport& report, const simulat
 std::string_view opened_by(ExportFormat format) {
   switch (format) {
     case ExportFormat::Fsdp2:
+    case ExportFormat::Fsdp1:
     case ExportFormat::Ddp:
       return "opens in any editor";
     case ExportFormat::Accelerate:
@@ -95,10 +111,10 @@ std::string_view opened_by(ExportFormat format) {
 /// The format, and what is wrong with the words about it.
 std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors) {
   if (!line.has(Option::ExportTo)) {
-    errors.push_back(
-        {"--to", "The format is missing.",
-         "Write --to fsdp2, --to ddp, --to accelerate, --to trainer, --to torchtitan, --to deepspeed, --to chrome, "
-         "--to memviz or --to csv."});
+    errors.push_back({"--to", "The format is missing.",
+                      "Write --to fsdp2, --to fsdp1, --to ddp, --to accelerate, --to trainer, --to torchtitan, --to "
+                      "deepspeed, --to chrome, "
+                      "--to memviz or --to csv."});
     return std::nullopt;
   }
   const auto format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
@@ -118,11 +134,9 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   if (const std::optional<Trainer> trainer = trainer_of(format)) {
     return trainer_text(*trainer, prediction, line, output);
   }
-  if (format == ExportFormat::Fsdp2 || format == ExportFormat::Ddp) {
-    const Framework asked = format == ExportFormat::Ddp ? Framework::Ddp : Framework::Fsdp2;
+  if (const std::optional<Framework> asked = written_as_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
-    const bool is_written = planned == Framework::Fsdp2 || planned == Framework::Ddp;
-    if (asked != planned && is_written) {
+    if (*asked != planned && !is_zero(given.file.plan)) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});

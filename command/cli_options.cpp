@@ -277,13 +277,13 @@ constexpr std::array kOptions = {
                "Report the memory of this rank (default: the rank that needs most). rehearse also accepts a list "
                "(0,5), all, or worst",
                kOnMachines},
-    OptionInfo{
-        Option::ExportTo, "--to", "FORMAT", "fsdp2|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv",
-        kOutput,
-        "fsdp2, ddp (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
-        "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
-        "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
-        Command::Export},
+    OptionInfo{Option::ExportTo, "--to", "FORMAT",
+               "fsdp2|fsdp1|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv", kOutput,
+               "fsdp2, fsdp1, ddp (the plan as Python, to paste into a script), accelerate (YAML for accelerate "
+               "launch), trainer "
+               "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
+               "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
+               Command::Export},
     OptionInfo{Option::Nearest, "--nearest", "FILE", "", kOutput,
                "If the trainer cannot express the plan, export the closest one it can, and save that plan here",
                Command::Export},

@@ -5,6 +5,11 @@
 // backward. `mixed_precision` is one word for three dtypes, and makes float32 of all parameters. fsdp_activation_
 // checkpointing wraps the children of a unit one by one (fsdp2_apply_ac), which no plan says: blocks are checkpointed
 // whole by transformers' gradient_checkpointing_enable, which checkpoints all of them.
+//
+// Of FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has words for the strategy and the prefetches, but for
+// limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size is another one than
+// accelerate's own. `mixed_precision` is FSDP1's MixedPrecision, and autocast around the whole forward as well.
+// HYBRID_SHARD is handed no mesh, so that PyTorch shards it over the GPUs of a node.
 
 #include <fmt/core.h>
 
@@ -17,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/plan/flat_units.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/rewrap.h"
 #include "planner/trainer_limits.h"
@@ -280,6 +286,49 @@ void compute_loss_of_transformers(Plan& plan, const Model&) {
   plan.runtime.implementations.upcast_logits = usual.upcast_logits;
 }
 
+// ---- FSDP1
+
+std::optional<Error> other_flat_units(const Plan& plan, const Model& model) {
+  const std::optional<WrapPolicy> policy = wrap_policy_of(plan, model);
+  if (!policy) return other_units(plan, model);
+  if (!policy->more_than) return std::nullopt;
+  return Error{"/units",
+               "Of FSDP1 accelerate chooses units by class, and a module that is none has the class of a unit.",
+               "Plan with --wrap blocks --wrap-ends no."};
+}
+
+std::optional<Error> autocast_beside(const Plan& plan, const Model&) {
+  const MixedPrecision& given = plan.mixed_precision;
+  if (!given.param_dtype && !given.reduce_dtype && !plan.fsdp1.buffer_dtype) return std::nullopt;
+  return Error{"/mixed_precision",
+               "Under FSDP1 accelerate runs torch.autocast beside its mixed precision, which no plan says.",
+               "Plan with --precision bf16 or fp32, or write --to fsdp1."};
+}
+
+std::optional<Error> hybrid_groups(const Plan& plan, const Model&) {
+  if (plan.mesh.replicate == 1 || plan.mesh.shard == 1) return std::nullopt;
+  return Error{"/mesh",
+               fmt::format("Copies are sharded over {} GPUs; accelerate tells FSDP1 of no mesh, which shards them over "
+                           "the GPUs of a node.",
+                           plan.mesh.shard),
+               "Plan with --strategy FULL_SHARD, or write --to fsdp1."};
+}
+
+std::optional<Error> unlimited_gathers(const Plan& plan, const Model&) {
+  if (plan.fsdp1.limit_all_gathers) return std::nullopt;
+  return Error{"/fsdp1/limit_all_gathers", "accelerate's configuration has no key for it, and limits them.",
+               "Write true into the plan, or --to fsdp1."};
+}
+
+constexpr Limit kLimitsOfAccelerateFsdp1[] = {
+    {other_flat_units, wrap_by_class},
+    {autocast_beside, nullptr},
+    {hybrid_groups, shard_over_all},
+    {unlimited_gathers, [](Plan& plan, const Model&) { plan.fsdp1.limit_all_gathers = true; }},
+    {other_checkpointing, checkpoint_as_transformers},
+    {other_code, nullptr},
+};
+
 constexpr Limit kLimitsOfAccelerate[] = {
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "accelerate"); }, shard_over_all},
     {other_units, wrap_by_class},
@@ -319,6 +368,17 @@ std::optional<bool> reshard_of_all(const Plan& plan) {
 
 std::span<const Limit> limits_of_accelerate() {
   return kLimitsOfAccelerate;
+}
+
+std::span<const Limit> limits_of_accelerate_fsdp1() {
+  return kLimitsOfAccelerateFsdp1;
+}
+
+std::string_view flat_strategy_of(const Plan& plan) {
+  if (plan.mesh.shard == 1) return "NO_SHARD";
+  const bool frees = reshards_after_forward(plan);
+  if (plan.mesh.replicate == 1) return frees ? "FULL_SHARD" : "SHARD_GRAD_OP";
+  return frees ? "HYBRID_SHARD" : "_HYBRID_SHARD_ZERO2";
 }
 
 std::span<const Limit> limits_of_transformers_loop() {

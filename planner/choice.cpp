@@ -406,6 +406,14 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
           "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
 }
 
+/// What a search for other machines has left, behind the plan's own.
+void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Cluster& cluster) {
+  const auto is_of_others = [&](const FrameworkArguments& each) {
+    return !suits(each, world_size(cluster), cluster.gpus_per_node);
+  };
+  arguments.erase(std::remove_if(arguments.begin() + 1, arguments.end(), is_of_others), arguments.end());
+}
+
 }  // namespace
 
 Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
@@ -426,6 +434,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
   result.arguments = space.arguments;
   if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
+  drop_of_other_nodes(result.arguments, cluster);
   const auto add_with_prefetch = [&](Family family) {
     for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {

@@ -16,12 +16,26 @@ namespace fsdp::planner {
 
 namespace {
 
+Precision precision_of(DeepSpeedPrecision precision) {
+  switch (precision) {
+    case DeepSpeedPrecision::Float32:
+      break;
+    case DeepSpeedPrecision::BFloat16:
+      return Precision::Mixed;
+    case DeepSpeedPrecision::PureBFloat16:
+      return Precision::BFloat16;
+    case DeepSpeedPrecision::Float16:
+      return Precision::MixedFloat16;
+  }
+  return Precision::Float32;
+}
+
 PlanChoices choices_of(const DeepSpeedConfig& config, const DeepSpeedBatch& batch) {
   PlanChoices choices;
   choices.runtime = config.framework;
   choices.batch = batch.micro_batch;
   choices.accumulation = batch.accumulation;
-  if (config.bf16) choices.precision = *config.bf16 ? Precision::Mixed : Precision::Float32;
+  if (config.precision) choices.precision = precision_of(*config.precision);
   if (config.clip_grad_norm) {
     choices.clip = GradientClipping{};
     if (*config.clip_grad_norm > 0) choices.clip->norm = config.clip_grad_norm;

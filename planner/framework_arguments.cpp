@@ -41,7 +41,8 @@ FrameworkArguments arguments_of(const Plan& plan) {
           .max_live_parameters = plan.zero.max_live_parameters,
           .max_reuse_distance = plan.zero.max_reuse_distance,
           .offload_param = plan.zero.offload_param,
-          .overlap_comm = plan.zero.overlap_comm};
+          .overlap_comm = plan.zero.overlap_comm,
+          .hpz_partition_size = plan.zero.hpz_partition_size};
 }
 
 void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
@@ -53,9 +54,10 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.max_reuse_distance = arguments.max_reuse_distance;
   plan.zero.offload_param = arguments.offload_param;
   plan.zero.overlap_comm = arguments.overlap_comm;
+  plan.zero.hpz_partition_size = arguments.hpz_partition_size;
 }
 
-std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
   const FrameworkArguments own = arguments_of(base);
   std::vector<FrameworkArguments> all = {own};
   FrameworkArguments other = own;
@@ -87,6 +89,10 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
   if (!is_zero3(base)) return all;
   other.max_reuse_distance = 0;
   add_new(all, other);
+  // A second copy in each node for what is gathered twice.
+  FrameworkArguments with_copies = other;
+  with_copies.hpz_partition_size = gpus_per_node;
+  if (suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
   other.prefetch_bucket_size = 0;
   add_new(all, other);
   other.offload_param = true;
@@ -95,6 +101,11 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
   other.overlap_comm = false;
   add_new(all, other);
   return all;
+}
+
+bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node) {
+  const std::int64_t neighbors = arguments.hpz_partition_size;
+  return neighbors == 1 || (neighbors == gpus_per_node && gpus > neighbors && gpus % neighbors == 0);
 }
 
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
@@ -128,6 +139,7 @@ std::vector<std::string> texts_of_arguments(Framework framework, const Framework
   add_unusual("max_reuse_distance", &FrameworkArguments::max_reuse_distance);
   add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
   add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
+  add_unusual("hpz_partition_size", &FrameworkArguments::hpz_partition_size);
   if (arguments.offload_param) texts.emplace_back("offload_param");
   if (usual.overlap_comm && !arguments.overlap_comm) texts.emplace_back("overlap_comm false");
   return texts;

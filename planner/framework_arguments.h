@@ -22,6 +22,7 @@ struct FrameworkArguments {
   std::int64_t max_reuse_distance = 0;
   bool offload_param = false;  ///< Of plans that offload.
   bool overlap_comm = false;
+  std::int64_t hpz_partition_size = 1;
 
   bool operator==(const FrameworkArguments&) const = default;
 };
@@ -29,8 +30,13 @@ struct FrameworkArguments {
 FrameworkArguments arguments_of(const Plan& plan);
 void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 
-/// What the framework of a plan may be given: its own arguments first, then others.
-std::vector<FrameworkArguments> arguments_to_search(const Plan& base);
+/// What the framework of a plan may be given on so many GPUs, in nodes of so many: its own arguments first, then
+/// others.
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus = 1,
+                                                    std::int64_t gpus_per_node = 1);
+
+/// Whether second copies that neighbors share are of one node each, of several. Without such copies: always.
+bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node);
 
 /// Whether plans of different arguments do the same: nothing is gathered or reduced that they are about.
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units);

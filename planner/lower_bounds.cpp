@@ -274,8 +274,8 @@ double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitS
     return 0;
   }
   sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
-  const double kept =
-      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+  const double kept = static_cast<double>(size_of(zero_master_dtype(plan)).count()) +
+                      state_bytes(base_.optimizer, zero_master_dtype(plan));
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
@@ -285,8 +285,8 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
   const std::int64_t parts = !plan.cpu_offload ? 2 : plan.zero.offload_param ? 0 : 1;
   sums.states = bytes_of(parts * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
   if (plan.cpu_offload) return 0;
-  const double kept =
-      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+  const double kept = static_cast<double>(size_of(zero_master_dtype(plan)).count()) +
+                      state_bytes(base_.optimizer, zero_master_dtype(plan));
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 

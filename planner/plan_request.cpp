@@ -143,7 +143,31 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
-/// DeepSpeed's ZeRO knows no units, cuts over all ranks, and keeps an fp32 copy of 16-bit parameters.
+/// fp16.enabled and bf16.enabled keep an fp32 copy of the parameters; bf16_master_weights_and_grads with
+/// bf16_optimizer_states keeps none. Gradients are in the parameters' dtype, and reduced in it.
+void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) {
+  const std::optional<Dtype> compute = base.mixed_precision.param_dtype;
+  const bool is_16_bit = compute == Dtype::BFloat16 || compute == Dtype::Float16;
+  const bool is_mixed = base.parameter_dtype == Dtype::Float32 && is_16_bit;
+  const bool is_plain = !compute && (base.parameter_dtype == Dtype::Float32 || base.parameter_dtype == Dtype::BFloat16);
+  const Dtype sent = is_mixed ? *compute : base.parameter_dtype.value_or(Dtype::Float32);
+  if (choices.reduce_dtype && (is_mixed || is_plain) && *choices.reduce_dtype != sent) {
+    fail(errors, PlanChoice::ReduceDtype, "Another communication_data_type than the parameters' is not predicted.",
+         "Leave it out.");
+  } else if (!is_mixed && !is_plain) {
+    fail(errors, PlanChoice::Precision,
+         base.parameter_dtype == Dtype::Float16
+             ? "DeepSpeed's fp16 keeps an fp32 copy of the parameters, which is mixed precision."
+             : "DeepSpeed computes in bf16 or fp16 with an fp32 copy of the parameters, in bf16 alone, or in fp32.",
+         base.parameter_dtype == Dtype::Float16 ? "Write fp16-mixed, or bf16, which needs none."
+                                                : "Write mixed, fp16-mixed, bf16 or fp32.");
+  }
+  base.mixed_precision = {};
+  if (is_mixed) base.mixed_precision = {.param_dtype = compute, .reduce_dtype = compute};
+  if (!is_plain) base.parameter_dtype = Dtype::Float32;
+}
+
+/// DeepSpeed's ZeRO knows no units and cuts over all ranks.
 void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, Errors& errors) {
   const PlanRequest& request = asked.request;
   const PlanChoices& choices = request.choices;
@@ -160,28 +184,17 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
   }
   if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
     fail(errors, PlanChoice::OptimizerStatesName,
-         "ZeRO's optimizer updates one flat fp32 tensor; other states are not predicted.", "Write as_parameter.");
+         "ZeRO's optimizer updates one flat tensor, with states of its dtype; others are not predicted.",
+         "Write as_parameter.");
   }
-  const bool is_mixed = base.parameter_dtype == Dtype::Float32 && base.mixed_precision.param_dtype == Dtype::BFloat16;
-  const bool is_fp32 = base.parameter_dtype == Dtype::Float32 && !base.mixed_precision.param_dtype;
-  if (choices.reduce_dtype && is_mixed && *choices.reduce_dtype != Dtype::BFloat16) {
-    fail(errors, PlanChoice::ReduceDtype, "Another communication_data_type than the parameters' is not predicted.",
-         "Leave it out.");
-  } else if (!is_mixed && !is_fp32) {
-    fail(errors, PlanChoice::Precision,
-         "DeepSpeed's bf16 keeps an fp32 copy of the parameters, which is mixed precision; fp16 is not predicted.",
-         "Write mixed or fp32.");
-  }
-  // bf16.enabled: gradients are in the parameters' dtype, and reduced in it.
-  base.mixed_precision = {};
-  if (is_mixed) base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
-  base.parameter_dtype = Dtype::Float32;
+  fix_zero_precision(choices, base, errors);
   space.shard = world;
   space.wrap = Wrap{.blocks_per_unit = 0};
   space.wrap_ends.reset();
   base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
+  if (zero_dtype(base) != Dtype::Float16) base.zero.fp16 = {};  // Another precision overrides the file's.
   if (is_its_stage && !space.cpu_offload) space.cpu_offload = asked.config->offload;
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
@@ -263,6 +276,9 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
   if (is_zero(resolved.space.base)) {
+    // A recipe without a dtype trains the parameters as the checkpoint has them.
+    Plan& base = resolved.space.base;
+    if (!base.parameter_dtype && !base.mixed_precision.param_dtype) base.parameter_dtype = resolved.spec.dtype;
     fix_zero(asked, world_size(*cluster), resolved.space, errors);
   } else if (!is_ddp) {
     fix_mesh(request, *cluster, resolved.space, errors);
@@ -270,7 +286,9 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   const Plan& base = resolved.space.base;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
-  if (!is_its_stage) resolved.space.arguments = arguments_to_search(base);
+  if (!is_its_stage) {
+    resolved.space.arguments = arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node);
+  }
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
   assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());

@@ -88,7 +88,9 @@ void try_precision(RemedyList& list) {
   const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
   if (compute == Dtype::Float32) {
     plan.parameter_dtype = Dtype::Float32;
-    plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+    // DeepSpeed reduces in what it computes in.
+    plan.mixed_precision = {.param_dtype = Dtype::BFloat16,
+                            .reduce_dtype = is_zero(plan) ? Dtype::BFloat16 : Dtype::Float32};
     list.try_plan("bf16 mixed precision", {.precision = Precision::Mixed}, plan);
   } else if (has_master_weights) {
     plan.parameter_dtype = Dtype::BFloat16;

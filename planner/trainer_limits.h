@@ -20,6 +20,7 @@ struct Limit {
 
 /// Of accelerate, by itself or below transformers' Trainer; and what the Trainer's loop adds.
 std::span<const Limit> limits_of_accelerate();
+std::span<const Limit> limits_of_accelerate_fsdp1();
 std::span<const Limit> limits_of_transformers_loop();
 std::span<const Limit> limits_of_torchtitan();
 std::span<const Limit> limits_of_deepspeed();

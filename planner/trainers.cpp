@@ -47,6 +47,7 @@ std::optional<Error> other_framework(const Plan& plan, const Model&) {
 }
 
 constexpr Limit kLimitsOfAll[] = {
+    // Of FSDP1, too:
     {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
     {prefetch,
      [](Plan& plan, const Model&) {
@@ -56,8 +57,13 @@ constexpr Limit kLimitsOfAll[] = {
     {cast_inputs, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = true; }},
 };
 
-std::vector<Limit> limits_of(Trainer trainer) {
+std::vector<Limit> limits_of(Trainer trainer, const Plan& plan) {
   if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
+  if (trainer == Trainer::Accelerate && is_flat(plan)) {
+    std::vector<Limit> limits = {kLimitsOfAll[0]};
+    limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
+    return limits;
+  }
   // What else a plan of another framework has is beside the point.
   std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
@@ -128,7 +134,7 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
 
 Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
   Errors errors;
-  for (const Limit& limit : limits_of(trainer)) {
+  for (const Limit& limit : limits_of(trainer, plan)) {
     std::optional<Error> found = limit.find(plan, model);
     if (!found) continue;
     errors.push_back(*std::move(found));
@@ -144,7 +150,7 @@ std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model) {
 }
 
 Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model) {
-  for (const Limit& limit : limits_of(trainer)) {
+  for (const Limit& limit : limits_of(trainer, plan)) {
     if (limit.mend != nullptr && limit.find(plan, model)) limit.mend(plan, model);
   }
   Errors errors = unsaid(trainer, plan, model);

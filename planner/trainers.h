@@ -17,7 +17,7 @@
 namespace fsdp::planner {
 
 enum class Trainer : std::uint8_t {
-  Accelerate,    ///< accelerate 1.12.0 with FSDP version 2, around a loop of the user's own.
+  Accelerate,    ///< accelerate 1.12.0 with FSDP version 2 or 1, around a loop of the user's own.
   Transformers,  ///< transformers' Trainer 4.57.3, which has accelerate shard.
   Torchtitan,    ///< torchtitan 0.2.2, its own loop around its own models.
   DeepSpeed,     ///< DeepSpeed 0.19.8, ZeRO-1 to 3, in a loop of the user's own.
@@ -33,6 +33,9 @@ struct WrapPolicy {
 
   bool operator==(const WrapPolicy&) const = default;
 };
+
+/// "FULL_SHARD": the name that FSDP1 has for what mesh and units of its plan come to.
+std::string_view flat_strategy_of(const Plan& plan);
 
 /// The policy that makes exactly the units of a plan; nothing: none does.
 std::optional<WrapPolicy> wrap_policy_of(const Plan& plan, const Model& model);

@@ -26,7 +26,10 @@ std::vector<Duty> duties_of_loop(const TrainerConfig& config) {
   }
   duties.emplace_back("optimizer", fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
                                                python_optimizer_options(plan.optimizer)));
-  duties.emplace_back("prepare", "model and optimizer in one call of accelerator.prepare");
+  duties.emplace_back("prepare", is_flat(plan)
+                                     ? "model = accelerator.prepare(model), and only then the optimizer of its "
+                                       "parameters, which is prepared by itself"
+                                     : "model and optimizer in one call of accelerator.prepare");
   duties.emplace_back("micro-batch", sizes_of(plan.dimensions) + " on each GPU");
   if (plan.accumulation > 1) {
     duties.emplace_back(
@@ -61,6 +64,36 @@ void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) 
   }
 }
 
+constexpr std::string_view kNotRecomputed =
+    "  # True would recompute the parts of a block one by one, which is another plan.";
+
+std::string_view backward_prefetch_of(const Plan& plan) {
+  switch (plan.fsdp1.backward_prefetch) {
+    case BackwardPrefetch::Pre:
+      return "BACKWARD_PRE";
+    case BackwardPrefetch::Post:
+      return "BACKWARD_POST";
+    case BackwardPrefetch::None:
+      break;
+  }
+  return "NO_PREFETCH";
+}
+
+/// FSDP1's section.
+void add_flat(const TrainerConfig& config, std::vector<std::string>& lines) {
+  const Plan& plan = config.said.plan;
+  lines.insert(lines.end(), {"fsdp_config:", "  fsdp_version: 1"});
+  add_wrapping(config, lines);
+  lines.insert(lines.end(), {fmt::format("  fsdp_sharding_strategy: {}", flat_strategy_of(plan)),
+                             fmt::format("  fsdp_backward_prefetch: {}", backward_prefetch_of(plan)),
+                             fmt::format("  fsdp_forward_prefetch: {}", plan.fsdp1.forward_prefetch),
+                             fmt::format("  fsdp_use_orig_params: {}", plan.fsdp1.use_orig_params),
+                             fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
+  if (!plan.checkpointing.entries.empty()) lines.emplace_back(kNotRecomputed);
+  lines.insert(lines.end(), {"  fsdp_activation_checkpointing: false", "  fsdp_sync_module_states: false",
+                             "  fsdp_state_dict_type: SHARDED_STATE_DICT", "  fsdp_cpu_ram_efficient_loading: false"});
+}
+
 }  // namespace
 
 std::string accelerate_yaml(const TrainerConfig& config) {
@@ -75,6 +108,10 @@ std::string accelerate_yaml(const TrainerConfig& config) {
                              fmt::format("num_processes: {}  # on all machines together", plan.mesh.world_size()),
                              "machine_rank: 0", "rdzv_backend: static", "same_network: true", "use_cpu: false"});
   lines.push_back(fmt::format("mixed_precision: {}", mixed_precision_of(plan)));
+  if (is_flat(plan)) {
+    add_flat(config, lines);
+    return fmt::format("{}\n", fmt::join(lines, "\n"));
+  }
   if (plan.mesh.replicate > 1) {
     lines.insert(lines.end(),
                  {"parallelism_config:", fmt::format("  parallelism_config_dp_replicate_size: {}", plan.mesh.replicate),
@@ -85,7 +122,7 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   lines.insert(lines.end(), {fmt::format("  fsdp_reshard_after_forward: {}", *reshard_of_all(plan)),
                              fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
   if (!plan.checkpointing.entries.empty()) {
-    lines.emplace_back("  # True would recompute the parts of a block one by one, which is another plan.");
+    lines.emplace_back(kNotRecomputed);
   }
   lines.insert(lines.end(), {"  fsdp_activation_checkpointing: false", "  fsdp_state_dict_type: SHARDED_STATE_DICT",
                              "  fsdp_cpu_ram_efficient_loading: false"});

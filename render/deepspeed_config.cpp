@@ -48,11 +48,40 @@ std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   return words;
 }
 
-void write_offload(JsonWriter& json, std::string_view key, bool pin_memory) {
+void write_offload(JsonWriter& json, std::string_view key, bool pin_memory, double ratio = 1) {
   json.key(key);
   json.begin_object(JsonLayout::OneLine);
   json.member("device", "cpu");
   json.member("pin_memory", pin_memory);
+  if (ratio < 1) json.member("ratio", ratio);
+  json.end_object();
+}
+
+bool is_pure_bf16(const Plan& plan) {
+  return zero_master_dtype(plan) == Dtype::BFloat16;
+}
+
+void write_precision(JsonWriter& json, const Plan& plan) {
+  json.key("bf16");
+  json.begin_object();
+  json.member("enabled", zero_dtype(plan) == Dtype::BFloat16);
+  if (is_pure_bf16(plan)) {
+    json.member("bf16_master_weights_and_grads", true);
+    json.member("bf16_optimizer_states", true);
+  }
+  json.end_object();
+  if (zero_dtype(plan) != Dtype::Float16) return;
+  const Fp16Options& fp16 = plan.zero.fp16;
+  json.key("fp16");
+  json.begin_object();
+  json.member("enabled", true);
+  json.member("auto_cast", fp16.auto_cast);
+  json.member("loss_scale", fp16.loss_scale);
+  json.member("initial_scale_power", fp16.initial_scale_power);
+  json.member("loss_scale_window", fp16.loss_scale_window);
+  json.member("hysteresis", fp16.hysteresis);
+  json.member("consecutive_hysteresis", fp16.consecutive_hysteresis);
+  json.member("min_loss_scale", fp16.min_loss_scale);
   json.end_object();
 }
 
@@ -72,8 +101,9 @@ std::string optimizer_call(const Plan& plan) {
   if (is_on_host(plan, OptimizerKind::Sgd)) {
     return fmt::format("{}(model.parameters(), {})", python_optimizer(optimizer), options);
   }
-  return fmt::format("deepspeed.ops.adam.DeepSpeedCPUAdam(model.parameters(), {}, adamw_mode={})", options,
-                     is_on_host(plan, OptimizerKind::AdamW) ? "True" : "False");
+  return fmt::format("deepspeed.ops.adam.DeepSpeedCPUAdam(model.parameters(), {}, adamw_mode={}{})", options,
+                     is_on_host(plan, OptimizerKind::AdamW) ? "True" : "False",
+                     is_pure_bf16(plan) ? ", fp32_optimizer_states=False" : "");
 }
 
 std::vector<Duty> duties_of_engine(const TrainerConfig& config) {
@@ -102,10 +132,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
   json.member("train_micro_batch_size_per_gpu", micro_batch_of(config.model));
   json.member("gradient_accumulation_steps", plan.accumulation);
   json.member("gradient_clipping", plan.optimizer.clip_grad_norm.value_or(0));
-  json.key("bf16");
-  json.begin_object();
-  json.member("enabled", plan.mixed_precision.param_dtype == Dtype::BFloat16);
-  json.end_object();
+  write_precision(json, plan);
   json.key("zero_optimization");
   json.begin_object();
   const int stage = is_zero3(plan) ? 3 : plan.runtime.framework == Framework::Zero1 ? 1 : 2;
@@ -120,11 +147,12 @@ std::string deepspeed_json(const TrainerConfig& config) {
     json.member("stage3_max_live_parameters", plan.zero.max_live_parameters);
     json.member("stage3_max_reuse_distance", plan.zero.max_reuse_distance);
     json.member("sub_group_size", plan.zero.sub_group_size);
+    if (plan.zero.hpz_partition_size > 1) json.member("zero_hpz_partition_size", plan.zero.hpz_partition_size);
   } else {
     json.member("use_multi_rank_bucket_allreduce", true);
     json.member("round_robin_gradients", false);
   }
-  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory);
+  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory, plan.zero.offload_ratio);
   if (plan.zero.offload_param) write_offload(json, "offload_param", plan.zero.pin_memory);
   json.end_object();
   json.member("zero_allow_untested_optimizer", true);

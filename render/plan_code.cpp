@@ -1,8 +1,10 @@
 // One call of fully_shard for each unit, in the order of the plan; units alike are a loop. What belongs to the training
 // loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines. A plan of DDP is
-// one call around the whole model, and on one GPU none.
+// one call around the whole model, and on one GPU none. One of FSDP1 puts a wrapper in the place of each unit's module,
+// inner ones first: a policy would choose modules by their class, and some plans have no such policy.
 //
-// Source: torch/distributed/fsdp/_fully_shard/_fully_shard.py (fully_shard, FSDPModule), torch 2.11.
+// Source: torch/distributed/fsdp/_fully_shard/_fully_shard.py (fully_shard, FSDPModule),
+// fully_sharded_data_parallel.py, api.py (MixedPrecision, ShardingStrategy), torch 2.11.
 
 #include "render/plan_code.h"
 
@@ -16,6 +18,7 @@
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
 #include "planner/plan_sentence.h"
+#include "planner/trainers.h"
 #include "render/kept_ops_code.h"
 #include "render/python_words.h"
 
@@ -94,6 +97,15 @@ class CodeWriter {
       line(plan_.mesh.world_size() == 1 ? "    return model" : fmt::format("    return {}", ddp_call()));
       return std::move(text_);
     }
+    if (is_flat(plan_)) {
+      line(R"(    """Wraps the model. Call it once in each process, before the optimizer is made.""")");
+      parameters();
+      checkpointing();
+      flat_options();
+      units();
+      line("    return FullyShardedDataParallel(model, **options)  # the root");
+      return std::move(text_);
+    }
     line(R"(    """Shards the model. Call it once in each process, before the optimizer is made.""")");
     mesh();
     parameters();
@@ -117,8 +129,11 @@ class CodeWriter {
     line(loop());
     line("\"\"\"\n");
     if (checkpoints) line("import functools\n");
-    if (!policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty()) line("import torch");
-    if (!is_replicated(plan_)) {
+    const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
+    if (names_torch || is_flat(plan_)) line("import torch");
+    if (is_flat(plan_)) {
+      flat_imports();
+    } else if (!is_replicated(plan_)) {
       line("from torch.distributed.device_mesh import init_device_mesh");
       line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
                        plan_.cpu_offload ? "CPUOffloadPolicy, " : "",
@@ -141,10 +156,14 @@ class CodeWriter {
                     plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation),
                     sizes_of(plan_.dimensions));
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
-      text += is_replicated(plan_) ? ";\nwith model.no_sync() around forward and backward of all but the last of them"
-                                   : ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
+      const bool has_no_sync = is_replicated(plan_) || is_flat(plan_);
+      text += has_no_sync ? ";\nwith model.no_sync() around forward and backward of all but the last of them"
+                          : ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
     }
-    if (plan_.optimizer.clip_grad_norm) {
+    if (plan_.optimizer.clip_grad_norm && is_flat(plan_)) {
+      text +=
+          fmt::format(";\nmodel.clip_grad_norm_({:g}) in front of optimizer.step()", *plan_.optimizer.clip_grad_norm);
+    } else if (plan_.optimizer.clip_grad_norm) {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
     }
     if (!plan_.runtime.allocator_settings.empty()) {
@@ -157,6 +176,59 @@ class CodeWriter {
     const std::string arguments = ddp_arguments(plan_.ddp);
     return fmt::format("DistributedDataParallel(model{}{})", arguments.empty() ? "" : ", ", arguments);
   }
+
+  // ---- FSDP1 -------------------------------------------------------------------------------------------------------
+
+  bool is_hybrid() const { return plan_.mesh.replicate > 1 && plan_.mesh.shard > 1; }
+
+  std::string_view backward_prefetch() const {
+    switch (plan_.fsdp1.backward_prefetch) {
+      case BackwardPrefetch::Pre:
+        return "BackwardPrefetch.BACKWARD_PRE";
+      case BackwardPrefetch::Post:
+        return "BackwardPrefetch.BACKWARD_POST";
+      case BackwardPrefetch::None:
+        break;
+    }
+    return "None";
+  }
+
+  void flat_imports() {
+    if (is_hybrid()) line("from torch.distributed.device_mesh import init_device_mesh");
+    line(fmt::format("from torch.distributed.fsdp import {}{}FullyShardedDataParallel, {}ShardingStrategy",
+                     plan_.fsdp1.backward_prefetch == BackwardPrefetch::None ? "" : "BackwardPrefetch, ",
+                     plan_.cpu_offload ? "CPUOffload, " : "", policy_options().empty() ? "" : "MixedPrecision, "));
+  }
+
+  void flat_options() {
+    const auto option = [&](std::string_view name, std::string_view value) {
+      line(fmt::format("        {}={},", name, value));
+    };
+    const auto truth = [](bool is_true) { return is_true ? "True" : "False"; };
+    line("    options = dict(");
+    option("sharding_strategy", fmt::format("ShardingStrategy.{}", flat_strategy_of(plan_)));
+    option("device_id", "torch.cuda.current_device()");
+    option("backward_prefetch", backward_prefetch());
+    option("forward_prefetch", truth(plan_.fsdp1.forward_prefetch));
+    option("limit_all_gathers", truth(plan_.fsdp1.limit_all_gathers));
+    option("use_orig_params", truth(plan_.fsdp1.use_orig_params));
+    if (const std::string policy = policy_options(); !policy.empty()) {
+      option("mixed_precision", fmt::format("MixedPrecision({})", policy));
+    }
+    if (plan_.cpu_offload) option("cpu_offload", "CPUOffload(offload_params=True)");
+    if (is_hybrid()) {
+      option("device_mesh", fmt::format(R"(init_device_mesh("cuda", ({}, {}), mesh_dim_names=("replicate", "shard")))",
+                                        plan_.mesh.replicate, plan_.mesh.shard));
+    }
+    line("    )\n");
+    if (plan_.units.size() == 1) return;
+    line("    def wrap(name):");
+    line("        parent, _, last = name.rpartition(\".\")");
+    line("        wrapper = FullyShardedDataParallel(model.get_submodule(name), **options)");
+    line("        setattr(model.get_submodule(parent), last, wrapper)\n");
+  }
+
+  // ---- FSDP2 -------------------------------------------------------------------------------------------------------
 
   void mesh() {
     if (plan_.mesh.replicate == 1) {
@@ -190,6 +262,14 @@ class CodeWriter {
     add("param_dtype", given.param_dtype);
     add("reduce_dtype", given.reduce_dtype);
     add("output_dtype", given.output_dtype);
+    if (is_flat(plan_)) {
+      add("buffer_dtype", plan_.fsdp1.buffer_dtype);
+      if (options.empty()) return options;
+      const auto truth = [](bool is_true) { return is_true ? "True" : "False"; };
+      // FSDP1 casts the inputs of the root alone, unless it is told otherwise.
+      return options + fmt::format(", cast_forward_inputs={}, cast_root_forward_inputs={}",
+                                   truth(given.cast_forward_inputs), truth(plan_.fsdp1.cast_root_forward_inputs));
+    }
     if (!given.cast_forward_inputs) options += fmt::format("{}cast_forward_inputs=False", options.empty() ? "" : ", ");
     return options;
   }
@@ -260,18 +340,25 @@ class CodeWriter {
   }
 
   void unit_row(const UnitRow& row, const std::vector<NameRow>& folded, const std::vector<std::string>& names) {
-    const std::string reshard = python_of(row.reshard_after_forward);
+    const bool wraps = is_flat(plan_);
+    if (wraps && names.front().empty()) return;  // The root is what the function returns.
+    const std::string reshard = wraps ? "" : python_of(row.reshard_after_forward);
+    const std::string_view call = wraps ? "wrap" : "shard";
+    if (wraps && (folded.size() != 1 || !folded.front().range)) {
+      for (const std::string& name : names) line(fmt::format("    wrap({})", python_string(name)));
+      return;
+    }
     if (row.count == 1 || folded.size() != 1 || !folded.front().range) {
       std::string arguments;
       for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + python_string(name);
-      return line(fmt::format("    shard({}{}){}", arguments, reshard, names.front().empty() ? "  # the root" : ""));
+      return line(fmt::format("    {}({}{}){}", call, arguments, reshard, names.front().empty() ? "  # the root" : ""));
     }
     const NameRange& range = *folded.front().range;
     const std::int64_t stop = range.last + 1;
     const std::int64_t stride = range.step * row.modules_per_unit;
     if (row.modules_per_unit == 1) {
       line(fmt::format("    for i in {}:", python_range(range.first, stop, stride)));
-      return line(fmt::format("        shard({}{})", f_string(range, "i"), reshard));
+      return line(fmt::format("        {}({}{})", call, f_string(range, "i"), reshard));
     }
     line(fmt::format("    for first in {}:", python_range(range.first, stop, stride)));
     const std::string step = range.step == 1 ? "" : fmt::format(", {}", range.step);
@@ -303,10 +390,6 @@ class CodeWriter {
 }  // namespace
 
 Errors unsaid_of_code(const Plan& plan, const Model& model) {
-  if (plan.runtime.framework == Framework::Fsdp1) {
-    return {{"/runtime/name", "Plans of FSDP1 are not written as Python.",
-             "Plan with --runtime fsdp2, which new scripts use."}};
-  }
   if (is_zero(plan)) {
     return {{"/runtime/name", "Plans of DeepSpeed are not written as Python.",
              "Write --to deepspeed, or plan with --runtime fsdp2."}};

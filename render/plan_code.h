@@ -1,7 +1,7 @@
 #pragma once
 
-// A plan as Python: a function that wraps a model as the plan says, with PyTorch's FSDP2 or DDP, to be pasted into a
-// script.
+// A plan as Python: a function that wraps a model as the plan says, with PyTorch's FSDP2, FSDP1 or DDP, to be pasted
+// into a script.
 
 #include <string>
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/plan/plan_names.h"
 #include "planner/trainers.h"
 #include "render/plan_code.h"
 
@@ -34,7 +35,7 @@ std::string train_line(const Plan& plan, const Model& model, const std::string& 
   std::vector<std::string_view> targets;
   for (const Trainer trainer : said_exactly_by(plan, model)) targets.push_back(target_of(trainer));
   const Errors unsaid = unsaid_of_code(plan, model);
-  if (unsaid.empty()) targets.emplace_back(plan.runtime.framework == Framework::Ddp ? "ddp" : "fsdp2");
+  if (unsaid.empty()) targets.push_back(name_of(kRuntimeTable, plan.runtime.framework));
   if (targets.empty()) return fmt::format("no trainer by this plan: {} {}", unsaid.front().what, unsaid.front().hint);
   const std::vector<std::string_view> others(targets.begin() + 1, targets.end());
   return fmt::format("{}fsdp-plan export {} --to {}{}", plan_file.empty() ? "add -o plan.json, then " : "",

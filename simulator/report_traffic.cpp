@@ -155,20 +155,27 @@ class TrafficCounter {
     is_zero() ? reduce_slices(step) : reduce_bucket(step);
   }
 
-  // A collective of ZeRO-3, which are all over all ranks.
+  // A collective of ZeRO-3 over all ranks.
   void add_of_all(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements, Seconds exposed) {
     const Bytes payload = size_of(dtype) * elements;
+    add_of_group(step, kind, dtype, elements, prepared_.layout.mesh.shard, collective_time(mesh_.shard, kind, payload),
+                 exposed);
+  }
+
+  // Over so many of them, which are neighbors.
+  void add_of_group(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements,
+                    std::int64_t group_size, Seconds time, Seconds exposed) {
     add(step, {.kind = kind,
                .unit = "",
                .phase = std::string(name_of(step.phase)),
                .dtype = dtype,
                .elements = elements,
-               .payload = payload,
+               .payload = size_of(dtype) * elements,
                .group = MeshDimension::Shard,
-               .group_size = prepared_.layout.mesh.shard,
+               .group_size = group_size,
                .reduce_op = ReduceOp::Sum,
                .micro_batch = step.micro_batch,
-               .time = collective_time(mesh_.shard, kind, payload),
+               .time = time,
                .exposed = exposed});
   }
 
@@ -183,7 +190,8 @@ class TrafficCounter {
     std::int64_t elements = 0;
     for (const int p : group_of(step)) elements += padded(p);
     const Dtype dtype = prepared_.layout.parameter_dtype[group_of(step).front()];
-    add_of_all(step, CollectiveKind::AllGather, dtype, elements, next_exposed());
+    const FetchTimes& times = prepared_.fetch_times[static_cast<std::size_t>(step.group)];
+    add_of_group(step, CollectiveKind::AllGather, dtype, elements, times.group_size, times.all_gather, next_exposed());
   }
 
   void gather_persistent(const Instruction& step) {

@@ -74,7 +74,7 @@ class DeepSpeedReader {
     config_.micro_batch = count(root, "train_micro_batch_size_per_gpu", kSamples);
     config_.accumulation = count(root, "gradient_accumulation_steps", IntegerRange{1, kMostMicroBatches});
     read_clipping(root.find("gradient_clipping"));
-    read_bf16(root);
+    read_precision(root);
     read_optimizer(root.find("optimizer"));
     for (const auto& [key, keys] : {std::pair("data_types", deepspeed_dtype_keys()),
                                     std::pair("activation_checkpointing", deepspeed_checkpointing_keys())}) {
@@ -179,6 +179,9 @@ class DeepSpeedReader {
     read_buffers(*zero);
     if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
     read_offload(*zero);
+    const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostElements});
+    if (neighbors && config_.framework == Framework::Zero3)
+      config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
   }
 
   void read_buffers(const JsonValue& zero) {
@@ -231,7 +234,10 @@ class DeepSpeedReader {
     const Offload optimizer = offload_of(zero, "offload_optimizer", deepspeed_offload_optimizer_keys());
     const Offload param = offload_of(zero, "offload_param", deepspeed_offload_param_keys());
     config_.offload = optimizer.part != nullptr;
-    if (config_.offload) config_.zero.pin_memory = optimizer.pin_memory;
+    if (config_.offload) {
+      config_.zero.pin_memory = optimizer.pin_memory;
+      read_ratio(*optimizer.part);
+    }
     if (param.part == nullptr) return;
     if (config_.framework != Framework::Zero3) {
       errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
@@ -244,6 +250,18 @@ class DeepSpeedReader {
                   "Write the same in both.");
     } else {
       config_.zero.offload_param = true;
+    }
+  }
+
+  void read_ratio(const JsonValue& optimizer) {
+    const JsonValue* ratio = optimizer.find("ratio");
+    double part = 1;
+    if (ratio == nullptr || is_auto(*ratio) || !read_json(*ratio, part, errors_, RealRange{0, 1}) || part == 1) return;
+    if (config_.framework != Framework::Zero3) {
+      errors_.add(*ratio, "Stages 1 and 2 have all of the optimizer on the host, and DeepSpeed does nothing here.",
+                  "Leave it out, or write stage 3.");
+    } else {
+      config_.zero.offload_ratio = part;
     }
   }
 
@@ -275,14 +293,69 @@ class DeepSpeedReader {
     if (read_json(*value, norm, errors_, RealRange{0, 1e9})) config_.clip_grad_norm = norm;
   }
 
-  void read_bf16(const JsonValue& root) {
-    config_.bf16 = false;
+  // Nothing: "auto".
+  std::optional<bool> is_enabled(const JsonValue& part) {
+    return part.find("enabled") == nullptr ? false : flag(part, "enabled");
+  }
+
+  void read_precision(const JsonValue& root) {
+    std::optional<bool> bf16 = false;
+    bool is_pure = false;
     for (const std::string_view key : {"bfloat16", "bf16"}) {
       const JsonValue* part = root.find(key);
       if (part == nullptr || !expect_type(*part, JsonType::Object, "an object", errors_)) continue;
       check_keys(*part, deepspeed_bf16_keys(), key);
-      if (part->find("enabled") != nullptr) config_.bf16 = flag(*part, "enabled");
+      bf16 = is_enabled(*part);
+      is_pure = bf16.value_or(false) && keeps_no_copy(*part);
     }
+    const std::optional<bool> fp16 = read_fp16(root.find("fp16"));
+    if (bf16.value_or(false) && fp16.value_or(false)) {
+      errors_.add(*root.find("fp16"), "DeepSpeed computes in bf16 or in fp16, and here both are enabled.",
+                  "Write false for one of them.");
+    } else if (fp16.value_or(false)) {
+      config_.precision = DeepSpeedPrecision::Float16;
+    } else if (bf16.value_or(false)) {
+      config_.precision = is_pure ? DeepSpeedPrecision::PureBFloat16 : DeepSpeedPrecision::BFloat16;
+    } else if (bf16 && fp16) {
+      config_.precision = DeepSpeedPrecision::Float32;
+    }
+  }
+
+  bool keeps_no_copy(const JsonValue& bf16) {
+    const bool has_masters = flag(bf16, "bf16_master_weights_and_grads").value_or(false);
+    const bool has_states = flag(bf16, "bf16_optimizer_states").value_or(false);
+    if (has_states && !has_masters) {
+      errors_.add(*bf16.find("bf16_optimizer_states"),
+                  "DeepSpeed takes \"bf16_optimizer_states\" with \"bf16_master_weights_and_grads\" alone.",
+                  "Write true for both, or leave both out.");
+    } else if (has_masters && !has_states) {
+      errors_.add(*bf16.find("bf16_master_weights_and_grads"),
+                  "\"bf16_master_weights_and_grads\" is predicted with \"bf16_optimizer_states\" alone.",
+                  "Write true for both, or leave both out.");
+    }
+    return has_masters && has_states;
+  }
+
+  std::optional<bool> read_fp16(const JsonValue* part) {
+    if (part == nullptr || !expect_type(*part, JsonType::Object, "an object", errors_)) return false;
+    check_keys(*part, deepspeed_fp16_keys(), "fp16");
+    const std::optional<bool> is_on = is_enabled(*part);
+    if (!is_on.value_or(true)) return is_on;
+    Fp16Options& fp16 = config_.zero.fp16;
+    fp16.auto_cast = flag(*part, "auto_cast").value_or(false);
+    const JsonValue* scale = part->find("loss_scale");
+    if (scale != nullptr && !is_auto(*scale)) read_json(*scale, fp16.loss_scale, errors_, RealRange{0, 1e30});
+    if (fp16.loss_scale > 0) return is_on;  // The others say nothing then.
+    const auto number = [&](std::string_view key, std::int64_t& value, IntegerRange range) {
+      if (const auto read = count(*part, key, range)) value = *read;
+    };
+    constexpr IntegerRange kSteps{1, std::int64_t{1} << 40};
+    number("initial_scale_power", fp16.initial_scale_power, IntegerRange{0, 100});
+    number("loss_scale_window", fp16.loss_scale_window, kSteps);
+    number("hysteresis", fp16.hysteresis, kSteps);
+    number("min_loss_scale", fp16.min_loss_scale, kSteps);
+    if (const auto refills = flag(*part, "consecutive_hysteresis")) fp16.consecutive_hysteresis = *refills;
+    return is_on;
   }
 
   // The script's. On the host DeepSpeed takes its own CPU optimizers alone, unless it is told otherwise.

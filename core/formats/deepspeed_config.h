@@ -13,6 +13,14 @@
 
 namespace fsdp {
 
+/// What a file computes and keeps parameters in.
+enum class DeepSpeedPrecision : std::uint8_t {
+  Float32,
+  BFloat16,      ///< bf16.enabled, with an fp32 copy;
+  PureBFloat16,  ///< with bf16_master_weights_and_grads and bf16_optimizer_states there is none.
+  Float16,       ///< fp16.enabled.
+};
+
 /// What a file says. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
@@ -22,7 +30,7 @@ struct DeepSpeedConfig {
   std::optional<std::int64_t> micro_batch;   ///< Samples of a GPU and micro-batch.
   std::optional<std::int64_t> accumulation;  ///< Micro-batches of a step.
   std::optional<double> clip_grad_norm;      ///< 0: gradients are not clipped.
-  std::optional<bool> bf16;
+  std::optional<DeepSpeedPrecision> precision;
   std::optional<OptimizerKind> optimizer;
   OptimizerImplementation implementation = OptimizerImplementation::Foreach;  ///< Of `optimizer`.
   bool has_fused_adam = false;  ///< The optimizer is DeepSpeed's own, predicted as PyTorch's fused one.

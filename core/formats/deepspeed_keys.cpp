@@ -20,7 +20,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"optimizer", Read},
     {"data_types", Read},
     {"activation_checkpointing", Read},
-    {"fp16", Disabled},
+    {"fp16", Read},
     {"torch_autocast", Disabled},
     {"compile", Absent},
     {"autotuning", Disabled},
@@ -106,7 +106,7 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"zero_quantized_weights", Usual, "false"},
     {"zero_quantized_nontrainable_weights", Usual, "false"},
     {"zero_quantized_gradients", Usual, "false"},
-    {"zero_hpz_partition_size", Usual, "1"},
+    {"zero_hpz_partition_size", Read},
     {"stage3_module_granularity_threshold", Usual, "0"},
     {"module_granularity_threshold", Usual, "0"},
     {"stage3_use_all_reduce_for_fetch_params", Usual, "false"},
@@ -134,8 +134,8 @@ constexpr DeepSpeedKey kZeroKeys[] = {
 
 // Those of NVMe say nothing where the device is another.
 constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
-    {"device", Read}, {"pin_memory", Read},   {"ratio", Usual, "1"}, {"super_offload", Usual, "false"},
-    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"},     {"pipeline_write"},
+    {"device", Read}, {"pin_memory", Read},   {"ratio", Read},   {"super_offload", Usual, "false"},
+    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"}, {"pipeline_write"},
     {"fast_init"},    {"cpuadam_cores_perc"},
 };
 
@@ -147,8 +147,20 @@ constexpr DeepSpeedKey kBf16Keys[] = {
     {"enabled", Read},
     {"immediate_grad_update", Usual, "false"},
     {"check_grad_overflow", Usual, "true"},
-    {"bf16_master_weights_and_grads", Usual, "false"},
-    {"bf16_optimizer_states", Usual, "false"},
+    {"bf16_master_weights_and_grads", Read},
+    {"bf16_optimizer_states", Read},
+};
+
+constexpr DeepSpeedKey kFp16Keys[] = {
+    {"enabled", Read},
+    {"auto_cast", Read},
+    {"loss_scale", Read},
+    {"initial_scale_power", Read},
+    {"loss_scale_window", Read},
+    {"hysteresis", Read},
+    {"consecutive_hysteresis", Read},
+    {"min_loss_scale", Read},
+    {"fp16_master_weights_and_grads", Usual, "false"},
 };
 
 constexpr DeepSpeedKey kDtypeKeys[] = {
@@ -183,6 +195,9 @@ std::span<const DeepSpeedKey> deepspeed_offload_param_keys() {
 }
 std::span<const DeepSpeedKey> deepspeed_bf16_keys() {
   return kBf16Keys;
+}
+std::span<const DeepSpeedKey> deepspeed_fp16_keys() {
+  return kFp16Keys;
 }
 std::span<const DeepSpeedKey> deepspeed_dtype_keys() {
   return kDtypeKeys;

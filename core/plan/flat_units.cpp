@@ -10,7 +10,9 @@
 // _validate_tensors_to_flatten), _init_utils.py (_init_core_state), torch 2.11.
 //
 // Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too; units
-// inside of checkpointed blocks; CPU offload; ignored modules; keep_low_precision_grads; sync_module_states.
+// inside of checkpointed blocks; ignored modules; sync_module_states; buffers that are cast; autocast, which would keep
+// casts of weights and cast at every op; keep_low_precision_grads, with which PyTorch's Adam fails ("expected dtype
+// float for `end` but got dtype c10::BFloat16").
 
 #include "core/plan/flat_units.h"
 
@@ -74,6 +76,19 @@ void check_shared_grads(const Layout& layout, const Plan& plan, const Model& mod
                         "Write false, or reduce every micro-batch."});
       return;
     }
+  }
+}
+
+// What ops make of a buffer in another dtype is not written down.
+void check_buffers(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.fsdp1.buffer_dtype) return;
+  for (const Buffer& buffer : model.buffers) {
+    if (!is_floating_point(buffer.dtype) || buffer.dtype == *plan.fsdp1.buffer_dtype) continue;
+    errors.push_back({"fsdp1/buffer_dtype",
+                      fmt::format("The buffer \"{}\" is {}, and its ops with one in {} are not predicted.", buffer.name,
+                                  name_of(buffer.dtype), name_of(*plan.fsdp1.buffer_dtype)),
+                      fmt::format("Write null or {}.", name_of(buffer.dtype))});
+    return;
   }
 }
 
@@ -201,6 +216,7 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
 
 Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex& index) {
   Errors errors;
+  check_buffers(plan, *index.model, errors);
   check_shared_grads(layout, plan, *index.model, errors);
   const bool adds_up = plan.accumulation > 1 && plan.sync_every_micro_batch;
   if (plan.cpu_offload) {

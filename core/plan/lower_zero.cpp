@@ -4,8 +4,8 @@
 // all-reduced when the next one has no place in it. Stage 2 does that in each micro-batch and keeps what its part of
 // the parameters needs; stage 1 does it in the last one, and without overlap_comm behind the backward.
 //
-// The step looks for overflows (bf16), takes the norm of the gradients whether they are clipped or not, updates the
-// rank's part, and gathers all of them.
+// The step looks for overflows (in 16 bits), takes the norm of the gradients whether they are clipped or not, updates
+// the rank's part, and gathers all of them.
 //
 // Sources: deepspeed/runtime/engine.py (forward, backward, step), deepspeed/runtime/zero/stage_1_and_2.py
 // (process_gradients, reduce_gradients, independent_gradient_partition_epilogue, step), DeepSpeed 0.19.8.
@@ -38,7 +38,7 @@ class ZeroLowering {
       out_.emit({.kind = InstructionKind::FinishReduce});
     }
     out_.phase = StepPhase::Optimizer;
-    if (plan_.mixed_precision.param_dtype) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
+    if (zero_dtype(plan_) != Dtype::Float32) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
     out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
     out_.emit({.kind = InstructionKind::OptimizerStep});
     if (layout_.zero.ranks > 1) out_.emit({.kind = InstructionKind::GatherParameters});

@@ -9,8 +9,8 @@
 // that place are entered and not left.
 //
 // Gradients go into a buffer as they become ready, in every micro-batch, and are reduce-scattered when the next one has
-// no place in it. In the optimizer's turn everything is let go; the norm is taken per sub-group; what stays whole is
-// gathered at the end.
+// no place in it. In the optimizer's turn everything is let go; in fp16 it looks for overflows; the norm is taken per
+// sub-group; what stays whole is gathered at the end.
 //
 // The first micro-batch of a run gathers nothing ahead and keeps nothing, so that the first step is another one. Of
 // later steps all are alike.
@@ -71,6 +71,7 @@ class Zero3Lowering {
     }
     out_.phase = StepPhase::Optimizer;
     coordinator_.release_all();
+    if (zero_dtype(plan_) == Dtype::Float16) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
     out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
     out_.emit({.kind = InstructionKind::OptimizerStep});
     coordinator_.gather_persistent();

@@ -168,6 +168,14 @@ bool is_zero3(const Plan& plan) {
   return plan.runtime.framework == Framework::Zero3;
 }
 
+Dtype zero_master_dtype(const Plan& plan) {
+  return plan.parameter_dtype.value_or(Dtype::Float32);
+}
+
+Dtype zero_dtype(const Plan& plan) {
+  return plan.mixed_precision.param_dtype.value_or(zero_master_dtype(plan));
+}
+
 void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation) {
   plan.runtime.implementations.cross_entropy = implementation;
   if (implementation == CrossEntropyImplementation::FlashAttn) plan.runtime.implementations.upcast_logits = false;
@@ -178,6 +186,7 @@ void set_offload(Plan& plan, bool offload) {
   if (offload) return;
   plan.zero.pin_memory = true;
   plan.zero.offload_param = false;
+  plan.zero.offload_ratio = 1;
 }
 
 ZeroOptions default_zero_options(Framework framework) {
@@ -235,6 +244,8 @@ void check_framework(const Plan& plan, Errors& errors) {
   of_all.overlap_comm = false;
   of_all.pin_memory = true;
   of_all.offload_param = false;
+  of_all.offload_ratio = 1;
+  of_all.fp16 = {};
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 

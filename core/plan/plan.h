@@ -136,8 +136,25 @@ struct Fsdp1Options {
   bool forward_prefetch = false;  ///< The next unit of a forward is gathered in front of the one before it.
   bool limit_all_gathers = true;  ///< The CPU waits for the unit before the last one to be freed.
   bool use_orig_params = false;   ///< The optimizer gets views of the original parameters, and not the flat ones.
+  // Of its MixedPrecision, beside what `Plan::mixed_precision` has.
+  std::optional<Dtype> buffer_dtype = {};  ///< Buffers are cast to it. Empty: they stay as they are.
+  bool cast_root_forward_inputs = true;    ///< The root casts its inputs, whatever cast_forward_inputs says of units.
 
   bool operator==(const Fsdp1Options&) const = default;
+};
+
+/// Keys of DeepSpeed's fp16. All but the first say by how much the loss is scaled, which decides neither memory nor
+/// collectives.
+struct Fp16Options {
+  bool auto_cast = false;                 ///< The engine casts floating inputs that it is given by position.
+  double loss_scale = 0;                  ///< 0: it is found while training. Of a fixed one the others say nothing.
+  std::int64_t initial_scale_power = 16;  ///< It begins with 2 to this.
+  std::int64_t loss_scale_window = 1000;  ///< Steps without an overflow, after which it is doubled.
+  std::int64_t hysteresis = 2;            ///< Overflows until it is halved.
+  bool consecutive_hysteresis = false;    ///< A step without one counts them from the start.
+  std::int64_t min_loss_scale = 1;
+
+  bool operator==(const Fp16Options&) const = default;
 };
 
 /// Keys of DeepSpeed's zero_optimization.
@@ -150,9 +167,14 @@ struct ZeroOptions {
   std::int64_t max_live_parameters = 1'000'000'000;    ///< Nothing is gathered ahead above this.
   std::int64_t max_reuse_distance = 1'000'000'000;     ///< What is needed again within it stays gathered.
   std::int64_t sub_group_size = 1'000'000'000;         ///< Of a rank's part, updated at a time.
+  /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, from which they are gathered again. 1: none.
+  std::int64_t hpz_partition_size = 1;
   // Of a plan with cpu_offload alone.
   bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
+  double offload_ratio = 1;    ///< ZeRO-3: of the sub-groups so many are updated on the host, the last ones.
+  // Of a plan that computes in fp16 alone.
+  Fp16Options fp16;
 
   bool operator==(const ZeroOptions&) const = default;
 };
@@ -202,10 +224,15 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
 /// Each unit is one flat parameter (FSDP1).
 bool is_flat(const Plan& plan);
 
-/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled: parameters and gradients are in
-/// its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy.
+/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
+/// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and
+/// with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.
 bool is_zero(const Plan& plan);
 bool is_zero3(const Plan& plan);
+
+/// What ZeRO computes in, and what the copy is in that its optimizer updates. REQUIRES: is_zero(plan).
+Dtype zero_dtype(const Plan& plan);
+Dtype zero_master_dtype(const Plan& plan);
 
 /// Offloads, or keeps on the devices, with all that says how.
 void set_offload(Plan& plan, bool offload);

@@ -152,6 +152,21 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
   writer.member("forward_prefetch", fsdp1.forward_prefetch);
   writer.member("limit_all_gathers", fsdp1.limit_all_gathers);
   writer.member("use_orig_params", fsdp1.use_orig_params);
+  write_optional(writer, "buffer_dtype", fsdp1.buffer_dtype);
+  writer.member("cast_root_forward_inputs", fsdp1.cast_root_forward_inputs);
+  writer.end_object();
+}
+
+void write_fp16(JsonWriter& writer, const Fp16Options& fp16) {
+  writer.key("fp16");
+  writer.begin_object();
+  writer.member("auto_cast", fp16.auto_cast);
+  writer.member("loss_scale", fp16.loss_scale);
+  writer.member("initial_scale_power", fp16.initial_scale_power);
+  writer.member("loss_scale_window", fp16.loss_scale_window);
+  writer.member("hysteresis", fp16.hysteresis);
+  writer.member("consecutive_hysteresis", fp16.consecutive_hysteresis);
+  writer.member("min_loss_scale", fp16.min_loss_scale);
   writer.end_object();
 }
 
@@ -167,9 +182,12 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
     writer.member("max_live_parameters", zero.max_live_parameters);
     writer.member("max_reuse_distance", zero.max_reuse_distance);
     writer.member("sub_group_size", zero.sub_group_size);
+    writer.member("hpz_partition_size", zero.hpz_partition_size);
   }
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);
+  if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_ratio", zero.offload_ratio);
+  if (zero_dtype(plan) == Dtype::Float16) write_fp16(writer, zero.fp16);
   writer.end_object();
 }
 

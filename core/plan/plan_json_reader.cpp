@@ -12,6 +12,7 @@
 #include "core/base/name_ranges.h"
 #include "core/base/object_fields.h"
 #include "core/plan/plan_json.h"
+#include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 
 namespace fsdp {
@@ -488,31 +489,11 @@ void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
                   fsdp1.limit_all_gathers);
   fields.optional("use_orig_params", "The optimizer gets the original parameters, and not the flat ones.",
                   fsdp1.use_orig_params);
-}
-
-void zero_fields(Fields& fields, ZeroOptions& zero) {
-  fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
-                  zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
-  fields.optional(
-      "overlap_comm",
-      "Collectives run on streams of their own; ZeRO-1 and 2 reduce from two buffers then. ZeRO-3: true where "
-      "it is left out.",
-      zero.overlap_comm);
-  constexpr IntegerRange kElements{0, std::int64_t{1} << 50};
-  fields.optional("prefetch_bucket_size", "ZeRO-3: elements gathered ahead of the modules that need them.",
-                  zero.prefetch_bucket_size, kElements);
-  fields.optional("param_persistence_threshold",
-                  "ZeRO-3: parameters of no more elements are gathered once a step and stay whole.",
-                  zero.param_persistence_threshold, kElements);
-  fields.optional("max_live_parameters", "ZeRO-3: nothing is gathered ahead above so many elements.",
-                  zero.max_live_parameters, kElements);
-  fields.optional("max_reuse_distance", "ZeRO-3: what is needed again within so many elements stays gathered.",
-                  zero.max_reuse_distance, kElements);
-  fields.optional("sub_group_size", "ZeRO-3: elements of a rank's part that the optimizer updates at a time.",
-                  zero.sub_group_size, IntegerRange{1, std::int64_t{1} << 50});
-  fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
-  fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
-                  zero.offload_param);
+  fields.optional("buffer_dtype", "Of its MixedPrecision: buffers are cast to it; null: they stay as they are.",
+                  fsdp1.buffer_dtype, OrNull{});
+  fields.optional("cast_root_forward_inputs",
+                  "Of its MixedPrecision: the root casts its inputs, whatever cast_forward_inputs says of units.",
+                  fsdp1.cast_root_forward_inputs);
 }
 
 /// How it trains.

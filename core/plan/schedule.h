@@ -101,6 +101,8 @@ struct Instruction {
 struct ParameterGroup {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which they lie in the output.
   int last = -1;                ///< Of them the one that is asked for last: no other live output has it as its last.
+  /// Gathered from the second copy of hpz_partition_size neighbors, and not from all ranks.
+  bool from_neighbors = false;
 
   bool operator==(const ParameterGroup&) const = default;
 };

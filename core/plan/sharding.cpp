@@ -206,7 +206,7 @@ class LayoutMaker {
   // DeepSpeed casts frozen parameters, too.
   Dtype dtype_of(const Parameter& parameter) const {
     if (!is_floating_point(parameter.dtype)) return parameter.dtype;
-    if (is_zero(plan_)) return plan_.mixed_precision.param_dtype.value_or(Dtype::Float32);
+    if (is_zero(plan_)) return zero_dtype(plan_);
     return plan_.parameter_dtype && parameter.trainable ? *plan_.parameter_dtype : parameter.dtype;
   }
 

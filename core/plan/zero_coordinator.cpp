@@ -15,11 +15,16 @@
 // A gather of several parameters has one output, from which each is copied when the first of them is asked for; it goes
 // when the last one has been. Of one parameter the output is the parameter.
 //
+// With hpZ (hpz_partition_size) each parameter that is let go is kept a second time, cut over some neighbors, and is
+// gathered from them until the optimizer has updated it: the first time in a step from all ranks, then within a node. A
+// frozen one is gathered from neighbors always. What has a second copy and what has none are two gathers.
+//
 // What may be let go is asked once for each module and place, and the answer kept for the rest of the run (an
 // lru_cache), even where a later micro-batch would get another one.
 //
 // Sources: deepspeed/runtime/zero/partitioned_param_coordinator.py, parameter_offload.py (hooks),
-// partition_parameters.py (all_gather_coalesced), DeepSpeed 0.19.8.
+// partition_parameters.py (all_gather_coalesced, _partition), stage3.py (invalidate_secondary_tensor), DeepSpeed
+// 0.19.8.
 //
 // Not modeled: leaf modules (z3_leaf_module), a trace that a later step breaks, the order of Python's sets.
 
@@ -33,6 +38,7 @@ namespace fsdp {
 ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::size_t num_parameters)
     : plan_(plan),
       is_cut_(layout.zero.ranks > 1),
+      has_copies_(is_cut_ && plan.zero.hpz_partition_size > 1),
       is_fetched_(is_cut_ || plan.zero.offload_param),
       states_(num_parameters),
       recomputed_for_(layout.hooked.size()) {
@@ -55,6 +61,7 @@ ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::si
       state.order = order++;
       state.elements = p.elements;
       state.persists = p.elements <= plan.zero.param_persistence_threshold;
+      state.has_copy = has_copies_;  // deepspeed.zero.Init makes it.
     }
   }
 }
@@ -133,6 +140,13 @@ void ZeroCoordinator::prefetch(int module) {
 
 void ZeroCoordinator::gather(std::vector<int> parameters) {
   std::erase_if(parameters, [&](int p) { return states_[p].status != Status::NotAvailable; });
+  const auto rest =
+      std::stable_partition(parameters.begin(), parameters.end(), [&](int p) { return states_[p].has_copy; });
+  gather_from({parameters.begin(), rest}, true);
+  gather_from({rest, parameters.end()}, false);
+}
+
+void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbors) {
   if (parameters.empty()) return;
   std::sort(parameters.begin(), parameters.end(), [&](int a, int b) { return states_[a].order < states_[b].order; });
   for (const int p : parameters) {
@@ -144,14 +158,14 @@ void ZeroCoordinator::gather(std::vector<int> parameters) {
   }
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
   if (is_fetched_) {
-    fetch.group = new_group(std::move(parameters));
+    fetch.group = new_group(std::move(parameters), from_neighbors);
     out_->emit({.kind = InstructionKind::FetchParameters, .group = fetch.group});
   }
   fetches_.push_back(std::move(fetch));
 }
 
-int ZeroCoordinator::new_group(std::vector<int> parameters) {
-  out_->schedule.groups.push_back({.parameters = std::move(parameters)});
+int ZeroCoordinator::new_group(std::vector<int> parameters, bool from_neighbors) {
+  out_->schedule.groups.push_back({.parameters = std::move(parameters), .from_neighbors = from_neighbors});
   return static_cast<int>(out_->schedule.groups.size()) - 1;
 }
 
@@ -233,6 +247,7 @@ void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
   State& state = states_[parameter];
   if (state.status != Status::Available || !state.active.empty()) return;
   state.status = Status::NotAvailable;
+  state.has_copy = has_copies_;
   num_available_ -= state.elements;
   released.push_back(parameter);
 }
@@ -274,6 +289,7 @@ void ZeroCoordinator::release_all() {
 void ZeroCoordinator::gather_persistent() {
   std::vector<int> persistent;
   for (std::size_t p = 0; p < states_.size(); ++p) {
+    if (states_[p].is_trained) states_[p].has_copy = false;
     if (!states_[p].persists) continue;
     states_[p].status = Status::Available;
     persistent.push_back(static_cast<int>(p));

@@ -32,7 +32,7 @@ class ZeroCoordinator {
   void release_left();
   /// The optimizer's turn.
   void release_all();
-  /// What stays whole is gathered again, updated.
+  /// What stays whole is gathered again, updated; second copies of what was updated are given up.
   void gather_persistent();
 
  private:
@@ -48,6 +48,7 @@ class ZeroCoordinator {
     std::int64_t fetched_for = kNever;
     std::int64_t elements = 0;
     bool persists = false;
+    bool has_copy = false;  // Its neighbors have a second copy (hpZ).
     bool is_trained = true;
     int order = 0;  // DeepSpeed's number of it.
   };
@@ -64,19 +65,21 @@ class ZeroCoordinator {
 
   const std::vector<int>& own(int module) const { return own_[module]; }
   void gather(std::vector<int> parameters);
+  void gather_from(std::vector<int> parameters, bool from_neighbors);
   void gather_unknown(int module);
   void ask_for(int parameter);
   void take(int parameter);
   void prefetch(int module);
   void release_one(int parameter, std::vector<int>& released);
   void emit_release(std::vector<int> released);
-  int new_group(std::vector<int> parameters);
+  int new_group(std::vector<int> parameters, bool from_neighbors = false);
   const std::vector<int>& releasable(int module);
   std::vector<int> find_releasable(int module) const;
   void complete_trace();
 
   const Plan& plan_;
   const bool is_cut_;      // Over more than one rank.
+  const bool has_copies_;  // A second time over some of them.
   const bool is_fetched_;  // Parameters come from other ranks, or from the host: else nothing moves.
   ScheduleWriter* out_ = nullptr;
   std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.

@@ -20,8 +20,9 @@
 // partition_parameters.py (_partition_param), DeepSpeed 0.19.8.
 //
 // Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
-// contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16 with its loss scaling,
-// experts of DeepSpeed's own MoE, several parameter groups.
+// contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16_master_weights_and_grads,
+// bf16_master_weights_and_grads without bf16_optimizer_states, experts of DeepSpeed's own MoE, several parameter
+// groups.
 
 #include "core/plan/zero_partition.h"
 
@@ -238,7 +239,33 @@ std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan) {
   return persistent;
 }
 
+std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan) {
+  const std::size_t groups = buffer.group_begins.empty() ? 0 : buffer.group_begins.size() - 1;
+  if (!plan.cpu_offload) return groups;
+  // int((1 - ratio) * groups), in floating point (_create_fp32_partitions).
+  return static_cast<std::size_t>((1 - plan.zero.offload_ratio) * static_cast<double>(groups));
+}
+
+std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan) {
+  if (!plan.cpu_offload) return 0;
+  if (buffer.group_begins.empty()) return buffer.part_elements();
+  return buffer.begins.back() - buffer.begins[buffer.group_begins[groups_on_device(buffer, plan)]];
+}
+
 namespace {
+
+// What is updated on the device is updated by PyTorch's AdamW, whatever the optimizer is.
+template <class Wrong>
+void check_ratio(const Plan& plan, const Wrong& wrong) {
+  if (plan.zero.offload_ratio == 1) return;
+  if (!is_zero3(plan) || !plan.cpu_offload) {
+    wrong("zero/offload_ratio", "A part of the optimizer is on the host with ZeRO-3 and cpu_offload alone.",
+          "Leave it out.");
+  } else if (plan.optimizer.kind != OptimizerKind::AdamW) {
+    wrong("zero/offload_ratio", "DeepSpeed updates the other part by AdamW, and the plan's optimizer is another one.",
+          "Write adamw, or leave it out.");
+  }
+}
 
 // DeepSpeed takes each of these in silence, and does nothing.
 template <class Wrong>
@@ -247,6 +274,7 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
     wrong("zero/pin_memory", "Nothing is offloaded that could be pinned.",
           "Leave it out, or write true for cpu_offload.");
   }
+  check_ratio(plan, wrong);
   if (!plan.zero.offload_param) return;
   if (!is_zero3(plan)) {
     wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
@@ -254,6 +282,74 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
   } else if (!plan.cpu_offload) {
     wrong("zero/offload_param", "Parameters on the host are predicted with the optimizer there alone.",
           "Write true for cpu_offload.");
+  }
+}
+
+// groups.py, _create_zero_param_parallel_group. Under offload_param second copies would be on the host.
+template <class Wrong>
+void check_neighbors(const Plan& plan, const Wrong& wrong) {
+  const std::int64_t neighbors = plan.zero.hpz_partition_size;
+  if (neighbors == 1) return;
+  const std::int64_t ranks = plan.mesh.world_size();
+  if (!is_zero3(plan)) {
+    wrong("zero/hpz_partition_size", "ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.",
+          "Leave it out, or plan for ZeRO-3.");
+  } else if (ranks == 1) {
+    wrong("zero/hpz_partition_size", "One GPU has nobody to share a second copy with.", "Leave it out.");
+  } else if (neighbors < ranks && ranks % neighbors != 0) {
+    wrong("zero/hpz_partition_size",
+          fmt::format("{} GPUs are not groups of {}, and DeepSpeed ends with an error.", ranks, neighbors),
+          "Write a divisor of them: the GPUs of a node.");
+  } else if (plan.zero.offload_param) {
+    wrong("zero/hpz_partition_size", "With offload_param second copies are on the host, which is not predicted.",
+          "Leave one of them out.");
+  }
+}
+
+// DeepSpeed casts what is handed to the engine by position, and not what is handed by name.
+bool has_floating_input(const Model& model) {
+  return std::any_of(model.inputs.begin(), model.inputs.end(), [&](int input) {
+    const std::optional<Dtype>& dtype = model.values[input].dtype;
+    return dtype && is_floating_point(*dtype) && *dtype != Dtype::Float16;
+  });
+}
+
+// _configure_master_weights, get_data_types.
+template <class Wrong>
+void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
+  const MixedPrecision& precision = plan.mixed_precision;
+  const std::optional<Dtype> compute = precision.param_dtype;
+  const bool is_16_bit = compute == Dtype::BFloat16 || compute == Dtype::Float16;
+  const bool is_mixed = is_16_bit && precision.reduce_dtype == compute;
+  const bool is_plain = !compute && !precision.reduce_dtype;
+  const bool is_pure = is_plain && plan.parameter_dtype == Dtype::BFloat16;
+  if ((!is_mixed && !is_plain) || precision.output_dtype) {
+    wrong("mixed_precision", "Of ZeRO 16 bits for parameters and reduction, and fp32 are predicted.",
+          "Write bfloat16 or float16 for param_dtype and reduce_dtype, or neither.");
+  }
+  if (is_plain && plan.parameter_dtype == Dtype::Float16) {
+    wrong("parameter_dtype",
+          "DeepSpeed's optimizer updates fp16 with fp16_master_weights_and_grads alone, which keeps fp32 states on the "
+          "host and is not predicted.",
+          "Write float32, and float16 for param_dtype and reduce_dtype.");
+  } else if (plan.parameter_dtype != Dtype::Float32 && !is_pure) {
+    wrong("parameter_dtype",
+          is_mixed ? "What ZeRO's optimizer updates beside mixed_precision is an fp32 copy."
+                   : "What ZeRO's optimizer updates is in float32 or in bfloat16.",
+          "Write float32.");
+  }
+  if (is_pure && plan.cpu_offload && plan.optimizer.kind == OptimizerKind::Sgd) {
+    wrong("optimizer/kind", "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
+          "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype.");
+  }
+  if (zero_dtype(plan) != Dtype::Float16 && plan.zero.fp16 != Fp16Options{}) {
+    wrong("zero/fp16", "Without fp16 no loss is scaled.", "Leave it out, or write float16 for param_dtype.");
+  } else if (plan.zero.fp16.auto_cast && has_floating_input(model)) {
+    wrong(
+        "zero/fp16/auto_cast",
+        "DeepSpeed casts inputs that are handed over by position, and not by name: which of it the script does is not "
+        "known.",
+        "Leave it out, and cast them in the script.");
   }
 }
 
@@ -285,18 +381,10 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
   check_offload(plan, wrong);
-  const MixedPrecision& precision = plan.mixed_precision;
-  const bool is_bf16 = precision.param_dtype == Dtype::BFloat16 && precision.reduce_dtype == Dtype::BFloat16;
-  const bool is_fp32 = !precision.param_dtype && !precision.reduce_dtype;
-  if ((!is_bf16 && !is_fp32) || precision.output_dtype) {
-    wrong("mixed_precision", "Of ZeRO bf16 (parameters and reduction in bfloat16) and fp32 are predicted.",
-          "Write bfloat16 for param_dtype and reduce_dtype, or neither.");
-  }
-  if (plan.parameter_dtype != Dtype::Float32) {
-    wrong("parameter_dtype", "What ZeRO's optimizer updates is an fp32 copy.", "Write float32.");
-  }
+  check_neighbors(plan, wrong);
+  check_precision(plan, model, wrong);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
-    wrong("optimizer/states", "ZeRO updates one flat fp32 tensor; other states are not predicted.",
+    wrong("optimizer/states", "ZeRO updates one flat tensor, with states of its dtype; others are not predicted.",
           "Write as_parameter.");
   }
   if (plan.accumulation > 1 && plan.sync_every_micro_batch == is_first_stage) {

@@ -59,6 +59,12 @@ std::int64_t padded_elements(int parameter, const Layout& layout, const Model& m
 /// The parameters that ZeRO-3 keeps whole between steps, rising.
 std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan);
 
+/// Sub-groups that ZeRO-3's optimizer updates on the device, the first ones: all of them without offload_optimizer.
+std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan);
+
+/// Of a rank's elements those that it updates on the host.
+std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan);
+
 /// All that ZeRO cannot do, or that is not predicted of it.
 Errors check_zero_plan(const Plan& plan, const Model& model);
 

@@ -39,12 +39,13 @@ def options_of(plan: Plan, device: torch.device) -> dict[str, Any]:
         "sharding_strategy": strategy_of(plan), "device_id": device,
         "backward_prefetch": _BACKWARD_PREFETCH[given.backward_prefetch], "forward_prefetch": given.forward_prefetch,
         "limit_all_gathers": given.limit_all_gathers, "use_orig_params": given.use_orig_params}
-    if precision.param_dtype or precision.reduce_dtype:
+    if precision.param_dtype or precision.reduce_dtype or given.buffer_dtype:
         options["mixed_precision"] = MixedPrecision(
             param_dtype=dtype_of(precision.param_dtype) if precision.param_dtype else None,
             reduce_dtype=dtype_of(precision.reduce_dtype) if precision.reduce_dtype else None,
+            buffer_dtype=dtype_of(given.buffer_dtype) if given.buffer_dtype else None,
             cast_forward_inputs=precision.cast_forward_inputs,
-            cast_root_forward_inputs=precision.cast_forward_inputs)
+            cast_root_forward_inputs=given.cast_root_forward_inputs)
     if plan.cpu_offload:
         options["cpu_offload"] = CPUOffload(offload_params=True)
     if plan.replicate > 1 and plan.shard > 1:

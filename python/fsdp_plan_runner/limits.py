@@ -88,13 +88,7 @@ def zero_problems(plan: Plan) -> list[str]:
         found.append(f"plan/mesh/replicate: ZeRO shards over all ranks, and the plan has {plan.replicate} copies. Write 1.")
     if len(plan.units) != 1:
         found.append(f"plan/units: ZeRO has no units, and the plan has {len(plan.units)}. Leave the root alone.")
-    if plan.parameter_dtype != "float32":
-        found.append(f"plan/parameter_dtype: ZeRO's master weights are fp32, and the plan says {plan.parameter_dtype or 'nothing'}. "
-                     "Write float32.")
-    given = plan.mixed_precision
-    if (given.param_dtype, given.reduce_dtype) not in ((None, None), ("bfloat16", "bfloat16")) or given.output_dtype:
-        found.append("plan/mixed_precision: ZeRO is run in fp32, or with param_dtype and reduce_dtype bfloat16 and no "
-                     "output_dtype. Write one of the two.")
+    found += _zero_precision(plan)
     if not plan.cpu_offload:
         found += [f"plan/zero/{key}: it is of cpu_offload, and the plan has none. Leave it out."
                   for key in OFFLOAD_KEYS if getattr(plan.zero, key) is not None]
@@ -107,6 +101,22 @@ def zero_problems(plan: Plan) -> list[str]:
     if plan.zero_stage < 3:
         found += [f"plan/zero/{key}: ZeRO-3 alone has it, and the plan is for ZeRO-{plan.zero_stage}. Leave it out."
                   for key in ZERO3_KEYS if getattr(plan.zero, key) is not None]
+    return found
+
+
+def _zero_precision(plan: Plan) -> list[str]:
+    found = []
+    given = plan.mixed_precision
+    copies = ("float32", "bfloat16") if given.param_dtype is None else ("float32",)
+    if plan.parameter_dtype not in copies:
+        found.append(f"plan/parameter_dtype: what ZeRO's optimizer updates is here in {' or '.join(copies)}, and the plan says "
+                     f"{plan.parameter_dtype or 'nothing'}. Write float32.")
+    known = ((None, None), ("bfloat16", "bfloat16"), ("float16", "float16"))
+    if (given.param_dtype, given.reduce_dtype) not in known or given.output_dtype:
+        found.append("plan/mixed_precision: ZeRO is run without it, or with param_dtype and reduce_dtype both bfloat16 or both "
+                     "float16, and no output_dtype. Write one of these.")
+    if plan.zero.fp16 is not None and given.param_dtype != "float16":
+        found.append("plan/zero/fp16: the plan does not compute in fp16. Leave it out.")
     return found
 
 

@@ -60,11 +60,13 @@ class Fsdp1:
     forward_prefetch: bool = False
     limit_all_gathers: bool = True
     use_orig_params: bool = False
+    buffer_dtype: str | None = None
+    cast_root_forward_inputs: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Zero:
-    """Keys of DeepSpeed's "zero_optimization". None: its own."""
+    """Keys of DeepSpeed's "zero_optimization", and its section "fp16". None: its own."""
 
     reduce_bucket_size: int | None = None
     overlap_comm: bool | None = None
@@ -74,15 +76,18 @@ class Zero:
     model_persistence_threshold: int | None = None
     max_live_parameters: int | None = None
     max_reuse_distance: int | None = None
+    hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" in front.
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
     offload_param: bool | None = None
+    offload_ratio: float | None = None
+    fp16: dict[str, Any] | None = None
 
 
-# Keys of ZeRO-3 alone. DeepSpeed writes all but the first with "stage3_" in front.
+# Keys of ZeRO-3 alone. DeepSpeed writes all but the first and the last with "stage3_" in front.
 ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
-              "max_live_parameters", "max_reuse_distance")
+              "max_live_parameters", "max_reuse_distance", "hpz_partition_size")
 # Of cpu_offload, and no keys of "zero_optimization" itself.
-OFFLOAD_KEYS = ("pin_memory", "offload_param")
+OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,14 +40,29 @@ def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
     return dtype_of(named) if named else None
 
 
+def _is_pure_bf16(plan: Plan) -> bool:
+    return plan.parameter_dtype == "bfloat16" and plan.mixed_precision.param_dtype is None
+
+
+def _precision_of(plan: Plan) -> dict[str, Any]:
+    if plan.mixed_precision.param_dtype == "float16":
+        return {"fp16": {"enabled": True, **(plan.zero.fp16 or {})}}
+    if _is_pure_bf16(plan):
+        return {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}}
+    return {"bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"}}
+
+
 def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
     given = {key: value for key, value in dataclasses.asdict(plan.zero).items()
-             if value is not None and key not in OFFLOAD_KEYS}
+             if value is not None and key not in (*OFFLOAD_KEYS, "fp16")}
+    neighbors = given.pop("hpz_partition_size", None)
     zero: dict[str, Any] = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
+    if neighbors is not None:
+        zero["zero_hpz_partition_size"] = neighbors
     if plan.cpu_offload:
         host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
-        zero["offload_optimizer"] = host
+        zero["offload_optimizer"] = host if plan.zero.offload_ratio in (None, 1) else {**host, "ratio": plan.zero.offload_ratio}
         if plan.zero.offload_param:
             zero["offload_param"] = host
     return {
@@ -55,7 +70,7 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": plan.accumulation,
         "gradient_clipping": plan.optimizer.clip_grad_norm or 0.0,
-        "bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"},
+        **_precision_of(plan),
         "zero_optimization": {"stage": plan.zero_stage, **zero},
         "zero_allow_untested_optimizer": True,
         # Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
@@ -146,7 +161,8 @@ def make_offloaded_optimizer(parameters: list[torch.nn.Parameter], plan: Plan, l
 
     if "FSDP_REHEARSAL" in os.environ:
         cpu_adam.CPUAdamBuilder = _NoArithmetic
-    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=given.weight_decay, adamw_mode=given.kind == "adamw")
+    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=given.weight_decay, adamw_mode=given.kind == "adamw",
+                            fp32_optimizer_states=not _is_pure_bf16(plan))
 
 
 def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:

@@ -36,8 +36,10 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "zeros in a flat gradient",
     "parameter before it is cast",
     "all-gather output",
-    "fp32 copy",
+    "optimizer's copy",
     "gradient larger than the bucket",
+    "second copy shared with neighbors",
+    "gradient for the optimizer",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -83,7 +85,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "map of used parameters",
     "flat parameters",
     "padding of the flat parameters",
-    "fp32 copy of the rank's part",
+    "optimizer's copy of the rank's part",
     "first moment of the rank's part",
     "second moment of the rank's part",
     "step count",
@@ -94,7 +96,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradients of a later micro-batch",
     "padding of the rank's gradients",
     "gradient of the rank's part",
-    "gradient of the rank's part in fp32",
+    "gradient of the rank's part for the optimizer",
     "gradient in fp64",
     "gradient norm",
     "gradient norm",
@@ -106,6 +108,10 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "barrier",
     "barrier",
     "gradient from the host",
+    "magnitudes of gradients",
+    "flags of gradients",
+    "whether gradients overflow",
+    "parameter of the second optimizer",
 };
 
 template <std::size_t size>

@@ -1,5 +1,7 @@
 #include "simulator/memory/device_terms.h"
 
+#include <algorithm>
+
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
@@ -14,9 +16,11 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
   const int shard = static_cast<int>(plan.mesh.shard);
   const int replicate = static_cast<int>(plan.mesh.replicate);
+  const int neighbors = static_cast<int>(std::min(plan.zero.hpz_partition_size, plan.mesh.shard));
   for (const NcclCommunicator& communicator :
        {NcclCommunicator{"shard group", shard_group(cluster, shard), clips},
-        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true}}) {
+        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true},
+        NcclCommunicator{"hpZ group", shard_group(cluster, neighbors), false}}) {
     for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));
   }
   return terms;

@@ -1,15 +1,16 @@
 // With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and
-// of the largest trained parameter's L elements,
+// of the largest trained parameter's L elements, m = 4 bytes each, or e with bf16_master_weights_and_grads,
 //
 //                          ZeRO-1 and 2                     ZeRO-3
-//   fp32 parameters        4 P, pinned                      4 P, not pinned, one for each sub-group
-//   gradients              4 P, pinned                      4 P, pinned, one for each sub-group
+//   fp32 parameters        m P, pinned                      m P, not pinned, one for each sub-group
+//   gradients              m P, pinned                      m P, pinned, one for each sub-group
 //   16-bit copies          e P of parameters on their way   e P of gradients, pinned
 //                          to the device, and e L; pinned
-//   moments                4 P each, not pinned             the same
+//   moments                m P each, not pinned             the same
 //
 // ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
-// made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
+// made in the first backward, unless m is e. In fp16 ZeRO-3 looks for overflows there: 3 P for a moment.
+// ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
 // of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
 // deepspeed.zero. Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
 // them for later tensors of the same block.
@@ -23,6 +24,8 @@
 // partition_parameters.py (_partition_param), ops/adam/cpu_adam.py, DeepSpeed 0.19.8; ATen/core/CachingHostAllocator.h
 // (allocate: PowerOf2Ceil), ATen/native/cuda/Copy.cu (copy_kernel_cuda: a copy that blocks is cast on the host), torch
 // 2.11.
+//
+// With a ratio below 1, P of fp32 parameters, moments and gradients is what the last sub-groups have.
 //
 // Not modeled: DS_PIN_MEMORY_BACKEND=native, which pins without blocks.
 
@@ -43,6 +46,8 @@ constexpr std::string_view kPinned = "pinned, rounded up to powers of two (ATen/
 constexpr std::string_view kPageable = "not pinned";
 
 class ZeroHost {
+  using Elements = std::vector<std::pair<int, std::int64_t>>;
+
  public:
   ZeroHost(const Plan& plan, const Layout& layout) : plan_(plan), zero_(layout.zero), layout_(layout) {
     for (std::size_t g = 0; g + 1 < zero_.group_begins.size(); ++g) {
@@ -65,15 +70,15 @@ class ZeroHost {
     };
     const bool pins = plan_.zero.pin_memory;
     const bool is_third = is_zero3(plan_);
-    add("fp32 parameters", is_third ? 4 * part() : held(4 * part()), pins && !is_third);
-    add("optimizer states", num_moments(plan_.optimizer) * 4 * part(), false);
+    add("fp32 parameters", is_third ? master() * host_part() : held(master() * part()), pins && !is_third);
+    add("optimizer states", num_moments(plan_.optimizer) * master() * host_part(), false);
     add("gradients", gradients(), pins);
     if (is_third) {
       add("16-bit gradients", held(item() * part()), pins);
       if (plan_.zero.offload_param) {
         add("16-bit parameters", pinned_block(item() * part()), true);
-        add("16-bit parameters by themselves", single_parameters(), pins);
       }
+      add("blocks of 16-bit parameters and of gradients that have moved", blocks_left(), pins);
     } else {
       add("parameters on their way back", held(item() * part()), pins);
       add("largest gradient", held(item() * largest()), pins);
@@ -84,10 +89,10 @@ class ZeroHost {
   }
 
   std::int64_t making() const {
-    const std::int64_t fp32 = 4 * part();
+    const std::int64_t fp32 = master() * host_part();
     if (is_zero3(plan_)) {
-      const std::int64_t kept = plan_.zero.offload_param ? pinned_block(item() * part()) + single_parameters() : 0;
-      const std::int64_t group = 4 * largest_group();
+      const std::int64_t kept = (plan_.zero.offload_param ? pinned_block(item() * part()) : 0) + blocks_left();
+      const std::int64_t group = master() * largest_group();
       // Cast and cloned; then zeros for all sub-groups, of which the last one is not pinned yet.
       return kept + fp32 + std::max(2 * group, group + gradients() + (plan_.zero.pin_memory ? group : 0));
     }
@@ -98,16 +103,18 @@ class ZeroHost {
   }
 
  private:
+  std::int64_t master() const { return size_of(zero_master_dtype(plan_)).count(); }
   std::int64_t item() const { return size_of(zero_.dtype).count(); }
   std::int64_t part() const { return zero_.part_elements(); }
+  std::int64_t host_part() const { return elements_on_host(zero_, plan_); }
   std::int64_t held(std::int64_t bytes) const { return plan_.zero.pin_memory ? pinned_block(bytes) : bytes; }
 
   std::int64_t largest_group() const { return groups_.empty() ? 0 : *std::max_element(groups_.begin(), groups_.end()); }
 
   std::int64_t gradients() const {
-    if (!is_zero3(plan_)) return held(4 * part());
+    if (!is_zero3(plan_)) return held(master() * part());
     std::int64_t bytes = 0;
-    for (const std::int64_t elements : groups_) bytes += held(4 * elements);
+    for (std::size_t g = groups_on_device(zero_, plan_); g < groups_.size(); ++g) bytes += held(master() * groups_[g]);
     return bytes;
   }
 
@@ -122,12 +129,12 @@ class ZeroHost {
     return most;
   }
 
-  // Of parameters by themselves. Blocks of trained ones are free once those have moved, and some of what is pinned
-  // later lies in them; frozen ones stay where they are.
-  std::int64_t single_parameters() const {
+  // Of parameters by themselves, with offload_param, and of gradients that go on to the device. Blocks of trained ones
+  // are free once those have moved, and some of what is pinned later lies in them; frozen ones stay where they are.
+  std::int64_t blocks_left() const {
     std::int64_t bytes = 0;
     std::multiset<std::int64_t> free;
-    for (const auto& [parameter, elements] : elements_) {
+    for (const auto& [parameter, elements] : plan_.zero.offload_param ? elements_ : Elements{}) {
       const std::int64_t own = (elements + zero_.ranks - 1) / zero_.ranks;
       const std::int64_t held_bytes = held(own * size_of(layout_.parameter_dtype[parameter]).count());
       const bool is_trained = std::binary_search(zero_.parameters.begin(), zero_.parameters.end(), parameter);
@@ -141,13 +148,22 @@ class ZeroHost {
       bytes -= *found;
       free.erase(found);
     };
-    for (const std::int64_t group : groups_) take(4 * group);
+    const std::size_t on_device = groups_on_device(zero_, plan_);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      take(master() * groups_[g]);
+      if (g >= on_device || !plan_.zero.pin_memory) continue;
+      const std::int64_t block = held(master() * groups_[g]);
+      bytes += block;
+      free.insert(block);
+    }
     take(item() * part());
     return bytes;
   }
 
   std::int64_t earlier_gradients(std::int64_t rank) const {
-    if (plan_.runtime.framework != Framework::Zero2 || plan_.accumulation == 1) return 0;
+    // With the optimizer's tensors in 16 bits they are added up where its gradients are.
+    const bool keeps = plan_.runtime.framework == Framework::Zero2 && plan_.accumulation > 1;
+    if (!keeps || master() != size_of(Dtype::Float32).count()) return 0;
     std::int64_t bytes = 0;
     for (const ZeroSlice& slice : slices_of_rank(zero_, rank)) {
       const bool has_gradient = std::binary_search(reduced_.begin(), reduced_.end(), slice.parameter);
@@ -159,16 +175,19 @@ class ZeroHost {
   std::int64_t temporaries() const {
     const std::int64_t updated = is_zero3(plan_) ? largest_group() : part();
     const bool adds_decay = plan_.optimizer.kind == OptimizerKind::Sgd && plan_.optimizer.weight_decay != 0;
-    const bool casts = is_zero3(plan_) && zero_.dtype != Dtype::Float32 && !plan_.zero.offload_param;
-    return std::max(adds_decay ? 4 * updated : 0, casts ? item() * updated : 0);
+    const bool casts = is_zero3(plan_) && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
+    // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
+    const bool checks = is_zero3(plan_) && zero_.dtype == Dtype::Float16;
+    return std::max(
+        {adds_decay ? master() * updated : 0, casts ? item() * updated : 0, checks ? (item() + 1) * part() : 0});
   }
 
   const Plan& plan_;
   const ZeroBuffer& zero_;
   const Layout& layout_;
-  std::vector<std::int64_t> groups_;                    // Elements of each sub-group, of ZeRO-3.
-  std::vector<std::pair<int, std::int64_t>> elements_;  // Of each parameter, rising.
-  std::vector<int> reduced_;                            // Parameters that get a gradient, rising.
+  std::vector<std::int64_t> groups_;  // Elements of each sub-group, of ZeRO-3.
+  Elements elements_;                 // Of each parameter, rising.
+  std::vector<int> reduced_;          // Parameters that get a gradient, rising.
 };
 
 }  // namespace

@@ -41,8 +41,10 @@ enum class ParameterTensor : std::uint8_t {
   Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
   GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
   ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
+  SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
+  GroupGrad,          ///< With a part of the optimizer on the host: of a sub-group of the other part.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::ClonedGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -101,7 +103,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroLaterPart,  ///< and of a later one,
   ZeroEnd,        ///< zeros behind them,
   ZeroGrad,       ///< the gradient of the rank's part, and
-  ZeroGrad32,     ///< the same in fp32,
+  ZeroGrad32,     ///< the same in the dtype of what the optimizer updates,
   ZeroNormInput,  ///< a gradient in fp64,
   ZeroNorm,       ///< the norm of the step before,
   ZeroNewNorm,
@@ -112,9 +114,13 @@ enum class SingleTensor : std::uint8_t {
   ZeroOverflow,  ///< Of ZeRO-3: whether a gradient is not finite,
   ZeroBarrier,   ///< what the last barrier was told with, and
   ZeroBarrierSum,
-  ZeroHostGrad,  ///< with offload: where a gradient from the host is added.
+  ZeroHostGrad,    ///< with offload: where a gradient from the host is added,
+  ZeroMagnitudes,  ///< in fp16: the gradients without their signs, and
+  ZeroFlags,       ///< which of them are infinite, or no numbers, and
+  ZeroAnswer,      ///< whether one is.
+  ZeroBackup,      ///< What the optimizer of a part on the device is made with.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroHostGrad) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroBackup) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

@@ -274,6 +274,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FinishReduce:
         zero3_.finish_backward();
         return false;
+      case InstructionKind::CheckOverflow:
+        zero3_.check_overflow();
+        return true;
       case InstructionKind::ClipGradNorm:
         zero3_.clip();
         return true;
@@ -283,6 +286,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::GatherParameters:
         zero3_.gather_persistent(step);
         return true;
+      case InstructionKind::ZeroGrad:
+        zero3_.end_step();
+        return false;
       default:
         return false;
     }

@@ -2,7 +2,7 @@
 
 // What torch.optim's implementations make beside the states while they update one flat fp32 tensor, as ZeRO has it
 // (memory_walk_optimizer.h has them for many), and what DeepSpeed makes to take the norm of a gradient that it sends to
-// the host.
+// the host, and to look for overflows of fp16.
 //
 // Sources: torch/optim/{adam,adamw,sgd}.py, aten/src/ATen/native/cuda/Reduce.cuh, torch 2.11.
 
@@ -36,6 +36,20 @@ void make_flat_optimizer_temporaries(const WalkInput& in, Sink& sink, std::int64
   if (adam) drop(ZeroOptimizerTemp);
   if (adam && is_loop) drop(ZeroOtherOptimizerTemp);
   if (adds_decay && is_loop) drop(ZeroGrad);
+}
+
+/// torch.isinf and torch.isnan of so many elements: their magnitudes, and a byte for each.
+template <class Sink>
+void look_for_overflows(const WalkInput& in, Sink& sink, std::int64_t elements, std::int64_t size,
+                        MemoryStream stream) {
+  const int magnitudes = in.ids->of(SingleTensor::ZeroMagnitudes);
+  const int flags = in.ids->of(SingleTensor::ZeroFlags);
+  sink.alloc(magnitudes, elements * size, stream, MemoryCategory::Temp);
+  sink.alloc(flags, elements, stream, MemoryCategory::Temp);
+  sink.free(magnitudes);
+  sink.free(flags);
+  sink.alloc(flags, elements, stream, MemoryCategory::Temp);
+  sink.free(flags);
 }
 
 /// A gradient of `p` in fp64, and its norm, which is the one thing that stays: in the place of an optimizer temporary.

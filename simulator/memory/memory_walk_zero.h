@@ -2,14 +2,15 @@
 
 // The part of the memory walk that knows DeepSpeed's ZeRO-1 and 2.
 //
-//   initialization the parameters are copied into one flat buffer, and the rank's part of it into an fp32 one
+//   initialization the parameters are copied into one flat buffer, and the rank's part of it into an fp32 one, or into
+//                  one of their own dtype (bf16_master_weights_and_grads)
 //   Backward       the first gradient of a pass brings the buffer of reduce_bucket_size elements (two with
 //                  overlap_comm); a gradient is copied there and goes. One without a place has the buffer reduced first
 //   ReduceBucket   a bucket of several ranks is copied into one piece. What reaches into the rank's part is copied into
 //                  a tensor for all such gradients, whole
 //   FinishReduce   the buffers go, and what later micro-batches have kept is added to what the first one kept
 //   ClipGradNorm   the rank's gradients in fp64, one after the other
-//   OptimizerStep  they in one piece, the same in fp32, and one temporary of that size (foreach)
+//   OptimizerStep  they in one piece, the same in fp32 where the copy is, and one temporary of that size (foreach)
 //
 // With overlap_comm, reductions have a stream of their own. A gradient that is larger than the bucket is reduced where
 // it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
@@ -77,9 +78,9 @@ class ZeroWalk {
     if (padding > 0) drop(SingleTensor::ZeroPadding);
     if (offloads()) return construct_on_host();
     if (casts()) alloc(SingleTensor::ZeroGrad, part_bytes(), MemoryCategory::Temp);
-    alloc(SingleTensor::ZeroMaster, part_bytes32(), MemoryCategory::ShardedParam);
+    alloc(SingleTensor::ZeroMaster, master_bytes(), MemoryCategory::ShardedParam);
     if (casts()) drop(SingleTensor::ZeroGrad);
-    alloc(SingleTensor::ZeroGrad32, part_bytes32(), MemoryCategory::ShardedGrad);
+    alloc(SingleTensor::ZeroGrad32, master_bytes(), MemoryCategory::ShardedGrad);
     drop(SingleTensor::ZeroGrad32);
   }
 
@@ -91,8 +92,8 @@ class ZeroWalk {
     if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
       alloc(SingleTensor::ZeroStepCount, 4, MemoryCategory::OptState);
     }
-    alloc(SingleTensor::ZeroFirstMoment, part_bytes32(), MemoryCategory::OptState);
-    if (adam) alloc(SingleTensor::ZeroSecondMoment, part_bytes32(), MemoryCategory::OptState);
+    alloc(SingleTensor::ZeroFirstMoment, master_bytes(), MemoryCategory::OptState);
+    if (adam) alloc(SingleTensor::ZeroSecondMoment, master_bytes(), MemoryCategory::OptState);
   }
 
   /// The gradients of this backward are reduced.
@@ -150,12 +151,12 @@ class ZeroWalk {
     // One piece that is the whole part is taken as it is.
     const bool is_copied = slices_.size() + (has_end_ ? 1 : 0) > 1;
     if (is_copied) alloc(flat, part_bytes(), MemoryCategory::ShardedGrad);
-    if (casts()) alloc(SingleTensor::ZeroGrad32, part_bytes32(), MemoryCategory::ShardedGrad);
+    if (casts()) alloc(SingleTensor::ZeroGrad32, master_bytes(), MemoryCategory::ShardedGrad);
     if (casts() && is_copied) drop(flat);
     const bool is_view = !casts() && !is_copied;
     if (!is_view) drop_parts();
     make_states_once();
-    make_flat_optimizer_temporaries(in_, sink_, part_bytes32());
+    make_flat_optimizer_temporaries(in_, sink_, master_bytes());
     if (is_view) drop_parts();
     if (!is_view) drop(SingleTensor::ZeroGrad32);
   }
@@ -176,9 +177,10 @@ class ZeroWalk {
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
   std::int64_t part_bytes() const { return buffer().part_elements() * element_size(); }
-  std::int64_t part_bytes32() const { return 4 * buffer().part_elements(); }
+  std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
+  std::int64_t master_bytes() const { return master_size() * buffer().part_elements(); }
   bool offloads() const { return in_.plan->cpu_offload; }
-  bool casts() const { return buffer().dtype != Dtype::Float32; }
+  bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
   bool is_first_stage() const { return in_.plan->runtime.framework == Framework::Zero1; }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
   // Stage 1 reduces nothing before the end of the backward.

@@ -4,14 +4,18 @@
 //
 //   initialization each module makes its own parameters, in fp32 and then cast, and cuts them one by one. The engine
 //                  moves the parts of trained ones to the host, empties the allocator's cache, and brings them back as
-//                  one tensor; an fp32 copy per sub-group; the bucket and the gradients of all parts, which stay. Each
-//                  trained parameter is gathered once, for its hook
+//                  one tensor; an fp32 copy per sub-group, or one of their own dtype; the bucket and the gradients of
+//                  all parts, which stay. Each trained parameter is gathered once, for its hook
 //   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
 //                  is the output
+//   Release        a parameter goes. With hpZ its second copy is made first, where there is none: the padded size over
+//                  the neighbors that share it. Those of what the optimizer updates go at the end of the step
 //   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
 //   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
+//   CheckOverflow  the gradients of all parts without their signs, and a byte for each of them
 //   ClipGradNorm   the parts of the gradients in fp64, one after the other
-//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32, one temporary (foreach)
+//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32 where the copy is, one temporary
+//                  (foreach)
 //
 // With overlap_comm, gathers and reductions have streams of their own, and what the other stream has used comes back
 // when the CPU knows that it is past it (record_stream, held_frees.h):
@@ -24,18 +28,20 @@
 //
 // Nothing else makes it wait for the computation. So all that a forward gathers and lets go may be held to its end.
 //
-// With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host. ReduceBucket brings
-// each part of a gradient back that it has sent there, and in the last micro-batch takes its norm in fp64 and casts it;
-// the norms stay until the optimizer is done. With offload_param the parts of parameters are on the host, too, and the
-// engine moves none: each comes to the device on its way into a gather, and stays until that is waited for where it is
-// gathered alone. The CPU waits for these copies.
+// With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host; with a ratio below
+// 1 the first sub-groups' copy, moments and fp32 gradients are here at all times, and PyTorch's AdamW updates them.
+// ReduceBucket brings each part of a gradient back that it has sent there, and in the last micro-batch takes its norm
+// in fp64 and casts it; the norms stay until the optimizer is done. With offload_param the parts of parameters are on
+// the host, too, and the engine moves none: each comes to the device on its way into a gather, and stays until that is
+// waited for where it is gathered alone. The CPU waits for these copies.
 //
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
-// create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, step),
-// partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait,
-// free_param, _allgather_params_coalesced), partitioned_param_coordinator.py (__ongoing_fetch_events),
-// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
-// 0.19.8.
+// create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
+// step),
+// partition_parameters.py (_post_init_method, _partition_param, _partition_param_sec, _all_gather_dtype,
+// AllGatherCoalescedHandle.wait, free_param, _allgather_params_coalesced), partitioned_param_coordinator.py
+// (__ongoing_fetch_events), runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py
+// (is_invalid_grad_norm), DeepSpeed 0.19.8.
 //
 // With offload: stage3.py (partition_grads, _offload_grad_partition_at_boundary, _constant_buffered_norm2,
 // complete_grad_norm_calculation_for_cpu_offload), partition_parameters.py (_all_gather_sequential).
@@ -48,6 +54,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/zero_partition.h"
 #include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
@@ -62,6 +69,7 @@ class Zero3Walk {
   Zero3Walk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
     if (!is_zero3()) return;
     bucket_of_.assign(in_.index->model->parameters.size(), -1);
+    has_copy_.assign(bucket_of_.size(), false);
     is_on_compute_.assign(bucket_of_.size(), !overlaps());
     for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
       for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
@@ -84,8 +92,16 @@ class Zero3Walk {
   }
 
   void make_states_once() {
-    if (offloads() || std::exchange(has_states_, true)) return;
-    for (std::size_t g = 0; g < num_groups(); ++g) make_states(g);
+    if (std::exchange(has_states_, true)) return;
+    for (std::size_t g = 0; g < groups_on_device(buffer(), *in_.plan); ++g) make_states(g);
+  }
+
+  /// The step is over: second copies of what was updated are worth nothing.
+  void end_step() {
+    for (const int p : buffer().parameters) {
+      if (has_copy_[p]) drop(ParameterTensor::SecondCopy, p);
+      has_copy_[p] = false;
+    }
   }
 
   /// The first step, whose schedule may be another one, is over.
@@ -100,7 +116,8 @@ class Zero3Walk {
       // NCCL's own stream begins where that of the gathers is.
       order().wait(kNccl, gather_stream());
       gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
-      gathered_[static_cast<std::size_t>(step.group)] = order().collective(kNccl, kRanks);
+      gathered_[static_cast<std::size_t>(step.group)] =
+          order().collective(kNccl, group.from_neighbors ? kNeighbors : kRanks);
     }
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
@@ -144,6 +161,7 @@ class Zero3Walk {
 
   void release(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
+      keep_second_copy(p);
       // Where they were gathered one by one it was on the stream of the computation.
       is_on_compute_[p] ? drop(ParameterTensor::Unsharded, p) : drop_used(p);
       is_on_compute_[p] = !overlaps();
@@ -193,6 +211,19 @@ class Zero3Walk {
 
   // ---- optimizer ---------------------------------------------------------------------------------------------------
 
+  /// In fp16: torch.isinf and torch.isnan of all gradients, on the stream of the reductions. On the host with offload.
+  void check_overflow() {
+    if (!offloads()) look_for_overflows(in_, sink_, buffer().part_elements(), element_size(), reduction_stream());
+    // With offload the flag comes from the host.
+    alloc(SingleTensor::ZeroAnswer, 1, MemoryCategory::Temp, reduction_stream());
+    sink_.collective();
+    drop(SingleTensor::ZeroAnswer);
+    if (!keeps_order()) return;
+    order().wait(MemoryStream::Compute, reduction_stream());
+    if (buffer().ranks > 1) order().collective(MemoryStream::Compute, kRanks);
+    held_.finish(order().submit(MemoryStream::Compute));
+  }
+
   void clip() {
     if (offloads()) return sum_norms();
     for (std::size_t g = 0; g < num_groups(); ++g) {
@@ -221,17 +252,17 @@ class Zero3Walk {
   }
 
   void step() {
-    if (offloads()) return drop_norms();
+    if (offloads()) return step_beside_host();
     for (std::size_t g = 0; g < num_groups(); ++g) {
       const std::int64_t elements = group_elements(g);
       const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
       // One gradient is taken as it is.
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
       if (is_copied) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
-      if (casts()) alloc(SingleTensor::ZeroGrad32, 4 * elements, MemoryCategory::ShardedGrad);
+      if (casts()) alloc(SingleTensor::ZeroGrad32, master_size() * elements, MemoryCategory::ShardedGrad);
       if (casts() && is_copied) drop(flat);
       if (!has_states_) make_states(g);
-      make_flat_optimizer_temporaries(in_, sink_, 4 * elements);
+      make_flat_optimizer_temporaries(in_, sink_, master_size() * elements);
       if (casts() || is_copied) drop(SingleTensor::ZeroGrad32);
     }
     has_states_ = true;
@@ -246,8 +277,9 @@ class Zero3Walk {
   static constexpr std::int64_t kNormSize = 8;              // Norms are taken in fp64 (get_norm_dtype).
   static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
-  // The communicator of all, and the stream on which NCCL gathers for a stream that goes on.
+  // Communicators, of all and of neighbors, and the stream on which NCCL gathers for a stream that goes on.
   static constexpr int kRanks = 0;
+  static constexpr int kNeighbors = 1;
   static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
@@ -259,8 +291,10 @@ class Zero3Walk {
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
   bool offloads() const { return in_.plan->cpu_offload; }
   bool offloads_parameters() const { return offloads() && in_.plan->zero.offload_param; }
-  bool casts() const { return buffer().dtype != Dtype::Float32; }
+  std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
+  bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
+  std::int64_t neighbors() const { return std::min(in_.plan->zero.hpz_partition_size, buffer().ranks); }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
   MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
   SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
@@ -291,8 +325,15 @@ class Zero3Walk {
   }
 
   StreamOrder& order() { return held_.order(); }
-  // Streams matter to nobody else.
   bool keeps_order() const { return overlaps() && held_.are_held(); }
+
+  // What is let go is first cut over neighbors, and the CPU waits for that.
+  void keep_second_copy(int p) {
+    if (neighbors() == 1 || has_copy_[p]) return;
+    has_copy_[p] = true;
+    alloc(ParameterTensor::SecondCopy, p, padded_bytes(p) / neighbors(), MemoryCategory::ShardedParam);
+    if (keeps_order()) held_.finish(order().submit(MemoryStream::Compute));
+  }
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
@@ -314,6 +355,7 @@ class Zero3Walk {
       }
     }
     for (const int p : made) {
+      keep_second_copy(p);
       if (!offloads_parameters()) {
         alloc(ParameterTensor::Sharded, p, part_elements(p) * size_of_parameter(p), MemoryCategory::ShardedParam);
       }
@@ -322,6 +364,7 @@ class Zero3Walk {
   }
 
   void start_engine() {
+    if (offloads() && in_.plan->zero.offload_ratio < 1) make_second_optimizer();
     // Where the fp32 copy is.
     if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
@@ -332,7 +375,7 @@ class Zero3Walk {
       sink_.empty_cache();
       alloc(SingleTensor::ZeroFlat, buffer().part_elements() * element_size(), MemoryCategory::ShardedParam);
     }
-    if (!offloads()) make_masters();
+    make_masters();
     alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);
     if (!offloads()) {
       alloc(SingleTensor::ZeroPart, buffer().part_elements() * element_size(), MemoryCategory::ShardedGrad);
@@ -349,14 +392,21 @@ class Zero3Walk {
     std::int64_t largest = 0;
     // What was cast is cloned, and goes when the next sub-group has been cast.
     const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
-    for (std::size_t g = 0; g < num_groups(); ++g) {
-      if (casts()) alloc(cast_of(g), 4 * group_elements(g), MemoryCategory::Temp);
+    const std::size_t groups = groups_on_device(buffer(), *in_.plan);
+    for (std::size_t g = 0; g < groups; ++g) {
+      if (casts()) alloc(cast_of(g), master_size() * group_elements(g), MemoryCategory::Temp);
       if (casts() && g > 0) drop(cast_of(g - 1));
-      alloc(ParameterTensor::GroupMaster, first_of(g), 4 * group_elements(g), MemoryCategory::ShardedParam);
+      alloc(ParameterTensor::GroupMaster, first_of(g), master_size() * group_elements(g), MemoryCategory::ShardedParam);
       largest = std::max(largest, group_elements(g));
     }
-    if (casts() && num_groups() > 0) drop(cast_of(num_groups() - 1));
-    alloc(SingleTensor::ZeroGrad32, 4 * largest, MemoryCategory::Temp);
+    if (casts() && groups > 0) drop(cast_of(groups - 1));
+    if (offloads()) {
+      for (std::size_t g = 0; g < groups; ++g) {
+        alloc(ParameterTensor::GroupGrad, first_of(g), master_size() * group_elements(g), MemoryCategory::ShardedGrad);
+      }
+      return;
+    }
+    alloc(SingleTensor::ZeroGrad32, master_size() * largest, MemoryCategory::Temp);
     drop(SingleTensor::ZeroGrad32);
   }
 
@@ -366,11 +416,12 @@ class Zero3Walk {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+    if (adam && optimizer.implementation == OptimizerImplementation::Fused && !offloads()) {
       alloc(ParameterTensor::StepCount, first_of(g), 4, MemoryCategory::OptState);
     }
-    alloc(ParameterTensor::FirstMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
-    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
+    const std::int64_t bytes = master_size() * group_elements(g);
+    alloc(ParameterTensor::FirstMoment, first_of(g), bytes, MemoryCategory::OptState);
+    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), bytes, MemoryCategory::OptState);
   }
 
   // ---- gradients ---------------------------------------------------------------------------------------------------
@@ -431,6 +482,32 @@ class Zero3Walk {
   }
 
   // ---- with offload ------------------------------------------------------------------------------------------------
+
+  void make_second_optimizer() {
+    alloc(SingleTensor::ZeroBackup, 4, MemoryCategory::OptState);
+    has_backup_ = true;
+    if (element_size() == 4) return;
+    alloc(SingleTensor::ZeroNorm, element_size(), MemoryCategory::OptState);
+    drop(SingleTensor::ZeroBackup);
+  }
+
+  // The first sub-group that it updates takes the place of what it was made with.
+  void drop_backup() {
+    if (std::exchange(has_backup_, false))
+      drop(element_size() == 4 ? SingleTensor::ZeroBackup : SingleTensor::ZeroNorm);
+  }
+
+  // The sub-groups of the device: PyTorch's AdamW, which is foreach there.
+  void step_beside_host() {
+    for (std::size_t g = 0; g < groups_on_device(buffer(), *in_.plan); ++g) {
+      drop_backup();
+      if (!has_states_) make_states(g);
+      alloc(SingleTensor::ZeroOptimizerTemp, master_size() * group_elements(g), MemoryCategory::Temp);
+      drop(SingleTensor::ZeroOptimizerTemp);
+    }
+    has_states_ = true;
+    drop_norms();
+  }
 
   void bring_part(int p, MemoryStream stream) {
     alloc(ParameterTensor::HostCopy, p, part_elements(p) * size_of_parameter(p), MemoryCategory::AllGather, stream);
@@ -501,6 +578,7 @@ class Zero3Walk {
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
   std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
+  std::vector<bool> has_copy_;               // [num parameters] Neighbors share a second one.
   std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
   int num_made_ = 0;
   std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
@@ -515,6 +593,7 @@ class Zero3Walk {
   bool is_in_backward_ = false;
   bool has_states_ = false;
   bool has_norm_ = false;
+  bool has_backup_ = false;
   bool is_other_norm_ = false;
 };
 

@@ -253,7 +253,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (use != PreparedFor::Walk && use != PreparedFor::Bound) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
-    prepared.fetch_times = fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, prepared.costs);
+    prepared.fetch_times =
+        fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, cluster, prepared.costs);
   }
   if (use != PreparedFor::Times)
     prepared.ids = number_tensors(*index.model, prepared.plan, prepared.layout, num_storages);

@@ -121,8 +121,11 @@ double sent_per_element(const Layout& layout, const Plan& plan) {
   if (!plan.cpu_offload) return 0;
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
   const auto passes = static_cast<double>(plan.accumulation);
-  const double cast = static_cast<double>(size_of(Dtype::Float32).count()) / passes;
-  if (is_zero3(plan)) return 2 * item + cast;
+  const double cast = static_cast<double>(size_of(zero_master_dtype(plan)).count()) / passes;
+  if (is_zero3(plan)) {
+    const double on_host = static_cast<double>(elements_on_host(layout.zero, plan)) / local_elements(layout);
+    return 2 * item + cast * on_host;
+  }
   const bool is_kept = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
   // Buckets of stage 1 are reduced once a step.
   if (plan.runtime.framework == Framework::Zero1) return cast * passes;
@@ -213,7 +216,10 @@ Seconds brought(Bytes payload, const Layout& layout, const Plan& plan, const Mes
 }  // namespace
 
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
-                                    const Schedule& schedule, const MeshCosts& mesh, const ComputeCosts& costs) {
+                                    const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
+                                    const ComputeCosts& costs) {
+  const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.shard);
+  const CollectiveCost among_neighbors = collective_cost(shard_group(cluster, static_cast<int>(neighbors)));
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
@@ -224,14 +230,24 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     const bool is_copied = group.parameters.size() > 1;
     times.push_back(
         {.payload = payload,
+         .group_size = group.from_neighbors ? neighbors : mesh.mesh.shard,
          .all_gather =
-             brought(payload, layout, plan, mesh) + collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+             brought(payload, layout, plan, mesh) +
+             collective_time(group.from_neighbors ? among_neighbors : mesh.shard, CollectiveKind::AllGather, payload),
          .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;
 }
 
 namespace {
+
+// Of each fp16 gradient the magnitude is written and compared, it is compared with itself, and the answers are read.
+Seconds zero3_overflow_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  constexpr double kPasses = 2 + 2 + 2 + 1 + 1 + 2 + 1 + 1;
+  const double bytes = kPasses * static_cast<double>(layout.zero.part_elements());
+  return (plan.cpu_offload ? Seconds(bytes / kHostBandwidth) : over(bytes, costs.memory)) +
+         collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(1));
+}
 
 Seconds persistent_time(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
   Seconds time{0};
@@ -251,11 +267,12 @@ ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan,
   ZeroTimes times;
   if (is_zero3(plan)) {
     times.gather_parameters = persistent_time(model, layout, plan, mesh);
+    if (zero_dtype(plan) == Dtype::Float16) times.check_overflow = zero3_overflow_time(layout, plan, mesh, costs);
     return times;
   }
   const Bytes part = size_of(layout.zero.dtype) * layout.zero.part_elements();
   // The largest and the smallest element; a byte tells all ranks.
-  if (plan.mixed_precision.param_dtype) {
+  if (zero_dtype(plan) != Dtype::Float32) {
     times.check_overflow = over(2 * static_cast<double>(part.count()), costs.memory) +
                            collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(1));
   }
@@ -272,18 +289,21 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
 }
 
 // DeepSpeedCPUAdam passes over its tensors once.
-Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  const auto elements = static_cast<double>(elements_on_host(layout.zero, plan));
+  const double on_device = local_elements(layout) - elements;
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
-  const double on_host = 4 * optimizer_passes(plan.optimizer, true) + 4 + item;
+  const auto master = static_cast<double>(size_of(zero_master_dtype(plan)).count());
+  const double on_host = master * optimizer_passes(plan.optimizer, true) + master + item;
   const double sent = plan.zero.offload_param ? 0 : item;
-  return Seconds(on_host * local_elements(layout) / kHostBandwidth) +
-         over(sent * local_elements(layout), mesh.host_link);
+  return Seconds(on_host * elements / kHostBandwidth) + over(sent * elements, mesh.host_link) +
+         over((master * kForeachPasses + master + item) * on_device, costs.memory);
 }
 
 }  // namespace
 
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
-  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh);
+  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh, costs);
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;

@@ -34,7 +34,8 @@ std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, 
 
 /// [groups of the schedule] Of ZeRO-3 alone.
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
-                                    const Schedule& schedule, const MeshCosts& mesh, const ComputeCosts& costs);
+                                    const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
+                                    const ComputeCosts& costs);
 
 /// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);

@@ -367,7 +367,7 @@ class Timeline {
                           .dtype = in_.layout->zero.dtype,
                           .bytes = times.payload,
                           .group = MeshDimension::Shard,
-                          .group_size = in_.layout->mesh.shard});
+                          .group_size = times.group_size});
   }
 
   void wait_for_fetch(const Instruction& step) {

@@ -61,6 +61,7 @@ struct ZeroTimes {
 /// Durations of one gather of ZeRO-3.
 struct FetchTimes {
   Bytes payload;
+  std::int64_t group_size = 1;
   Seconds all_gather{0};
   Seconds copy_out{0};
 };

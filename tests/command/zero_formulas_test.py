@@ -63,11 +63,11 @@ class Formulas(unittest.TestCase):
 
     def test_parameters_and_optimizer_states(self) -> None:
         for stage in (1, 2):
-            states = rows(predicted(stage, 8), "flat parameters", "fp32 copy", "first moment", "second moment")
+            states = rows(predicted(stage, 8), "flat parameters", "optimizer's copy", "first moment", "second moment")
             self.near(states, 2 * LLAMA + 12 * LLAMA / 8)
 
     def test_all_states_of_zero3(self) -> None:
-        states = rows(predicted(3, 8), "flat parameters", "gradients of the rank's part", "fp32 copy", "first moment",
+        states = rows(predicted(3, 8), "flat parameters", "gradients of the rank's part", "optimizer's copy", "first moment",
                       "second moment")
         self.near(states, 16 * LLAMA / 8)
 
@@ -94,13 +94,13 @@ class Offload(unittest.TestCase):
         for stage in (1, 2):
             prediction = predicted(stage, 8, {"pin_memory": False}, cpu_offload=True)
             self.assertAlmostEqual(rows(prediction, "flat parameters") / LLAMA, 2, 3)
-            self.assertEqual(rows(prediction, "fp32 copy", "moment", "gradients of the rank's part"), 0)
+            self.assertEqual(rows(prediction, "optimizer's copy", "moment", "gradients of the rank's part"), 0)
             self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients"), 8, 3)
             self.assertAlmostEqual(self.host(prediction, "optimizer states"), 8, 3)
 
     def test_all_of_zero3_can_go(self) -> None:
         prediction = predicted(3, 8, {"pin_memory": False, "offload_param": True, "max_reuse_distance": 0}, cpu_offload=True)
-        self.assertEqual(rows(prediction, "flat parameters", "fp32 copy", "moment"), 0)
+        self.assertEqual(rows(prediction, "flat parameters", "optimizer's copy", "moment"), 0)
         self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients", "optimizer states"), 16, 3)
         self.assertTrue(2 <= self.host(prediction, "16-bit parameters") < 4, "A block is up to twice as large.")
 
@@ -140,7 +140,7 @@ class AMeasuredRun(unittest.TestCase):
     def test_its_initialization(self) -> None:
         prediction = predicted(2, 2, model="vit_mnist_779m", dimensions={"batch": 128}, mixed_precision=None)
         self.assertEqual(prediction["model"]["parameters"], VIT)
-        self.assertEqual(round(rows(prediction, "flat parameters", "fp32 copy") / GIB, 2), 4.35)
+        self.assertEqual(round(rows(prediction, "flat parameters", "optimizer's copy") / GIB, 2), 4.35)
         self.assertEqual(round(prediction["memory"]["phases"]["initialization"]["live_peak_bytes"] / GIB, 2), 5.81)
 
 

@@ -38,7 +38,7 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
   EXPECT_EQ(config.framework, Framework::Zero2);
   EXPECT_EQ(config.zero, default_zero_options(Framework::Zero2));
   EXPECT_EQ(config.clip_grad_norm, 1.0);
-  EXPECT_EQ(config.bf16, false);
+  EXPECT_EQ(config.precision, DeepSpeedPrecision::Float32);
   EXPECT_EQ(config.optimizer, std::nullopt);
   EXPECT_EQ(config.micro_batch, std::nullopt);
   EXPECT_TRUE(read_ds(R"({"zero_optimization": {"stage": 3}})")->zero.overlap_comm);
@@ -46,7 +46,8 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
 
 TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
   const std::string sizes = R"("reduce_bucket_size": 5e6, "stage3_prefetch_bucket_size": 2, "overlap_comm": false,
-      "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7)";
+      "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7,
+      "zero_hpz_partition_size": 8)";
   const DeepSpeedConfig config = *read_ds(R"({"zero_optimization": {"stage": 3, )" + sizes + "}}");
   EXPECT_EQ(config.framework, Framework::Zero3);
   EXPECT_EQ(config.zero, (ZeroOptions{.reduce_bucket_size = 5'000'000,
@@ -55,9 +56,11 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .param_persistence_threshold = 3,
                                       .max_live_parameters = 4,
                                       .max_reuse_distance = 5,
-                                      .sub_group_size = 10'000'000}));
+                                      .sub_group_size = 10'000'000,
+                                      .hpz_partition_size = 8}));
   // Stages 1 and 2 have no use for those of stage 3.
-  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7)"))->zero, default_zero_options(Framework::Zero2));
+  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8)"))->zero,
+            default_zero_options(Framework::Zero2));
 }
 
 TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
@@ -65,7 +68,7 @@ TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
       R"("bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "gradient_clipping": "auto", "train_batch_size": "auto",
          "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
          "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}})"));
-  EXPECT_EQ(config.bf16, std::nullopt);
+  EXPECT_EQ(config.precision, std::nullopt);
   EXPECT_EQ(config.clip_grad_norm, std::nullopt);
   EXPECT_EQ(config.train_batch, std::nullopt);
   EXPECT_EQ(config.micro_batch, std::nullopt);
@@ -104,35 +107,28 @@ TEST(DeepSpeedConfig, ASlipInAKeyIsNotTakenInSilence) {
 
 TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
   for (const char* members :
-       {R"("fp16": {"enabled": true})", R"("torch_autocast": {"enabled": true})",
+       {R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})", R"("torch_autocast": {"enabled": true})",
         R"("tensor_parallel": {"autotp_size": 2})", R"("compile": {"deepcompile": true})",
         R"("communication_data_type": "fp32")", R"("gradient_allreduce_op": "sum")",
         R"("data_types": {"grad_accum_dtype": "fp32"})",
         R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})",
+        R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
+        R"("bf16": {"enabled": true}, "fp16": {"enabled": true})",
         R"("activation_checkpointing": {"cpu_checkpointing": true})", R"("elasticity": {"enabled": false})",
         R"("prescale_gradients": true)", R"("sequence_parallel_size": 2)"}) {
     EXPECT_EQ(refusals_of(stage2(members)).size(), 1U) << members;
   }
-  for (const char* zero : {R"("offload_optimizer": {"device": "nvme"})",
-                           R"("offload_optimizer": {"device": "gpu"})",
-                           R"("offload_optimizer": true)",
-                           R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})",
-                           R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
-                           R"("offload_optimizer": {"device": "cpu", "pinmemory": true})",
-                           R"("offload_param": {"device": "cpu"})",
-                           R"("offload_param": {"device": "nvme", "nvme_path": "/x"})",
-                           R"("cpu_offload": true)",
-                           R"("zero_quantized_weights": true)",
-                           R"("zero_hpz_partition_size": 8)",
-                           R"("round_robin_gradients": true)",
-                           R"("contiguous_gradients": false)",
-                           R"("reduce_scatter": false)",
-                           R"("leaf_module": {"classes": ["Moe"]})",
-                           R"("stage3_model_persistence_threshold": 1000)",
-                           R"("mics_shard_size": 8)",
-                           R"("reduce_bucket_size": 0)",
-                           R"("reduce_bucket_size": 1.5)",
-                           R"("reduce_bucket_size": 9e15)"}) {
+  for (const char* zero :
+       {R"("offload_optimizer": {"device": "nvme"})", R"("offload_optimizer": {"device": "gpu"})",
+        R"("offload_optimizer": true)",
+        R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})",  // DeepSpeed: of stage 3 alone.
+        R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
+        R"("offload_optimizer": {"device": "cpu", "pinmemory": true})", R"("offload_param": {"device": "cpu"})",
+        R"("offload_param": {"device": "nvme", "nvme_path": "/x"})", R"("cpu_offload": true)",
+        R"("zero_quantized_weights": true)", R"("round_robin_gradients": true)", R"("contiguous_gradients": false)",
+        R"("reduce_scatter": false)", R"("leaf_module": {"classes": ["Moe"]})",
+        R"("stage3_model_persistence_threshold": 1000)", R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)",
+        R"("reduce_bucket_size": 1.5)", R"("reduce_bucket_size": 9e15)"}) {
     EXPECT_EQ(refusals_of(stage2("", zero)).size(), 1U) << zero;
   }
   for (const char* text : {R"({"train_batch_size": 8})", R"({"zero_optimization": {"stage": 0}})",
@@ -160,6 +156,9 @@ TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
   const std::string both =
       R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": )";
   EXPECT_TRUE(read_ds(both + R"({"device": "cpu"}}})")->zero.offload_param);
+  const std::string part = R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": )";
+  EXPECT_EQ(read_ds(part + "0.5}}}")->zero.offload_ratio, 0.5);
+  EXPECT_EQ(refusals_of(part + "1.5}}}").size(), 1U);
   EXPECT_FALSE(read_ds(both + R"({"device": "none"}}})")->zero.offload_param);
   EXPECT_EQ(refusals_of(both + R"({"device": "cpu", "pin_memory": false}}})").size(), 1U);
   EXPECT_EQ(refusals_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").size(), 1U);
@@ -170,6 +169,30 @@ TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
             1U);
   EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", on_host)).size(), 1U);
   EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", "")), std::vector<std::string>{});
+}
+
+TEST(DeepSpeedConfig, ThePrecisionIsWhatIsEnabled) {
+  const auto precision = [](const std::string& members) { return read_ds(stage2(members))->precision; };
+  EXPECT_EQ(precision(R"("bf16": {"enabled": true})"), DeepSpeedPrecision::BFloat16);
+  EXPECT_EQ(precision(R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                                  "bf16_optimizer_states": true})"),
+            DeepSpeedPrecision::PureBFloat16);
+  EXPECT_EQ(precision(R"("fp16": {"enabled": true}, "bf16": {"enabled": "auto"})"), DeepSpeedPrecision::Float16);
+  EXPECT_EQ(precision(R"("fp16": {"enabled": false}, "bf16": {"enabled": "auto"})"), std::nullopt);
+  const DeepSpeedConfig scaled = *read_ds(stage2(
+      R"("fp16": {"enabled": true, "auto_cast": true, "initial_scale_power": 8, "loss_scale_window": 3,
+                  "hysteresis": 4, "consecutive_hysteresis": true, "min_loss_scale": 5})"));
+  EXPECT_EQ(scaled.zero.fp16, (Fp16Options{.auto_cast = true,
+                                           .initial_scale_power = 8,
+                                           .loss_scale_window = 3,
+                                           .hysteresis = 4,
+                                           .consecutive_hysteresis = true,
+                                           .min_loss_scale = 5}));
+  // Of a fixed scale the others say nothing.
+  EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": true, "loss_scale": 64, "loss_scale_window": 0})"))->zero.fp16,
+            Fp16Options{.loss_scale = 64});
+  // Of a part that is off nothing is taken over.
+  EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": false, "loss_scale": 64})"))->zero.fp16, Fp16Options{});
 }
 
 TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
@@ -197,8 +220,8 @@ TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
 }
 
 TEST(DeepSpeedConfig, NoKeyStandsTwiceInATable) {
-  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_dtype_keys(),
-                          deepspeed_checkpointing_keys()}) {
+  for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_fp16_keys(),
+                          deepspeed_dtype_keys(), deepspeed_checkpointing_keys()}) {
     std::vector<std::string_view> names;
     for (const DeepSpeedKey& key : keys) names.push_back(key.name);
     std::sort(names.begin(), names.end());

@@ -100,6 +100,12 @@ TEST(PlanCheck, InputsInAnotherDtypeAreCastByTheRootOrRefused) {
       errors_of(plan, model),
       std::vector<std::string>{"mixed_precision/cast_forward_inputs: The input \"features\" is float32, and PyTorch "
                                "does not multiply it by parameters in bfloat16. Write true, and FSDP2 casts it."});
+  // FSDP1's root is told apart.
+  plan.runtime.framework = Framework::Fsdp1;
+  EXPECT_EQ(inputs_cast_by_root(model, plan), (std::vector<bool>{true, false}));
+  plan.fsdp1.cast_root_forward_inputs = false;
+  EXPECT_EQ(inputs_cast_by_root(model, plan), (std::vector<bool>{false, false}));
+  plan = plan_of(model);
   plan.mixed_precision = {};
   plan.parameter_dtype = Dtype::BFloat16;
   EXPECT_EQ(

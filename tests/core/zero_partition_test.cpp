@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
@@ -108,15 +109,16 @@ TEST(LowerZero, SchedulesKeepAllPromises) {
   }
 }
 
-TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
+std::vector<std::string> places_after(const std::function<void(Plan&)>& change) {
   const Model model = zero_model();
-  const auto places_after = [&](auto change) {
-    Plan plan = zero_plan(Framework::Zero2, 2);
-    change(plan);
-    std::vector<std::string> places;
-    for (const Error& error : check_zero_plan(plan, model)) places.push_back(error.where);
-    return places;
-  };
+  Plan plan = zero_plan(Framework::Zero2, 2);
+  change(plan);
+  std::vector<std::string> places;
+  for (const Error& error : check_zero_plan(plan, model)) places.push_back(error.where);
+  return places;
+}
+
+TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(places_after([](Plan&) {}), Places{});
   EXPECT_EQ(places_after([](Plan& plan) { plan.mesh = {2, 1}; }), Places{"mesh"});
@@ -145,12 +147,84 @@ TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
             Places{"initialization"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }),
             Places{"mixed_precision"});
-  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::BFloat16; }), Places{"parameter_dtype"});
   EXPECT_EQ(places_after([](Plan& plan) {
               plan.accumulation = 2;
               plan.sync_every_micro_batch = false;
             }),
             Places{"sync_every_micro_batch"});
+}
+
+TEST(ZeroPlan, PrecisionsAreDeepSpeedsOwn) {
+  using Places = std::vector<std::string>;
+  const auto mixed = [](Plan& plan, Dtype dtype) {
+    plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype};
+  };
+  EXPECT_EQ(places_after([&](Plan& plan) { mixed(plan, Dtype::Float16); }), Places{});
+  EXPECT_EQ(places_after([&](Plan& plan) { mixed(plan, Dtype::Float64); }), Places{"mixed_precision"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::BFloat16; }), Places{});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::Float16; }), Places{"parameter_dtype"});
+  EXPECT_EQ(places_after([&](Plan& plan) {
+              mixed(plan, Dtype::BFloat16);
+              plan.parameter_dtype = Dtype::BFloat16;
+            }),
+            Places{"parameter_dtype"});
+  // DeepSpeed asserts that its own Adam updates 16 bits on the host.
+  EXPECT_EQ(places_after([](Plan& plan) {
+              plan.parameter_dtype = Dtype::BFloat16;
+              plan.cpu_offload = true;
+              plan.optimizer.kind = OptimizerKind::Sgd;
+            }),
+            Places{"optimizer/kind"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.zero.fp16.loss_scale = 8; }), Places{"zero/fp16"});
+}
+
+TEST(ZeroPlan, PartsOfTheOptimizerAndSecondCopiesAreOfStage3) {
+  using Places = std::vector<std::string>;
+  const auto with_ratio = [](Plan& plan) {
+    plan.runtime.framework = Framework::Zero3;
+    plan.initialization = Initialization::Meta;
+    plan.cpu_offload = true;
+    plan.zero.offload_ratio = 0.5;
+  };
+  EXPECT_EQ(places_after(with_ratio), Places{});
+  EXPECT_EQ(places_after([&](Plan& plan) {
+              with_ratio(plan);
+              plan.cpu_offload = false;
+            }),
+            Places{"zero/offload_ratio"});
+  // The other part is updated by AdamW, whatever the optimizer is.
+  EXPECT_EQ(places_after([&](Plan& plan) {
+              with_ratio(plan);
+              plan.optimizer.kind = OptimizerKind::Adam;
+            }),
+            Places{"zero/offload_ratio"});
+  const auto places_with_neighbors = [&](Framework stage, std::int64_t ranks, std::int64_t neighbors) {
+    return places_after([=](Plan& plan) {
+      plan.runtime.framework = stage;
+      plan.initialization = Initialization::Meta;
+      plan.mesh.shard = ranks;
+      plan.zero.hpz_partition_size = neighbors;
+    });
+  };
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 8, 4), Places{});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 4, 8), Places{});  // As many as there are.
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 8, 3), Places{"zero/hpz_partition_size"});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero3, 1, 2), Places{"zero/hpz_partition_size"});
+  EXPECT_EQ(places_with_neighbors(Framework::Zero2, 8, 4), Places{"zero/hpz_partition_size"});
+}
+
+TEST(ZeroPlan, TheFirstSubGroupsMayStayOnTheDevice) {
+  Plan plan = zero_plan(Framework::Zero3, 1);
+  ZeroBuffer buffer{.parameters = {0, 1, 2}, .begins = {0, 10, 30, 60}, .ranks = 1, .elements = 60};
+  buffer.group_begins = {0, 1, 2, 3};
+  EXPECT_EQ(groups_on_device(buffer, plan), 3U);
+  EXPECT_EQ(elements_on_host(buffer, plan), 0);
+  plan.cpu_offload = true;
+  EXPECT_EQ(groups_on_device(buffer, plan), 0U);
+  EXPECT_EQ(elements_on_host(buffer, plan), 60);
+  plan.zero.offload_ratio = 0.5;  // int(0.5 * 3) = 1
+  EXPECT_EQ(groups_on_device(buffer, plan), 1U);
+  EXPECT_EQ(elements_on_host(buffer, plan), 50);
 }
 
 TEST(ZeroPlan, APlanIsReadAsItIsWritten) {
@@ -163,6 +237,15 @@ TEST(ZeroPlan, APlanIsReadAsItIsWritten) {
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
   EXPECT_EQ(read->plan.zero, file.plan.zero);
   EXPECT_EQ(read->plan.runtime.framework, Framework::Zero1);
+  file.plan.mixed_precision = {.param_dtype = Dtype::Float16, .reduce_dtype = Dtype::Float16};
+  file.plan.zero.fp16 = {.auto_cast = true,
+                         .loss_scale = 0.5,
+                         .initial_scale_power = 3,
+                         .loss_scale_window = 7,
+                         .hysteresis = 5,
+                         .consecutive_hysteresis = true,
+                         .min_loss_scale = 9};
+  EXPECT_EQ(read_plan(*parse_json(to_text(file), "plan.json"))->plan.zero, file.plan.zero);
 }
 
 }  // namespace

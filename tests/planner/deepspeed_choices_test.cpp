@@ -60,6 +60,23 @@ TEST_F(PlansForDeepSpeed, WhatTheFileSaysIsPlanned) {
   EXPECT_FALSE(says(*made, "over what"));
 }
 
+TEST_F(PlansForDeepSpeed, AnotherPrecisionTakesTheFilesScalingWithIt) {
+  const auto with = [&](Precision precision) {
+    PlanRequest asked = request();
+    asked.choices.precision = precision;
+    return resolved(asked);
+  };
+  const auto scaled = with(Precision::MixedFloat16);
+  ASSERT_TRUE(scaled) << to_string(scaled.error().front());
+  EXPECT_EQ(scaled->space.base.mixed_precision.reduce_dtype, Dtype::Float16);
+  const auto pure = with(Precision::BFloat16);
+  ASSERT_TRUE(pure) << to_string(pure.error().front());
+  EXPECT_EQ(pure->space.base.parameter_dtype, Dtype::BFloat16);
+  EXPECT_EQ(pure->space.base.mixed_precision, MixedPrecision{});
+  // fp16_master_weights_and_grads keeps its states in fp32, and on the host.
+  EXPECT_FALSE(with(Precision::Float16));
+}
+
 TEST_F(PlansForDeepSpeed, ChoicesBesideItStandOverItAndThatIsSaid) {
   PlanRequest asked = request();
   asked.choices.accumulation = 8;

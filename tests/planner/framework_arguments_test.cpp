@@ -50,6 +50,21 @@ TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
   EXPECT_FALSE(all[6].overlap_comm);
 }
 
+// In two nodes of four or more, what is gathered twice may be kept in each node.
+TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
+  const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3), 16, 8);
+  ASSERT_EQ(all.size(), 8U);
+  EXPECT_EQ(all[4].hpz_partition_size, 8);
+  EXPECT_EQ(all[4].max_reuse_distance, 0);
+  EXPECT_EQ(all[5].hpz_partition_size, 1);
+  EXPECT_EQ(texts_of_arguments(Framework::Zero3, all[4]).back(), "hpz_partition_size 8");
+  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 8, 8).size(), 7U);
+  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 2, 1).size(), 7U);
+  EXPECT_TRUE(suits(all[4], 32, 8));
+  EXPECT_FALSE(suits(all[4], 32, 4));
+  EXPECT_FALSE(suits(all[4], 12, 8));
+}
+
 TEST(FrameworkArguments, APlanTakesThem) {
   for (const Framework framework : {Framework::Fsdp1, Framework::Ddp, Framework::Zero3}) {
     for (const FrameworkArguments& arguments : arguments_to_search(plan_of(framework))) {

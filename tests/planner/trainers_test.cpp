@@ -257,5 +257,31 @@ TEST(Torchtitan, HasNoOtherModels) {
   }
 }
 
+// Of FSDP1 accelerate runs autocast beside mixed precision, hands over no mesh, and has no key for one argument.
+TEST(Trainers, AccelerateSaysPlansOfFsdp1) {
+  const Model model = trained_model();
+  const auto unsaid_after = [&](const std::function<void(Plan&)>& change) {
+    Plan plan = sayable();
+    plan.runtime.framework = Framework::Fsdp1;
+    change(plan);
+    return error_places(unsaid(Trainer::Accelerate, plan, model));
+  };
+  EXPECT_EQ(unsaid_after([](Plan&) {}), "");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.fsdp1 = {.forward_prefetch = true, .use_orig_params = true}; }), "");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.mesh = {4, 1}; }), "");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.mesh = {2, 2}; }), "/mesh");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.fsdp1.limit_all_gathers = false; }), "/fsdp1/limit_all_gathers");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }), "/mixed_precision");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.erase(plan.units.begin()); }), "/units");
+  Plan plan = sayable();
+  plan.runtime.framework = Framework::Fsdp1;
+  plan.mesh = {2, 2};
+  const Result<Plan> nearest = nearest_said(Trainer::Accelerate, plan, model);
+  ASSERT_TRUE(nearest) << to_string(nearest.error().front());
+  EXPECT_EQ(nearest->mesh, (Mesh{1, 4}));
+  EXPECT_EQ(flat_strategy_of(plan), "HYBRID_SHARD");
+  EXPECT_EQ(error_places(unsaid(Trainer::Transformers, plan, model)), "/runtime/name");
+}
+
 }  // namespace
 }  // namespace fsdp::planner

@@ -22,7 +22,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).r
 import plan_runner_test as plans  # noqa: E402
 from command import run  # noqa: E402
 from plan_cases import Case, checkpointed, write_case  # noqa: E402
-from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, buckets, zero_case  # noqa: E402
+from plan_cases_zero import BF16, CLIP, FP16, FP32, PLAIN_SGD, PURE_BF16, SMALL, TWICE, VIT, buckets, zero_case  # noqa: E402
 
 # The runner, with the file in the place of what it makes of the plan itself. The norm is computed whether or not anything is
 # clipped, so that neither bytes nor collectives show the limit: the engine is asked.
@@ -41,6 +41,11 @@ def start_engine(root, optimizer, plan):
     limit = root.wrapper[0].gradient_clipping()
     if limit != (plan.optimizer.clip_grad_norm or 0):
         sys.exit(f"The plan clips at {plan.optimizer.clip_grad_norm}, and the engine at {limit}.")
+    # Nor do they show by how much a loss is scaled.
+    scaling = root.wrapper[0]._config.float16_config
+    wrong = {key: value for key, value in (plan.zero.fp16 or {}).items() if getattr(scaling, key) != value}
+    if wrong:
+        sys.exit(f"The plan scales by {wrong}, and the engine by {scaling}.")
 
 
 zero.start_engine = start_engine
@@ -58,10 +63,17 @@ CASES = [
     zero_case(2, "offloaded", "gpt2", 4, {**BF16, **CLIP, **TWICE, "cpu_offload": True}, SMALL),
     zero_case(3, "all_offloaded", "vit_b_16", 4, {**FP32, **PLAIN_SGD, "initialization": "meta", "cpu_offload": True}, VIT,
               {"offload_param": True, "reduce_bucket_size": 4_000_000}, layers=4, requested=0.00001, allocated=0.006),
+    zero_case(3, "half_offloaded", "gpt2", 2, {**BF16, "initialization": "meta", "cpu_offload": True}, SMALL,
+              {"sub_group_size": 1_000_000, "offload_ratio": 0.5}),
+    zero_case(2, "scaled", "gpt2", 2, {**FP16, **CLIP}, SMALL,
+              {"fp16": {"loss_scale": 128.0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,
+                        "consecutive_hysteresis": True, "min_loss_scale": 4}}),
+    zero_case(2, "pure", "gpt2", 3, {**PURE_BF16, **CLIP}, SMALL, buckets(5_000_000)),
     # Every threshold is another one than DeepSpeed's own.
     zero_case(3, "sharded", "llama3_2_1b", 4, {**BF16, **CLIP, **TWICE, "initialization": "meta"}, SMALL,
               {"reduce_bucket_size": 40_000_000, "prefetch_bucket_size": 20_000_000, "param_persistence_threshold": 3000,
-               "max_live_parameters": 100_000_000, "max_reuse_distance": 5_000_000, "sub_group_size": 30_000_000}),
+               "max_live_parameters": 100_000_000, "max_reuse_distance": 5_000_000, "sub_group_size": 30_000_000,
+               "hpz_partition_size": 2}),
 ]
 
 

@@ -86,6 +86,12 @@ for batch in loader:
         optimizer.zero_grad()
 '''
 
+# FSDP1 makes flat parameters when the model is prepared, and the optimizer is made of those.
+FLAT_LOOP = LOOP.replace("optimizer = torch.optim.AdamW(model.parameters())\n", "").replace(
+    "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+    "model = accelerator.prepare(model)\n"
+    "optimizer, loader = accelerator.prepare(torch.optim.AdamW(model.parameters()), loader)")
+
 TRAINER = '''
 import tempfile
 from exported import training_arguments
@@ -97,7 +103,7 @@ arguments = training_arguments(
 Trainer(made(), arguments, train_dataset=Texts()).train()
 '''
 
-SCRIPTS = {"model.py": MODEL, "plain.py": PLAIN, "loop.py": LOOP, "trainer.py": TRAINER}
+SCRIPTS = {"model.py": MODEL, "plain.py": PLAIN, "loop.py": LOOP, "flat_loop.py": FLAT_LOOP, "trainer.py": TRAINER}
 
 
 class Trainers(ProgramInAFolder):
@@ -115,7 +121,7 @@ class Trainers(ProgramInAFolder):
 
     def expect_as_predicted(self, command: tuple[str, ...], beside: int = 0, ends: tuple[str, ...] = ()) -> None:
         """Units, collectives and bytes. `beside`: bytes that the trainer's loop keeps, and a captured loop does not."""
-        measured = json.loads(self.run_program("rehearse", *GPUS, "--json", "--", sys.executable, *command))
+        measured = json.loads(self.run_program("rehearse", *GPUS, "--record-stream", "done", "--json", "--", sys.executable, *command))
         predicted = json.loads(self.run_program("simulate", "near.json", "--rank", "0", "--json"))
         self.assertEqual(self.units_of(measured), {"", *ends, *(f"model.layers.{i}" for i in range(4))})
         self.assertEqual(collectives_of(measured), collectives_of(predicted))
@@ -128,10 +134,10 @@ class Trainers(ProgramInAFolder):
         (wrapper,) = measured["rehearsal"]["applied"]["wrappers"]
         return {unit["name"] for unit in wrapper["units"]}
 
-    def launched(self, text: str, *words: str, ends: tuple[str, ...] = ()) -> None:
+    def launched(self, text: str, *words: str, ends: tuple[str, ...] = (), script: str = "loop.py") -> None:
         (self.folder / "accelerate.yaml").write_text(text, encoding="utf-8")
         launcher = ("-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml")
-        self.expect_as_predicted((*launcher, "loop.py", *words), ends=ends)
+        self.expect_as_predicted((*launcher, script, *words), ends=ends)
 
     def trained(self, text: str, beside: int = 0) -> None:
         (self.folder / "exported.py").write_text(text, encoding="utf-8")
@@ -155,6 +161,20 @@ class Trainers(ProgramInAFolder):
                              "--gradient-sync", "last", "--activation-checkpointing", "none")
         self.assertNotIn("closest plan", text)
         self.launched(text, "2")
+
+    def test_accelerate_wraps_flat_parameters_and_recomputes_blocks(self) -> None:
+        text = self.exported("accelerate", "--runtime", "fsdp1", "--strategy", "FULL_SHARD", "--clip-grad-norm", "1",
+                             "--activation-checkpointing", "full", "--wrap-ends", "no")
+        self.assertIn("  fsdp_version: 1\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", text)
+        self.assertIn("  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_backward_prefetch: ", text)
+        self.assertNotIn("closest plan", text)
+        self.launched(text, "1", "checkpointed", "clipped", script="flat_loop.py")
+
+    def test_accelerate_keeps_flat_parameters_gathered_and_accumulates(self) -> None:
+        text = self.exported("accelerate", "--runtime", "fsdp1", "--strategy", "SHARD_GRAD_OP", "--accumulate", "2",
+                             "--gradient-sync", "last", "--activation-checkpointing", "none", "--wrap-ends", "no")
+        self.assertIn("  fsdp_sharding_strategy: SHARD_GRAD_OP\n", text)
+        self.launched(text, "2", script="flat_loop.py")
 
     def test_the_trainer_shards_recomputes_clips_and_accumulates(self) -> None:
         text = self.exported("trainer", "--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--clip-grad-norm", "1",

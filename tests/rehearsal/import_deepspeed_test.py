@@ -54,10 +54,18 @@ FILES: dict[str, Config] = {
     "offload": {"train_batch_size": 8, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
                 "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": 5e7}},
     "offload_all": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
-                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False},
+                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False, "ratio": 0.25},
                                           "offload_param": {"device": "cpu", "pin_memory": False}}},
     "all_three": {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2,
                   "zero_optimization": {"stage": 2, "overlap_comm": False}},
+    "fp16": {"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0,
+             "fp16": {"enabled": True, "auto_cast": False, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 200,
+                      "hysteresis": 3, "consecutive_hysteresis": True, "min_loss_scale": 2},
+             "zero_optimization": {"stage": 2}},
+    "neighbors": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+                  "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}},
+    "pure_bf16": {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},
+                  "bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}},
     "fp32": {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}},
 }  # fmt: skip
 
@@ -68,6 +76,9 @@ DRAWN: list[tuple[str, list[Any]]] = [
     ("gradient_accumulation_steps", [1, 2, 4, 3, 0, None]),
     ("gradient_clipping", [0, 0.5, 1, 2.5]),
     ("bf16", [{"enabled": True}, {"enabled": False}, {}, {"enabld": True}]),
+    ("fp16", [{"enabled": True}, {"enabled": False, "loss_scale": 3}, {"enabled": True, "loss_scale": 128, "loss_scale_window": 0},
+              {"enabled": True, "loss_scale": -1}, {"enabled": True, "min_loss_scale": 0}, {"enabled": True, "hystersis": 2},
+              {"enabled": True, "initial_scale_power": 8}]),
     ("steps_per_print", [1, 10]),
     ("zero_optimization/stage", [1, 2, 3, 4, "two"]),
     ("zero_optimization/reduce_bucket_size", [1, 1000, 2e6, 5e8, 0, -4, 1.5, "much"]),
@@ -77,7 +88,8 @@ DRAWN: list[tuple[str, list[Any]]] = [
     ("zero_optimization/stage3_max_live_parameters", [0, 1e8, 2000, -1]),
     ("zero_optimization/stage3_max_reuse_distance", [0, 1e8, 2000, -1]),
     ("zero_optimization/sub_group_size", [1000, 1e9, -1]),
-    ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
+    ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {"device": "cpu", "ratio": 2}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
+    ("zero_optimization/zero_hpz_partition_size", [0, 1, -1]),
     ("zero_optimization/mics_shard_size", [2]),
     ("zero_optimization/overlapcomm", [True]),
     ("elasticity", [{"enabled": True}]),
@@ -109,25 +121,38 @@ def said_by(config: DeepSpeedConfig) -> Config:
     zero = config.zero_config
     said = {"batch": config.train_micro_batch_size_per_gpu, "accumulation": config.gradient_accumulation_steps,
             "clip": config.gradient_clipping or None, "bf16": config.bfloat16_config.enabled, "stage": int(zero.stage),
+            "pure": config.bfloat16_config.bf16_optimizer_states, "fp16": config.float16_config.enabled,
             "reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm,
             **({"pin_memory": zero.offload_optimizer.pin_memory} if is_on_host(zero.offload_optimizer) else {})}  # fmt: skip
+    if config.float16_config.enabled:
+        said["scaling"] = config.float16_config.model_dump(exclude={"enabled", "fp16_master_weights_and_grads"})
+        if config.float16_config.loss_scale:  # The others say nothing then.
+            said["scaling"] = {key: said["scaling"][key] for key in ("auto_cast", "loss_scale")}
     if zero.stage == 3:
         said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                      "max_reuse_distance", "sub_group_size")}  # fmt: skip
+        said["hpz_partition_size"] = max(zero.zero_hpz_partition_size, 1)
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
+            said["offload_ratio"] = zero.offload_optimizer.ratio
     return said
 
 
 def said_in(plan: Config) -> Config:
     stage = int(plan["runtime"]["name"][-1])
     said = {"batch": plan["model"]["dimensions"]["batch"], "accumulation": plan["accumulation"],
-            "clip": plan["optimizer"]["clip_grad_norm"], "bf16": plan["mixed_precision"]["param_dtype"] == "bfloat16", "stage": stage,
+            "clip": plan["optimizer"]["clip_grad_norm"], "stage": stage,
+            "bf16": "bfloat16" in (plan["mixed_precision"]["param_dtype"], plan["parameter_dtype"]),
+            "pure": plan["parameter_dtype"] == "bfloat16", "fp16": plan["mixed_precision"]["param_dtype"] == "float16",
             "reduce_bucket_size": plan["zero"]["reduce_bucket_size"], "overlap_comm": plan["zero"]["overlap_comm"],
-            **{key: plan["zero"][key] for key in ("pin_memory", "offload_param") if plan["cpu_offload"] and key in plan["zero"]}}  # fmt: skip
+            **{key: plan["zero"][key] for key in ("pin_memory", "offload_param", "offload_ratio") if plan["cpu_offload"] and key in plan["zero"]}}  # fmt: skip
+    if "fp16" in plan["zero"]:
+        said["scaling"] = plan["zero"]["fp16"]
+        if said["scaling"]["loss_scale"]:
+            said["scaling"] = {key: said["scaling"][key] for key in ("auto_cast", "loss_scale")}
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
-                                                    "max_reuse_distance", "sub_group_size")}  # fmt: skip
+                                                    "max_reuse_distance", "sub_group_size", "hpz_partition_size")}  # fmt: skip
     return said
 
 
@@ -145,8 +170,8 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
         draw = random.Random(19)
         taken = refused = 0
         for number in range(150):
-            # What DeepSpeed takes of offload_param and does nothing with is refused here.
-            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name != "offload_all"]))
+            # What DeepSpeed takes of offload_param and hpZ and does nothing with is refused here.
+            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "neighbors")]))
             world = draw.choice([1, 2, 4])
             for key, values in draw.sample(DRAWN, 2):
                 part = config if "/" not in key else config["zero_optimization"]

@@ -54,7 +54,7 @@ training.run_engine_step = run_and_count
 runpy.run_module("fsdp_plan_runner", run_name="__main__", alter_sys=True)
 '''
 
-WANTED = ("zero2_offload_gpt2", "zero1_offload_sgd", "zero3_offload_all_frozen")
+WANTED = ("zero2_offload_gpt2", "zero1_offload_sgd", "zero3_offload_all_frozen", "zero2_offload_pure", "zero3_offload_pure")
 CASES = [case for case in [*OFFLOAD_CASES, *OFFLOAD_MORE_CASES] if case.name in WANTED]
 NUMBERS = 1 << 16  # Bytes of single numbers: norms, seeds, step counts.
 

@@ -28,6 +28,7 @@ class Case:
     units: list[dict[str, Any]] | None = None  # Without: one for each block, and the root.
     recipe: str = ""
     frozen: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
     # Relative differences allowed in each kind of peak: as large as they are, rounded up; 0: equal in every byte.
     requested: float = 0
@@ -66,6 +67,8 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
     """Writes the case's spec and plan; returns their files."""
     spec = shrink(json.loads((library / f"{case.model}.json").read_text(encoding="utf-8")), case.layers)
     spec.pop("$schema", None)
+    for name, dtype in case.inputs.items():
+        spec["inputs"][name]["dtype"] = dtype
     spec_file, plan_file = folder / "spec.json", folder / "plan.json"
     spec_file.write_text(json.dumps(spec), encoding="utf-8")
     plan = {

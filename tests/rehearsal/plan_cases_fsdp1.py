@@ -57,6 +57,13 @@ FSDP1_CASES = [
          plan(MIXED, {"accumulation": 2, "sync_every_micro_batch": False}, use_orig_params=True), {"batch": 4},
          replicate=3, blocks=VIT),
     Case("fsdp1_one_gpu", "gpt2", 1, plan(FP32, CLIP), SMALL, blocks=GPT2),
+    # The root casts its inputs, and no other unit; a buffer_dtype that no buffer has.
+    Case("fsdp1_root_casts", "vit_b_16", 2,
+         plan({"parameter_dtype": "float32", "mixed_precision": {**MIXED["mixed_precision"], "cast_forward_inputs": False}},
+              buffer_dtype="bfloat16"), {"batch": 8}, blocks=VIT, inputs={"pixel_values": "float32"}),
+    # The root is a unit: whatever it says of itself, it casts.
+    Case("fsdp1_units_cast", "vit_b_16", 2, plan(MIXED, PLAIN_SGD, cast_root_forward_inputs=False), {"batch": 8}, blocks=VIT,
+         inputs={"pixel_values": "float32"}),
     Case("fsdp1_hybrid", "qwen3_0_6b", 2, plan(MIXED, CLIP), SMALL, replicate=4, rank=5),
     Case("fsdp1_forward_prefetch", "gpt2", 4, plan(MIXED, forward_prefetch=True), SMALL, layers=5, blocks=GPT2),
     Case("fsdp1_checkpoint", "qwen3_0_6b", 4, plan(MIXED, {"activation_checkpointing": checkpointed("full")}),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from plan_cases import Case
-from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, buckets, zero_case
+from plan_cases_zero import BF16, CLIP, FP16, FP32, PLAIN_SGD, PURE_BF16, SMALL, TWICE, VIT, buckets, zero_case
 
 # Every parameter is gathered just before its module runs, and freed after it.
 NOTHING_STAYS = {"param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0}
@@ -34,6 +34,9 @@ _CASES = [
           layers=None),
     _case(2, "frozen", "qwen3_0_6b", 4, {**BF16, **CLIP, **TWICE}, SMALL, buckets(10_000_000),
           frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    _case(1, "fp16", "gpt2", 3, {**FP16, **CLIP}, SMALL),
+    _case(2, "pure", "gpt2", 4, {**PURE_BF16, **CLIP, **TWICE}, SMALL, buckets(5_000_000)),
+    _case(1, "pure_overlap", "gpt2", 3, {**PURE_BF16, "accumulation": 3}, SMALL, buckets(5_000_000, overlap=True)),
     # Some parameters have no gradient.
     _case(2, "unused", "qwen3_tts", 4, {**BF16, **TWICE}, {"batch": 1}, layers=None, requested=0.00011, allocated=0.00011),
     # What stage 1 keeps of the class token is not predicted (plan_cases_zero.py).
@@ -46,6 +49,14 @@ _CASES = [
       ]],
     _case(3, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
     _case(3, "accumulate_odd", "gpt2", 7, {**BF16, **TWICE}, SMALL, {"max_reuse_distance": 0}, rank=3),
+    _case(3, "fp16", "gpt2", 4, {**FP16, **TWICE}, SMALL, {"max_reuse_distance": 0}),
+    # Of 13 sub-groups 4 are updated on the device.
+    _case(3, "ratio", "gpt2", 4, {**BF16, **CLIP, **TWICE}, SMALL,
+          {"max_reuse_distance": 0, "sub_group_size": 1_000_000, "offload_ratio": 0.65}),
+    _case(3, "ratio_all", "qwen3_0_6b", 4, PURE_BF16, SMALL, {**ALL, "sub_group_size": 30_000_000, "offload_ratio": 0.3}, rank=2),
+    _case(3, "hpz", "gpt2", 4, {**BF16, **TWICE}, SMALL, {"hpz_partition_size": 2, **NOTHING_STAYS}),
+    _case(3, "pure", "gpt2", 4, {**PURE_BF16, **TWICE}, SMALL, {"max_reuse_distance": 0, "sub_group_size": 10_000_000}),
+    _case(3, "all_pure", "gpt2", 3, PURE_BF16, SMALL, ALL),
     _case(3, "alone", "gpt2", 1, BF16, SMALL),
     _case(3, "sub_groups", "qwen3_0_6b", 4, BF16, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}),
     _case(3, "small_buckets", "qwen3_0_6b", 8, {**BF16, **TWICE}, SMALL,
@@ -71,7 +82,7 @@ _CASES = [
 
 # Those that every test run trains; the others are trained by name: "offload_more".
 _IN_CI = ("zero1_offload_gpt2", "zero2_offload_gpt2", "zero1_offload_accumulate_odd", "zero2_offload_overlap", "zero2_offload_peak_odd",
-          "zero3_offload_gpt2", "zero3_offload_sub_groups", "zero3_offload_all_nothing_stays", "zero3_offload_all_bf16_peak")
+          "zero1_offload_pure_overlap", "zero3_offload_gpt2", "zero3_offload_sub_groups", "zero3_offload_all_nothing_stays", "zero3_offload_all_bf16_peak")
 OFFLOAD_CASES = [case for case in _CASES if case.name in _IN_CI]
 OFFLOAD_MORE_CASES = [case for case in _CASES if case not in OFFLOAD_CASES]
 

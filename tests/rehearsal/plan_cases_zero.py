@@ -9,6 +9,9 @@ from plan_cases import Case, checkpointed
 
 FP32 = {"parameter_dtype": "float32"}
 BF16 = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}}
+FP16 = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "float16", "reduce_dtype": "float16"}}
+# bf16_master_weights_and_grads and bf16_optimizer_states: no fp32 copy.
+PURE_BF16 = {"parameter_dtype": "bfloat16"}
 CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
 PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
 TWICE = {"accumulation": 2}
@@ -65,6 +68,11 @@ ZERO_CASES = [
     zero_case(2, "qwen3_tts_unused", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None),
     zero_case(1, "qwen3_tts_accumulate", "qwen3_tts", 8, {**BF16, "accumulation": 2}, {"batch": 1}, layers=None, rank=7,
               requested=0.0000001, allocated=0.0000001),
+    zero_case(2, "fp16_accumulate", "gpt2", 3, {**FP16, **CLIP, "accumulation": 2}, SMALL, buckets(5_000_000, overlap=True)),
+    zero_case(1, "fp16_peak", "vit_b_16", 4, {**FP16, **PLAIN_SGD}, VIT, buckets(4_000_000), layers=4),
+    zero_case(1, "pure", "qwen3_0_6b", 3, {**PURE_BF16, **CLIP}, SMALL, buckets(10_000_000), rank=2),
+    zero_case(2, "pure_accumulate", "gpt2", 4, {**PURE_BF16, "accumulation": 2, "optimizer": {"implementation": "fused"}}, SMALL),
+    zero_case(2, "pure_peak", "vit_b_16", 7, {**PURE_BF16, **PLAIN_SGD}, VIT, buckets(4_000_000), layers=4, rank=6),
     zero_case(2, "checkpoint", "llama3_2_1b", 4,
               {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
                "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
@@ -101,7 +109,7 @@ ZERO_CASES += [_peak(stage, *words, **options) for stage in (1, 2) for words, op
 # Those that take longest, or that hardly differ from another one: run by name.
 _MORE = ("small_buckets_accumulate", "fp32_fused", "fp32_accumulate", "resnet_sgd", "frozen_from_cpu", "t5", "experts",
          "qwen3_tts_unused", "qwen3_tts_accumulate", "checkpoint", "checkpoint_selective", "peak_fp32", "peak_bf16", "peak_overlap",
-         "peak_accumulate", "peak_one_bucket", "resnet_overlap")
+         "peak_accumulate", "peak_one_bucket", "resnet_overlap", "fp16_peak", "pure_accumulate")
 ZERO_MORE_CASES = [case for case in ZERO_CASES if case.name.split("_", 1)[1] in _MORE]
 ZERO_CASES = [case for case in ZERO_CASES if case not in ZERO_MORE_CASES]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from plan_cases import Case, checkpointed
-from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, zero_case
+from plan_cases_zero import BF16, CLIP, FP16, FP32, PLAIN_SGD, PURE_BF16, SMALL, TWICE, VIT, zero_case
 
 # Every parameter is gathered just before its module runs, and freed after it.
 NOTHING_STAYS = {"param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0}
@@ -42,6 +42,17 @@ _CASES = [
            {"batch": 1, "seq": 1024}, NOTHING_STAYS),
     _zero3("t5", "t5_3b", 4, BF16, {"batch": 1}, {"max_reuse_distance": 0}, layers=2),
     _zero3("experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, {"max_reuse_distance": 0}, layers=1, reserved=3e-4),
+    _zero3("fp16", "qwen3_0_6b", 4, {**FP16, **CLIP}, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}),
+    _zero3("pure", "qwen3_0_6b", 3, {**PURE_BF16, **CLIP}, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}, rank=2),
+    # Four GPUs in two nodes: gathered from all ranks in the forward, from the neighbor in the backward.
+    _zero3("hpz", "gpt2", 4, {**BF16, **CLIP}, SMALL, {"hpz_partition_size": 2, **NOTHING_STAYS}, rank=3),
+    _zero3("hpz_accumulate", "qwen3_0_6b", 6, {**BF16, "accumulation": 3}, SMALL,
+           {"hpz_partition_size": 3, "max_reuse_distance": 0, "prefetch_bucket_size": 20_000_000, "overlap_comm": False}),
+    _zero3("hpz_frozen", "qwen3_0_6b", 8, {**FP16, **CLIP}, SMALL, {"hpz_partition_size": 4, "max_reuse_distance": 0},
+           frozen=["model.embed_tokens.*", "model.layers.0.*"], rank=5),
+    _zero3("hpz_checkpoint", "llama3_2_1b", 4,
+           {**BF16, "activation_checkpointing": checkpointed("full"), "runtime": {"flavor": "torchtitan"}},
+           {"batch": 1, "seq": 1024}, {"hpz_partition_size": 2, **NOTHING_STAYS}),
     # A module that runs several times in one forward.
     _zero3("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, {"max_reuse_distance": 0}, layers=None),
     _zero3("resnet", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}, NOTHING_STAYS,
@@ -50,19 +61,25 @@ _CASES = [
              {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4)
       for name, ranks, precision, more, zero in [
           ("bf16", 4, BF16, {}, {}),
+          ("fp16", 4, FP16, TWICE, {}),
+          ("pure", 4, PURE_BF16, {}, {}),
           ("fp32", 4, FP32, {}, {}),
           ("odd", 7, BF16, {}, {}),
           ("accumulate", 4, BF16, TWICE, {}),
           ("no_overlap", 4, BF16, TWICE, {"overlap_comm": False}),
           ("reused", 4, BF16, {}, {"max_reuse_distance": 1_000_000_000}),
           ("prefetch", 4, BF16, {}, {"prefetch_bucket_size": 5_000_000}),
+          ("hpz_whole", 4, PURE_BF16, {}, {"hpz_partition_size": 8}),
           ("persistent", 4, BF16, {}, {"param_persistence_threshold": 100_000}),
       ]],
+    # One segment of 2 MiB more is predicted than there is.
+    _zero3("peak_hpz", "vit_b_16", 4, {**BF16, **PLAIN_SGD, **TWICE}, VIT,
+           {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, "hpz_partition_size": 2}, rank=3, layers=4, reserved=0.007),
 ]
 
 # Those that every test run trains; the others are trained by name: "zero3_more".
 _IN_CI = ("gpt2", "nothing_stays", "alone", "accumulate", "few_live", "small_buckets_tied", "sub_groups", "frozen", "checkpoint",
-          "experts", "peak_odd", "peak_no_overlap")
+          "experts", "hpz_frozen", "peak_odd", "peak_no_overlap", "peak_pure")
 ZERO3_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _IN_CI]
 ZERO3_MORE_CASES = [case for case in _CASES if case not in ZERO3_CASES]
 

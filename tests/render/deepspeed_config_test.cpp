@@ -76,6 +76,25 @@ TEST_F(DeepSpeedConfig, SaysSoWhereNothingIsClippedOrMixed) {
   EXPECT_EQ(note("model: parameters in float32").empty(), false);
 }
 
+TEST_F(DeepSpeedConfig, SaysHowALossIsScaled) {
+  said_.plan.mixed_precision = {.param_dtype = Dtype::Float16, .reduce_dtype = Dtype::Float16};
+  said_.plan.zero.fp16.hysteresis = 7;
+  const std::string written = text();
+  EXPECT_NE(written.find("\"bf16\": {\n    \"enabled\": false\n  },\n  \"fp16\": {\n    \"enabled\": true,"),
+            std::string::npos)
+      << written;
+  EXPECT_NE(written.find(R"("hysteresis": 7,)"), std::string::npos) << written;
+}
+
+TEST_F(DeepSpeedConfig, SaysThatBf16HasNoCopy) {
+  said_.plan.parameter_dtype = Dtype::BFloat16;
+  said_.plan.mixed_precision = {};
+  EXPECT_NE(text().find(R"("bf16_master_weights_and_grads": true,)"), std::string::npos) << text();
+  EXPECT_NE(text().find(R"("bf16_optimizer_states": true)"), std::string::npos) << text();
+  said_.plan.cpu_offload = true;
+  EXPECT_NE(note("optimizer: ").find("fp32_optimizer_states=False"), std::string::npos);
+}
+
 TEST_F(DeepSpeedConfig, LeavesTheOptimizerToTheScript) {
   EXPECT_EQ(text().find("\"optimizer\""), std::string::npos);
   EXPECT_EQ(note("optimizer: "),

@@ -225,7 +225,7 @@ TEST(HostMemory, Zero3PinsGradientsAndNotTheFp32Copy) {
   const auto all = host_memory(nodes_of(4, 1), plan, cut_over_four());
   // 3002 bytes in one block, after 1500 and 1502 in blocks of 2048, which PyTorch keeps.
   EXPECT_EQ(terms_of(*all).at("16-bit parameters"), 4 * 4096);
-  EXPECT_EQ(terms_of(*all).at("16-bit parameters by themselves"), 4 * 2 * 2048);
+  EXPECT_EQ(terms_of(*all).at("blocks of 16-bit parameters and of gradients that have moved"), 4 * 2 * 2048);
   EXPECT_EQ(terms_of(*all).count("temporaries"), 0u);
 }
 

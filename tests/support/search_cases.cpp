@@ -112,7 +112,7 @@ void be_flat(Case& c) {
 /// Beside the arguments of the case some of those that a request for its framework tries.
 void vary_arguments(Case& c) {
   if (*rc::gen::arbitrary<bool>()) return;
-  c.space.arguments = arguments_to_search(c.space.base);
+  c.space.arguments = arguments_to_search(c.space.base, world_size(c.cluster), c.cluster.gpus_per_node);
   while (c.space.arguments.size() > 3) {
     c.space.arguments.erase(c.space.arguments.begin() +
                             *rc::gen::inRange(1, static_cast<int>(c.space.arguments.size())));

@@ -1,0 +1,59 @@
+#include "core/plan/plan_json_zero.h"
+
+#include "core/base/limits.h"
+#include "core/base/object_reader.h"
+
+namespace fsdp {
+
+namespace {
+
+void fp16_fields(Fields& fields, Fp16Options& fp16) {
+  constexpr IntegerRange kSteps{1, std::int64_t{1} << 40};
+  fields.optional("auto_cast", "The engine casts floating inputs that it is given by position.", fp16.auto_cast);
+  fields.optional("loss_scale", "0: it is found while training, as the keys below say.", fp16.loss_scale,
+                  RealRange{0, 1e30});
+  fields.optional("initial_scale_power", "It begins with 2 to this.", fp16.initial_scale_power, IntegerRange{0, 100});
+  fields.optional("loss_scale_window", "Steps without an overflow, after which it is doubled.", fp16.loss_scale_window,
+                  kSteps);
+  fields.optional("hysteresis", "Overflows until it is halved.", fp16.hysteresis, kSteps);
+  fields.optional("consecutive_hysteresis", "A step without an overflow counts them from the start.",
+                  fp16.consecutive_hysteresis);
+  fields.optional("min_loss_scale", "It is never smaller.", fp16.min_loss_scale, kSteps);
+}
+
+}  // namespace
+
+void zero_fields(Fields& fields, ZeroOptions& zero) {
+  fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
+                  zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
+  fields.optional(
+      "overlap_comm",
+      "Collectives run on streams of their own; ZeRO-1 and 2 reduce from two buffers then. ZeRO-3: true where "
+      "it is left out.",
+      zero.overlap_comm);
+  constexpr IntegerRange kElements{0, std::int64_t{1} << 50};
+  fields.optional("prefetch_bucket_size", "ZeRO-3: elements gathered ahead of the modules that need them.",
+                  zero.prefetch_bucket_size, kElements);
+  fields.optional("param_persistence_threshold",
+                  "ZeRO-3: parameters of no more elements are gathered once a step and stay whole.",
+                  zero.param_persistence_threshold, kElements);
+  fields.optional("max_live_parameters", "ZeRO-3: nothing is gathered ahead above so many elements.",
+                  zero.max_live_parameters, kElements);
+  fields.optional("max_reuse_distance", "ZeRO-3: what is needed again within so many elements stays gathered.",
+                  zero.max_reuse_distance, kElements);
+  fields.optional("sub_group_size", "ZeRO-3: elements of a rank's part that the optimizer updates at a time.",
+                  zero.sub_group_size, IntegerRange{1, std::int64_t{1} << 50});
+  fields.optional("hpz_partition_size",
+                  "ZeRO-3: ranks, neighbors, that share a second copy of the parameters (ZeRO++); 1: there is none.",
+                  zero.hpz_partition_size, kRanks);
+  fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
+  fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
+                  zero.offload_param);
+  fields.optional("offload_ratio",
+                  "ZeRO-3 with cpu_offload: of the sub-groups so many are updated on the host, the last ones.",
+                  zero.offload_ratio, RealRange{0, 1});
+  fields.optional_object("fp16", "In fp16: DeepSpeed's section of that name.",
+                         [&](Fields& inner) { fp16_fields(inner, zero.fp16); });
+}
+
+}  // namespace fsdp
