@@ -211,7 +211,7 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   auto* memory = window.controls().control(PlanChoice::Memory)->findChild<QLineEdit*>();
   memory->setFocus();
   memory->selectAll();
-  QTest::keyClicks(memory, "540MiB");
+  QTest::keyClicks(memory, "556MiB");
   QTest::keyClick(memory, Qt::Key_Return);
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_EQ(verdict->verdict(), "✗ DOES NOT FIT");
