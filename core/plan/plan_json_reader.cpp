@@ -3,6 +3,7 @@
 // by hand.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,6 +14,7 @@
 #include "core/base/object_fields.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp {
 
@@ -343,14 +345,20 @@ std::string_view spelling_of(std::string_view key, std::string_view before, Fiel
   return before;
 }
 
+std::string schema_of_versions(const std::string& usual) {
+  std::vector<std::string> names;
+  for (const TorchVersion& version : torch_versions()) {
+    names.push_back(json_quoted(version.name));
+    for (char patch = '0'; patch <= version.release.back(); ++patch) {
+      names.push_back(json_quoted(fmt::format("{}.{}", version.name, patch)));
+    }
+  }
+  return fmt::format(R"("type": "string", "enum": [{}], "default": {})", fmt::join(names, ", "), json_quoted(usual));
+}
+
 void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* notes) {
   const bool describes = fields.object() == nullptr;
   const Runtime known;
-  const auto only = [&](const std::string& name) {
-    return describes
-               ? fmt::format(R"("type": "string", "enum": [{}], "default": {})", json_quoted(name), json_quoted(name))
-               : std::string();
-  };
   const std::string_view key = spelling_of("flavor", "flavour", fields, notes);
   fields.optional_as(
       key, "Whose model code runs: sets the implementations that are not given.",
@@ -365,12 +373,17 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
         return true;
       });
   fields.optional("name", "The framework.", runtime.framework, DescribedNames{kFrameworkTable, kFrameworkSentences});
-  fields.optional_as("version", "Its version.", only(known.version), [&](const JsonValue& value, JsonErrors& errors) {
-    if (!read_json(value, runtime.version, errors)) return false;
-    return runtime.version == known.version ||
-           errors.add(value, fmt::format("The behavior of PyTorch \"{}\" is not known.", runtime.version),
-                      fmt::format("Write {}, the version that is predicted.", known.version));
-  });
+  fields.optional_as("version", "Release of PyTorch: sets the quirks that are not given.",
+                     describes ? schema_of_versions(known.version) : "",
+                     [&](const JsonValue& value, JsonErrors& errors) {
+                       std::string text;
+                       if (!read_json(value, text, errors)) return false;
+                       const Result<TorchVersion> version = find_torch_version(text);
+                       if (!version) return errors.add(value, version.error()[0].what, version.error()[0].hint);
+                       set_torch_version(runtime, *version);
+                       if (text != version->name) runtime.version = text;
+                       return true;
+                     });
   fields.optional("allocator_settings",
                   {"PYTORCH_ALLOC_CONF; empty: PyTorch's defaults.", R"(["expandable_segments:True"])"},
                   runtime.allocator_settings);

@@ -76,7 +76,8 @@ struct Implementations {
 };
 
 /// Behavior of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
-/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/.
+/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/. Those of other
+/// releases: core/plan/torch_version.cpp.
 struct Quirks {
   /// In forward the all-gather output of the previous unit lives across the copy-out of the next one
   /// (`prev_all_gather_state` in FSDPParamGroup.wait_for_unshard).

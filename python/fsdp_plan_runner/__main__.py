@@ -52,6 +52,11 @@ def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
     return parts[0], parts[1]
 
 
+def minor_of(version: str) -> str:
+    """"2.13" of "2.13.0": what behaves alike."""
+    return ".".join(version.split(".")[:2])
+
+
 def set_allocator(settings: str) -> None:
     """Before torch is imported, which reads them once. REQUIRES: torch is not imported yet."""
     if not settings:
@@ -86,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
     installed = torch.__version__.partition("+")[0]
-    if plan.runtime_version != installed:
+    if minor_of(plan.runtime_version) != minor_of(installed):
         problems.append(f"plan/runtime/version: The plan is of PyTorch {plan.runtime_version}, and {installed} is installed, "
                         f"which may do something else. Install torch=={plan.runtime_version}.")
     if problems:

@@ -11,6 +11,7 @@ Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -34,6 +35,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 WANTED = sys.argv[3:]
 LIBRARY = ROOT / "model_specs"
+TORCH = ".".join(importlib.metadata.version("torch").split(".")[:2])
 STEPS = 3
 LIMIT_SECONDS = 900
 
@@ -44,6 +46,13 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     for name, value in case.dimensions.items():
         words += ["--set", f"{name}={value}"]
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
+
+
+def with_this_torch(plan_file: pathlib.Path) -> None:
+    """Has the plan be one for the PyTorch that trains it here."""
+    plan = json.loads(plan_file.read_text(encoding="utf-8"))
+    plan["runtime"] = {**plan.get("runtime", {}), "version": TORCH}
+    plan_file.write_text(json.dumps(plan), encoding="utf-8")
 
 
 def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
@@ -89,6 +98,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             spec_file, plan_file = write_case(case, LIBRARY, folder)
+            with_this_torch(plan_file)
             predicted = predict(case, plan_file)
             model = expand(case, spec_file)
             job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
@@ -114,6 +124,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             spec_file, plan_file = write_case(case, LIBRARY, folder)
+            with_this_torch(plan_file)
             predicted = predict(case, plan_file)
             model = expand(case, spec_file)
             job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
