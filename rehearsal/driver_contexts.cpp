@@ -12,6 +12,10 @@ using namespace fsdp::rehearsal;
 FSDP_STUB CUresult cuInit(unsigned int) {
   return CUDA_ERROR_NO_DEVICE;
 }
+// Triton of PyTorch 2.14 and later asks.
+FSDP_STUB CUresult cuDriverGetVersion(int* version) {
+  return cudaDriverGetVersion(version) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 FSDP_STUB CUresult cuGetExportTable(const void**, const CUuuid*) {
   return CUDA_ERROR_NOT_FOUND;
 }

@@ -281,7 +281,9 @@ class Fsdp2Lowering {
     reshard(unit);
     const bool fresh = gradients_complete && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
     if (fresh && !sync_) out_.emit(InstructionKind::AccumulateGrads, unit);
-    if (sync_ && (fresh || state.accumulated)) reduce(unit);
+    const bool reduces = fresh || state.accumulated;
+    if (sync_ && reduces) reduce(unit);
+    if (sync_ && !reduces && quirks_.frozen_units_free_reduce_input) free_reduce_input();
     state.accumulated = !sync_ && (state.accumulated || fresh);
     state.reduced = state.reduced || fresh;
   }
@@ -348,9 +350,10 @@ class Fsdp2Lowering {
     if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
-               .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
+               .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
+                                      (layout_.mesh.shard > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
-               .calls_alone = !quirks_.skip_collectives_of_one,
+               .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});
     reduce_input_ = unit;
     if (keeps_output) all_reduced_.push_back(unit);

@@ -18,15 +18,38 @@ namespace fsdp {
 
 namespace {
 
+// What a release changed stays changed in those behind it.
+constexpr Quirks kQuirks8 = {.skip_collectives_of_one = false,
+                             .skip_reductions_of_one = false,
+                             .recomputation_reshards = true,
+                             .cublas_workspaces = CublasWorkspaces::LtPerCall};
+constexpr Quirks kQuirks9 = {.skip_reductions_of_one = false, .recomputation_reshards = true};
+constexpr Quirks kQuirks10 = {};
+constexpr Quirks kQuirks12 = {.frozen_units_free_reduce_input = true, .cublas_workspaces = CublasWorkspaces::Shared};
+constexpr Quirks kQuirks13 = {.frozen_units_free_reduce_input = true,
+                              .casts_inputs_of_each_module = true,
+                              .cublas_workspaces = CublasWorkspaces::Shared};
+constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
+                              .last_gradient_kept_in_reduce = false,
+                              .frozen_units_free_reduce_input = true,
+                              .reduces_in_parameter_dtype = true,
+                              .casts_gradients_as_they_come = true,
+                              .casts_inputs_of_each_module = true,
+                              .cublas_workspaces = CublasWorkspaces::PerCall};
+
 constexpr std::array kVersions = {
-    TorchVersion{.name = "2.8", .release = "2.8.0", .quirks = {}},
-    TorchVersion{.name = "2.9", .release = "2.9.1", .quirks = {}},
-    TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = {}},
-    TorchVersion{.name = "2.11", .release = "2.11.0", .quirks = {}},
-    TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = {}},
-    TorchVersion{.name = "2.13", .release = "2.13.0", .quirks = {}, .has_reduce_scatter_settings = true},
-    TorchVersion{.name = "2.14", .release = "2.14.1", .quirks = {}, .has_reduce_scatter_settings = true},
-    TorchVersion{.name = "2.15", .release = "2.15.0", .quirks = {}, .has_reduce_scatter_settings = true, .has_lazy_buckets = true},
+    TorchVersion{.name = "2.8", .release = "2.8.0", .quirks = kQuirks8},
+    TorchVersion{.name = "2.9", .release = "2.9.1", .quirks = kQuirks9},
+    TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = kQuirks10},
+    TorchVersion{.name = "2.11", .release = "2.11.0", .quirks = kQuirks10},
+    TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12},
+    TorchVersion{.name = "2.13", .release = "2.13.0", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
+    TorchVersion{.name = "2.14", .release = "2.14.1", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
+    TorchVersion{.name = "2.15",
+                 .release = "2.15.0",
+                 .quirks = kQuirks15,
+                 .has_reduce_scatter_settings = true,
+                 .has_lazy_buckets = true},
 };
 
 /// "2.13" of "2.13.0", where the rest is a number no larger than that of the release that is known.
