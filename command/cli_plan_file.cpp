@@ -56,6 +56,8 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
+  plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
+  plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
   if (choices.checkpoint) checkpoint(plan, given.model, *choices.checkpoint);
 }

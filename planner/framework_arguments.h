@@ -1,7 +1,7 @@
 #pragma once
 
 // Arguments of a framework that the search chooses: when FSDP1 gathers ahead, how large DDP's buckets are, ZeRO's
-// thresholds. FSDP2 has a dimension of its own for each of its arguments.
+// thresholds, how FSDP2 reduces from PyTorch 2.13 on. FSDP2 has a dimension of its own for each of its other arguments.
 
 #include <cstdint>
 #include <optional>
@@ -22,6 +22,8 @@ struct FrameworkArguments {
   std::int64_t max_reuse_distance = 0;
   bool offload_param = false;  ///< Of plans that offload.
   bool overlap_comm = false;
+  std::int64_t reduce_scatter_buffers = 1;  ///< Of FSDP2, as is
+  bool separate_reduce_scatter_group = false;
 
   bool operator==(const FrameworkArguments&) const = default;
 };

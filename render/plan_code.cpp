@@ -100,6 +100,7 @@ class CodeWriter {
     checkpointing();
     units();
     prefetch();
+    reductions();
     line("    return model");
     return std::move(text_);
   }
@@ -291,6 +292,13 @@ class CodeWriter {
     if (plan_.backward_prefetch > 1) {
       ask("set_modules_to_backward_prefetch", "[units[-1], *units[-2::-1]]", plan_.backward_prefetch);
     }
+  }
+
+  void reductions() {
+    if (plan_.reduce_scatter_buffers != 1) {
+      line(fmt::format("    model.set_reduce_scatter_max_input_buffers({})", plan_.reduce_scatter_buffers));
+    }
+    if (plan_.separate_reduce_scatter_group) line("    model.set_separate_reduce_scatter_group()");
   }
 
   const Plan& plan_;

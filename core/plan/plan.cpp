@@ -11,6 +11,7 @@
 #include "core/plan/input_casts.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/sharding.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp {
 
@@ -238,6 +239,30 @@ void check_framework(const Plan& plan, Errors& errors) {
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 
+// What the plan's release of PyTorch has no words for.
+void check_torch(const Plan& plan, Errors& errors) {
+  const TorchVersion& version = torch_version_of(plan.runtime);
+  if (is_zero(plan) && version.name != kDefaultTorch) {
+    errors.push_back({"/runtime/version",
+                      fmt::format("DeepSpeed {} is predicted on PyTorch {} alone, and the plan says {}.",
+                                  kDeepSpeedVersion, kDefaultTorch, version.name),
+                      fmt::format("Write {}.", kDefaultTorch)});
+  }
+  const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
+    if (!is_set) return;
+    if (plan.runtime.framework != Framework::Fsdp2) {
+      errors.push_back({std::string(where), fmt::format("{} is of FSDP2 alone.", setter), "Leave it out."});
+    } else if (!version.has_reduce_scatter_settings) {
+      errors.push_back({std::string(where),
+                        fmt::format("PyTorch {} has no {}; 2.13 is the first that does.", version.name, setter),
+                        "Leave it out, or plan for --torch 2.13 or later."});
+    }
+  };
+  check_setting(plan.reduce_scatter_buffers != 1, "/reduce_scatter_buffers", "set_reduce_scatter_max_input_buffers");
+  check_setting(plan.separate_reduce_scatter_group, "/separate_reduce_scatter_group",
+                "set_separate_reduce_scatter_group");
+}
+
 }  // namespace
 
 Errors check(const Plan& plan, const Model& model) {
@@ -257,6 +282,7 @@ Errors check(const Plan& plan, const Model& model) {
     errors = std::move(layout).error();
   }
   check_framework(plan, errors);
+  check_torch(plan, errors);
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);

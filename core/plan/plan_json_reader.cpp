@@ -545,6 +545,12 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                   plan.forward_prefetch, kCounts);
   fields.optional("backward_prefetch", "Units gathered ahead in backward; 1: FSDP2's default.", plan.backward_prefetch,
                   kCounts);
+  fields.optional("reduce_scatter_buffers",
+                  "Inputs of reductions that live at once (set_reduce_scatter_max_input_buffers, PyTorch 2.13).",
+                  plan.reduce_scatter_buffers, IntegerRange{1, std::int64_t{1} << 31});
+  fields.optional("separate_reduce_scatter_group",
+                  "Reductions have a communicator of their own (set_separate_reduce_scatter_group, PyTorch 2.13).",
+                  plan.separate_reduce_scatter_group);
   fields.optional("accumulation", "Micro-batches per optimizer step.", plan.accumulation,
                   IntegerRange{1, kMostMicroBatches});
   fields.optional("sync_every_micro_batch",

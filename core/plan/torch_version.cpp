@@ -45,11 +45,7 @@ constexpr std::array kVersions = {
     TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12},
     TorchVersion{.name = "2.13", .release = "2.13.0", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
     TorchVersion{.name = "2.14", .release = "2.14.1", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
-    TorchVersion{.name = "2.15",
-                 .release = "2.15.0",
-                 .quirks = kQuirks15,
-                 .has_reduce_scatter_settings = true,
-                 .has_lazy_buckets = true},
+    TorchVersion{.name = "2.15", .release = "2.15.0", .quirks = kQuirks15, .has_reduce_scatter_settings = true},
 };
 
 /// "2.13" of "2.13.0", where the rest is a number no larger than that of the release that is known.
@@ -103,6 +99,10 @@ const TorchVersion& torch_version_of(const Runtime& runtime) {
   });
   assert(found != kVersions.end());
   return *found;
+}
+
+const TorchVersion& newest_torch_version() {
+  return kVersions.back();
 }
 
 void set_torch_version(Runtime& runtime, const TorchVersion& version) {

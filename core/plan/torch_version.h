@@ -19,8 +19,6 @@ struct TorchVersion {
   Quirks quirks;
   /// FSDPModule.set_reduce_scatter_max_input_buffers and set_separate_reduce_scatter_group are there.
   bool has_reduce_scatter_settings = false;
-  /// DistributedDataParallel takes lazy_bucket_allocation.
-  bool has_lazy_buckets = false;
 };
 
 /// All of them, the oldest first.
@@ -34,6 +32,9 @@ Result<TorchVersion> find_torch_version(std::string_view text);
 
 /// That of a runtime. REQUIRES: the runtime's version is known, as readers and `set_torch_version` see to.
 const TorchVersion& torch_version_of(const Runtime& runtime);
+
+/// The newest one.
+const TorchVersion& newest_torch_version();
 
 /// Has the runtime be of that release, with its quirks.
 void set_torch_version(Runtime& runtime, const TorchVersion& version);

@@ -1,5 +1,8 @@
 #include "simulator/memory/device_terms.h"
 
+#include <utility>
+#include <vector>
+
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
@@ -14,9 +17,14 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
   const int shard = static_cast<int>(plan.mesh.shard);
   const int replicate = static_cast<int>(plan.mesh.replicate);
-  for (const NcclCommunicator& communicator :
-       {NcclCommunicator{"shard group", shard_group(cluster, shard), clips},
-        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true}}) {
+  std::vector<NcclCommunicator> communicators = {
+      {"shard group", shard_group(cluster, shard), clips},
+      {"replicate group", replicate_group(cluster, replicate, shard), true}};
+  // Its connections are taken to need what those of the shard group do.
+  if (plan.separate_reduce_scatter_group) {
+    communicators.push_back({"reduce-scatter group", shard_group(cluster, shard), false});
+  }
+  for (const NcclCommunicator& communicator : communicators) {
     for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));
   }
   return terms;
