@@ -39,6 +39,16 @@ FSDP_STUB CUresult cuCtxGetCurrent(CUcontext* context) {
 FSDP_STUB CUresult cuCtxSetCurrent(CUcontext) {
   return CUDA_SUCCESS;
 }
+FSDP_STUB CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = current_device();
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &found);
+  *status = static_cast<CUstreamCaptureStatus>(found);
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 // Triton sizes the buffer of a kernel's printf.
 FSDP_STUB CUresult cuCtxGetLimit(size_t* value, CUlimit) {
   constexpr size_t kDefaultPrintfBuffer = 1 << 20;

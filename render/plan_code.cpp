@@ -14,6 +14,7 @@
 
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 #include "core/plan/unit_rows.h"
 #include "planner/plan_sentence.h"
 #include "render/kept_ops_code.h"
@@ -149,7 +150,8 @@ class CodeWriter {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
     }
     if (!plan_.runtime.allocator_settings.empty()) {
-      text += fmt::format(";\nPYTORCH_ALLOC_CONF={}", plan_.runtime.allocator_settings);
+      text += fmt::format(";\n{}={}", torch_version_of(plan_.runtime).allocator_variable,
+                          plan_.runtime.allocator_settings);
     }
     return text + ".";
   }

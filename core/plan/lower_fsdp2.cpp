@@ -372,7 +372,7 @@ class Fsdp2Lowering {
   // ---- buffers -----------------------------------------------------------------------------------------------------
 
   void reduce(int unit) {
-    recycle_reduce_inputs();
+    if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs();
     if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
@@ -381,6 +381,7 @@ class Fsdp2Lowering {
                .keeps_all_reduce_output = keeps_output,
                .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});
+    while (quirks_.reduce_input_kept_in_next && !reduce_inputs_.empty()) free_oldest_reduce_input(kEnds);
     reduce_inputs_.push_back(unit);
     if (keeps_output) all_reduced_.push_back(unit);
   }
@@ -397,8 +398,8 @@ class Fsdp2Lowering {
     held_gather_ = -1;
   }
 
-  void free_oldest_reduce_input() {
-    free(BufferKind::ReduceInput, reduce_inputs_.front(), 0, kBegins);
+  void free_oldest_reduce_input(bool ends = kBegins) {
+    free(BufferKind::ReduceInput, reduce_inputs_.front(), 0, ends);
     reduce_inputs_.pop_front();
   }
 

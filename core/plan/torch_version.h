@@ -17,6 +17,7 @@ struct TorchVersion {
   std::string_view name;     ///< "2.13": what people write.
   std::string_view release;  ///< "2.13.0": its last one that predictions were held against.
   Quirks quirks;
+  std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< Of the environment, which it reads.
   /// FSDPModule.set_reduce_scatter_max_input_buffers and set_separate_reduce_scatter_group are there.
   bool has_reduce_scatter_settings = false;
 };

@@ -61,8 +61,7 @@ def set_allocator(settings: str, version: str) -> None:
         if given is not None and given != settings:
             raise Refused(f'plan/runtime/allocator_settings: the plan says "{settings}", and {name} is "{given}". '
                           "Unset the variable, or write the same into the plan.")
-    # The name that torch reads from 2.9 on, and the one before.
-    os.environ["PYTORCH_CUDA_ALLOC_CONF" if minor_of(version) == "2.8" else "PYTORCH_ALLOC_CONF"] = settings
+    os.environ["PYTORCH_CUDA_ALLOC_CONF" if minor_of(version) in ("2.8", "2.9") else "PYTORCH_ALLOC_CONF"] = settings
 
 
 def run(arguments: argparse.Namespace) -> None:
