@@ -239,11 +239,13 @@ void check_framework(const Plan& plan, Errors& errors) {
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 
-// What the plan's release of PyTorch has no words for.
-void check_torch(const Plan& plan, Errors& errors) {
+}  // namespace
+
+Errors check_torch(const Plan& plan) {
+  Errors errors;
   const TorchVersion& version = torch_version_of(plan.runtime);
   if (is_zero(plan) && version.name != kDefaultTorch) {
-    errors.push_back({"/runtime/version",
+    errors.push_back({"runtime/version",
                       fmt::format("DeepSpeed {} is predicted on PyTorch {} alone, and the plan says {}.",
                                   kDeepSpeedVersion, kDefaultTorch, version.name),
                       fmt::format("Write {}.", kDefaultTorch)});
@@ -258,12 +260,11 @@ void check_torch(const Plan& plan, Errors& errors) {
                         "Leave it out, or plan for --torch 2.13 or later."});
     }
   };
-  check_setting(plan.reduce_scatter_buffers != 1, "/reduce_scatter_buffers", "set_reduce_scatter_max_input_buffers");
-  check_setting(plan.separate_reduce_scatter_group, "/separate_reduce_scatter_group",
+  check_setting(plan.reduce_scatter_buffers != 1, "reduce_scatter_buffers", "set_reduce_scatter_max_input_buffers");
+  check_setting(plan.separate_reduce_scatter_group, "separate_reduce_scatter_group",
                 "set_separate_reduce_scatter_group");
+  return errors;
 }
-
-}  // namespace
 
 Errors check(const Plan& plan, const Model& model) {
   Errors errors;
@@ -282,7 +283,7 @@ Errors check(const Plan& plan, const Model& model) {
     errors = std::move(layout).error();
   }
   check_framework(plan, errors);
-  check_torch(plan, errors);
+  append(errors, check_torch(plan));
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);

@@ -40,4 +40,9 @@ const TorchVersion& newest_torch_version();
 /// Has the runtime be of that release, with its quirks.
 void set_torch_version(Runtime& runtime, const TorchVersion& version);
 
+struct Plan;
+
+/// What a plan asks of its release of PyTorch that this does not have, or that is not predicted of it. Part of check().
+Errors check_torch(const Plan& plan);
+
 }  // namespace fsdp

@@ -59,9 +59,9 @@ TEST(TorchVersion, WhatItHasNoWordsForIsRefusedWithItsPlace) {
   plan.separate_reduce_scatter_group = true;
   const Errors errors = check(plan, model);
   ASSERT_EQ(errors.size(), 2U);
-  EXPECT_EQ(errors[0].where, "/reduce_scatter_buffers");
+  EXPECT_EQ(errors[0].where, "reduce_scatter_buffers");
   EXPECT_EQ(errors[0].what, "PyTorch 2.11 has no set_reduce_scatter_max_input_buffers; 2.13 is the first that does.");
-  EXPECT_EQ(errors[1].where, "/separate_reduce_scatter_group");
+  EXPECT_EQ(errors[1].where, "separate_reduce_scatter_group");
   set_torch_version(plan.runtime, *find_torch_version("2.13"));
   EXPECT_TRUE(check(plan, model).empty());
 }
