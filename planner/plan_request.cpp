@@ -198,11 +198,6 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
          "DeepSpeed's bf16 keeps an fp32 copy of the parameters, which is mixed precision; fp16 is not predicted.",
          "Write mixed or fp32.");
   }
-  if (choices.torch && torch_version_of(base.runtime).name != kDefaultTorch) {
-    fail(errors, PlanChoice::Torch,
-         fmt::format("DeepSpeed {} is predicted on PyTorch {} alone.", kDeepSpeedVersion, kDefaultTorch),
-         "Leave it out, or plan for --runtime fsdp2.");
-  }
   // bf16.enabled: gradients are in the parameters' dtype, and reduced in it.
   base.mixed_precision = {};
   if (is_mixed) base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
@@ -290,6 +285,11 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   }
   resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
   fix_reductions(request, resolved.space.base, errors);
+  if (const Plan& base = resolved.space.base; choices.torch && !is_unread(request, PlanChoice::Torch)) {
+    for (const Error& error : check_torch(base)) {
+      if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
+    }
+  }
   const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
   if (is_ddp) fix_ddp(request, resolved.space, errors);
   auto cluster = keep(resolve_machines(choices, library), errors);

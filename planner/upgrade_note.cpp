@@ -72,7 +72,7 @@ std::string memory_of(const StepReport& before, const StepReport& after) {
 
 std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
   const TorchVersion& newest = newest_torch_version();
-  if (torch_version_of(plan.runtime).name == newest.name || is_zero(plan)) return {};
+  if (torch_version_of(plan.runtime).name == newest.name || is_zero(plan) || is_flat(plan)) return {};
   Plan upgraded = plan;
   set_torch_version(upgraded.runtime, newest);
   const Result<StepReport> after = predictor.report(upgraded);

@@ -244,11 +244,17 @@ void check_framework(const Plan& plan, Errors& errors) {
 Errors check_torch(const Plan& plan) {
   Errors errors;
   const TorchVersion& version = torch_version_of(plan.runtime);
-  if (is_zero(plan) && version.name != kDefaultTorch) {
+  if ((is_zero(plan) || is_flat(plan)) && version.name != kDefaultTorch) {
     errors.push_back({"runtime/version",
-                      fmt::format("DeepSpeed {} is predicted on PyTorch {} alone, and the plan says {}.",
-                                  kDeepSpeedVersion, kDefaultTorch, version.name),
-                      fmt::format("Write {}.", kDefaultTorch)});
+                      fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.",
+                                  is_flat(plan) ? "FSDP1" : fmt::format("DeepSpeed {}", kDeepSpeedVersion),
+                                  kDefaultTorch, version.name),
+                      fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
+  }
+  if (plan.cpu_offload && !is_zero(plan) && !version.predicts_offload) {
+    errors.push_back({"cpu_offload",
+                      fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
+                      "Write false, or plan for --torch 2.10 or later."});
   }
   const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
     if (!is_set) return;

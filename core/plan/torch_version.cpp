@@ -21,11 +21,12 @@ namespace {
 // 2.9 reads PYTORCH_ALLOC_CONF, too, but takes expandable_segments from the older name alone, as was seen by running it.
 //
 // What a release changed stays changed in those behind it.
-constexpr Quirks kQuirks8 = {.skip_collectives_of_one = false,
+constexpr Quirks kQuirks8 = {.clip_reduces_each_norm = false,
+                             .skip_collectives_of_one = false,
                              .skip_reductions_of_one = false,
                              .recomputation_reshards = true,
                              .cublas_workspaces = CublasWorkspaces::LtPerCall};
-constexpr Quirks kQuirks9 = {.skip_reductions_of_one = false, .recomputation_reshards = true};
+constexpr Quirks kQuirks9 = {.clip_reduces_each_norm = false, .skip_reductions_of_one = false, .recomputation_reshards = true};
 constexpr Quirks kQuirks10 = {};
 constexpr Quirks kQuirks12 = {.reduce_input_kept_in_next = true, .frozen_units_free_reduce_input = true, .cublas_workspaces = CublasWorkspaces::Shared};
 constexpr Quirks kQuirks13 = {.frozen_units_free_reduce_input = true,
@@ -41,9 +42,9 @@ constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
 
 constexpr std::array kVersions = {
     TorchVersion{
-        .name = "2.8", .release = "2.8.0", .quirks = kQuirks8, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF"},
+        .name = "2.8", .release = "2.8.0", .quirks = kQuirks8, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false},
     TorchVersion{
-        .name = "2.9", .release = "2.9.1", .quirks = kQuirks9, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF"},
+        .name = "2.9", .release = "2.9.1", .quirks = kQuirks9, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false},
     TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = kQuirks10},
     TorchVersion{.name = "2.11", .release = "2.11.0", .quirks = kQuirks10},
     TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12},

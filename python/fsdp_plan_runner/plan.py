@@ -116,7 +116,8 @@ QUIRKS: dict[str, Any] = {
 }
 # What releases have otherwise (core/plan/torch_version.cpp).
 QUIRKS_OF: dict[str, dict[str, Any]] = {
-    "2.8": {"skip_collectives_of_one": False},
+    "2.8": {"clip_reduces_each_norm": False, "skip_collectives_of_one": False},
+    "2.9": {"clip_reduces_each_norm": False},
     "2.15": {"forward_all_gather_output_kept": False, "last_gradient_kept_in_reduce": False},
 }
 

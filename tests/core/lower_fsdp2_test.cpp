@@ -379,7 +379,15 @@ TEST(LowerFsdp2, SeveralInputsOfReductionsLiveAtOnceWhereThePlanHasRoomForThem) 
             "-RS root, end");
 }
 
-// torch 2.12: post_backward recycles inputs before it asks whether there are gradients.
+// The loop variable of post_backward.
+TEST(LowerFsdp2, Torch212KeepsTheInputOfAReductionUntilTheNextReturns) {
+  Plan plan = plan_of_blocks(2);
+  set_torch_version(plan.runtime, *find_torch_version("2.12"));
+  EXPECT_EQ(buffers(chain(2), plan, StepPhase::Backward),
+            "AG 1, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, RS 0, -RS 1, RS root, -RS 0, -RS root, end");
+}
+
+// post_backward recycles inputs before it asks whether there are gradients.
 TEST(LowerFsdp2, AFrozenUnitFreesTheInputOfAReductionFromTorch212On) {
   Model model = chain(3);
   freeze(model, "blocks.1");
@@ -387,7 +395,7 @@ TEST(LowerFsdp2, AFrozenUnitFreesTheInputOfAReductionFromTorch212On) {
   EXPECT_EQ(buffers(model, plan, StepPhase::Backward),
             "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, use 0, -AG 0, -RS 2, RS 0, -RS 0, RS root, -RS root, "
             "end");
-  set_torch_version(plan.runtime, *find_torch_version("2.12"));
+  set_torch_version(plan.runtime, *find_torch_version("2.14"));
   EXPECT_EQ(buffers(model, plan, StepPhase::Backward),
             "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, -RS 2, use 0, -AG 0, RS 0, -RS 0, RS root, -RS root, "
             "end");
