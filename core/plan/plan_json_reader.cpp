@@ -3,7 +3,6 @@
 // by hand.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -14,7 +13,7 @@
 #include "core/base/object_fields.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_names.h"
-#include "core/plan/torch_version.h"
+#include "core/plan/torch_version_json.h"
 
 namespace fsdp {
 
@@ -345,17 +344,6 @@ std::string_view spelling_of(std::string_view key, std::string_view before, Fiel
   return before;
 }
 
-std::string schema_of_versions(const std::string& usual) {
-  std::vector<std::string> names;
-  for (const TorchVersion& version : torch_versions()) {
-    names.push_back(json_quoted(version.name));
-    for (char patch = '0'; patch <= version.release.back(); ++patch) {
-      names.push_back(json_quoted(fmt::format("{}.{}", version.name, patch)));
-    }
-  }
-  return fmt::format(R"("type": "string", "enum": [{}], "default": {})", fmt::join(names, ", "), json_quoted(usual));
-}
-
 void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* notes) {
   const bool describes = fields.object() == nullptr;
   const Runtime known;
@@ -373,17 +361,9 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
         return true;
       });
   fields.optional("name", "The framework.", runtime.framework, DescribedNames{kFrameworkTable, kFrameworkSentences});
-  fields.optional_as("version", "Release of PyTorch: sets the quirks that are not given.",
-                     describes ? schema_of_versions(known.version) : "",
-                     [&](const JsonValue& value, JsonErrors& errors) {
-                       std::string text;
-                       if (!read_json(value, text, errors)) return false;
-                       const Result<TorchVersion> version = find_torch_version(text);
-                       if (!version) return errors.add(value, version.error()[0].what, version.error()[0].hint);
-                       set_torch_version(runtime, *version);
-                       if (text != version->name) runtime.version = text;
-                       return true;
-                     });
+  fields.optional_as(
+      "version", "Release of PyTorch: sets the quirks that are not given.", describes ? schema_of_torch_versions() : "",
+      [&](const JsonValue& value, JsonErrors& errors) { return read_torch_version(value, runtime, errors); });
   fields.optional("allocator_settings",
                   {"PYTORCH_ALLOC_CONF; empty: PyTorch's defaults.", R"(["expandable_segments:True"])"},
                   runtime.allocator_settings);

@@ -42,7 +42,7 @@ constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
 
 constexpr std::array kVersions = {
     TorchVersion{
-        .name = "2.8", .release = "2.8.0", .quirks = kQuirks8, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false},
+        .name = "2.8", .release = "2.8.0", .quirks = kQuirks8, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false, .has_early_stop = false},
     TorchVersion{
         .name = "2.9", .release = "2.9.1", .quirks = kQuirks9, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false},
     TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = kQuirks10},

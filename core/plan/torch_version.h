@@ -20,6 +20,7 @@ struct TorchVersion {
   std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< Of the environment, which it reads.
   /// What CPUOffloadPolicy pins is known. 2.8 and 2.9 were seen to pin twice of it.
   bool predicts_offload = true;
+  bool has_early_stop = true;  ///< torch.utils.checkpoint.checkpoint takes it.
   /// FSDPModule.set_reduce_scatter_max_input_buffers and set_separate_reduce_scatter_group are there.
   bool has_reduce_scatter_settings = false;
 };

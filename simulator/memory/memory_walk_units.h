@@ -223,8 +223,10 @@ class UnitWalk {
     return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
   }
 
-  // Alone in its shard group a rank has all parameters, and calls no collective for them.
-  bool gathers() const { return in_.layout->mesh.shard > 1; }
+  // Alone in its shard group a rank has all parameters, and calls no collective for them but before torch 2.9.
+  bool gathers() const {
+    return in_.layout->mesh.shard > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one;
+  }
 
   // What it does instead: each shard is cast and copied. A cast one lives until the next is there.
   void copy_shards(const Instruction& step) {
