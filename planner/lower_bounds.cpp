@@ -6,7 +6,8 @@
 //
 //   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces),
 //
-// and with a communicator of the reduce-scatters' own the larger of gathers and reduce-scatters in the place of their sum.
+// and with a communicator of the reduce-scatters' own the larger of gathers and reduce-scatters in the place of their
+// sum.
 //
 // Not counted: waiting in between, and a CPU that is slower than the device.
 //
@@ -476,8 +477,7 @@ std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in
   const int kept_units = in_kept ? 2 : 0;
   const int gathered_units = has_parts && in_checkpointed ? 1 : 0;
   // What runs again asks for the workspace again, where it goes with each call.
-  const bool asks_again =
-      in_checkpointed && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
+  const bool asks_again = in_checkpointed && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
   const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
   const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
   return (in_checkpointed ? recompute : 0) + (kept_units + gathered_units) * unit + workspace;

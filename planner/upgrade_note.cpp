@@ -1,6 +1,6 @@
 // The plan is predicted once more, as a plan of the newest release, and the two reports are compared: bytes that a rank
-// sends by kind of collective, the device peak, the verdict. Worth a line are bytes that change by 1 % or more, a verdict
-// that changes, a peak that rises by 1 % or more. That a peak falls is told with the others, and by itself not.
+// sends by kind of collective, the device peak, the verdict. Worth a line are bytes that change by 1 % or more, a
+// verdict that changes, a peak that rises by 1 % or more. That a peak falls is told with the others, and by itself not.
 //
 // Where reductions send more, the plan is predicted a third time with the dtype named in which they are reduced now. If
 // that brings the traffic back, the option is a part of the sentence.
@@ -51,7 +51,8 @@ std::optional<Dtype> reduced_in(const Plan& plan, const Model& model) {
 }
 
 /// "; --reduce-dtype bfloat16 keeps that as it is".
-std::string remedy_of(const Plan& plan, const Plan& upgraded, const StepReport& report, simulator::Predictor& predictor) {
+std::string remedy_of(const Plan& plan, const Plan& upgraded, const StepReport& report,
+                      simulator::Predictor& predictor) {
   const std::optional<Dtype> dtype = reduced_in(plan, predictor.model());
   if (!dtype || upgraded.mixed_precision.reduce_dtype) return {};
   Plan named = upgraded;
@@ -78,15 +79,14 @@ std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::
   const Result<StepReport> after = predictor.report(upgraded);
   if (!after) return {};
   std::vector<std::string> changes;
-  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllReduce}) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllReduce}) {
     const Bytes now = sent(report, kind);
     const Bytes then = sent(*after, kind);
     if (!is_larger(then, now) && !is_larger(now, then)) continue;
-    changes.push_back(fmt::format("sends {} by {} where {} are sent now{}", format_bytes(then), name_of(kind),
-                                  format_bytes(now),
-                                  kind == CollectiveKind::ReduceScatter && then > now
-                                      ? remedy_of(plan, upgraded, report, predictor)
-                                      : ""));
+    changes.push_back(fmt::format(
+        "sends {} by {} where {} are sent now{}", format_bytes(then), name_of(kind), format_bytes(now),
+        kind == CollectiveKind::ReduceScatter && then > now ? remedy_of(plan, upgraded, report, predictor) : ""));
   }
   const bool has_traffic = !changes.empty();
   const bool is_other_verdict = after->verdict != report.verdict;

@@ -2,8 +2,8 @@
 // from each, itself included. Such a group is logged as the all-to-all that it is. Any other sends and receives
 // (pipelines, gather, scatter) stay what they are.
 //
-// PyTorch 2.15 makes an all-gather into a list of broadcasts: in one group, one from each rank. Such a group is logged as
-// the all-gather that it is, and every rank is taken to send what we send.
+// PyTorch 2.15 makes an all-gather into a list of broadcasts: in one group, one from each rank. Such a group is logged
+// as the all-gather that it is, and every rank is taken to send what we send.
 #include <nccl.h>
 
 #include <algorithm>

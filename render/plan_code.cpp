@@ -150,8 +150,8 @@ class CodeWriter {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
     }
     if (!plan_.runtime.allocator_settings.empty()) {
-      text += fmt::format(";\n{}={}", torch_version_of(plan_.runtime).allocator_variable,
-                          plan_.runtime.allocator_settings);
+      text +=
+          fmt::format(";\n{}={}", torch_version_of(plan_.runtime).allocator_variable, plan_.runtime.allocator_settings);
     }
     return text + ".";
   }

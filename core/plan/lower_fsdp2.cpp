@@ -376,8 +376,8 @@ class Fsdp2Lowering {
     if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
-               .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
-                                      (layout_.mesh.shard > 1 || !quirks_.skip_reductions_of_one),
+               .keeps_last_gradient =
+                   quirks_.last_gradient_kept_in_reduce && (layout_.mesh.shard > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
                .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});
@@ -425,7 +425,7 @@ class Fsdp2Lowering {
   int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
   std::uint8_t held_slot_ = 0;
   std::deque<int> reduce_inputs_;  // the units whose reductions' inputs live, the oldest first.
-  std::vector<int> all_reduced_;  // Units whose all-reduced gradients are kept.
+  std::vector<int> all_reduced_;   // Units whose all-reduced gradients are kept.
 };
 
 }  // namespace

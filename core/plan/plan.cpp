@@ -252,14 +252,14 @@ Errors check_torch(const Plan& plan) {
                       fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
   }
   if (plan.cpu_offload && !is_zero(plan) && !version.predicts_offload) {
-    errors.push_back({"cpu_offload",
-                      fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
+    errors.push_back({"cpu_offload", fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
                       "Write false, or plan for --torch 2.10 or later."});
   }
   if (!plan.checkpointing.early_stop && !plan.checkpointing.entries.empty() && !version.has_early_stop) {
-    errors.push_back({"activation_checkpointing/early_stop",
-                      fmt::format("checkpoint() of PyTorch {} has no early_stop; 2.9 is the first that does.", version.name),
-                      "Write true."});
+    errors.push_back(
+        {"activation_checkpointing/early_stop",
+         fmt::format("checkpoint() of PyTorch {} has no early_stop; 2.9 is the first that does.", version.name),
+         "Write true."});
   }
   const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
     if (!is_set) return;

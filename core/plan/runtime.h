@@ -103,7 +103,8 @@ struct Quirks {
   /// The forward that recomputes a checkpointed block reshards the units inside that it has gathered
   /// (FSDPParamGroup.post_forward asks is_bw() since 2.10).
   bool recomputation_reshards = false;
-  /// The input of the reduction before lives until the next one returns (loop variable of FSDPParamGroup.post_backward).
+  /// The input of the reduction before lives until the next one returns (loop variable of
+  /// FSDPParamGroup.post_backward).
   bool reduce_input_kept_in_next = false;
   /// The post-backward of a unit without gradients frees the input of the reduction before it, too.
   bool frozen_units_free_reduce_input = false;

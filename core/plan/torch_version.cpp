@@ -18,7 +18,8 @@ namespace fsdp {
 
 namespace {
 
-// 2.9 reads PYTORCH_ALLOC_CONF, too, but takes expandable_segments from the older name alone, as was seen by running it.
+// 2.9 reads PYTORCH_ALLOC_CONF, too, but takes expandable_segments from the older name alone, as was seen by running
+// it.
 //
 // What a release changed stays changed in those behind it.
 constexpr Quirks kQuirks8 = {.clip_reduces_each_norm = false,
@@ -26,9 +27,12 @@ constexpr Quirks kQuirks8 = {.clip_reduces_each_norm = false,
                              .skip_reductions_of_one = false,
                              .recomputation_reshards = true,
                              .cublas_workspaces = CublasWorkspaces::LtPerCall};
-constexpr Quirks kQuirks9 = {.clip_reduces_each_norm = false, .skip_reductions_of_one = false, .recomputation_reshards = true};
+constexpr Quirks kQuirks9 = {
+    .clip_reduces_each_norm = false, .skip_reductions_of_one = false, .recomputation_reshards = true};
 constexpr Quirks kQuirks10 = {};
-constexpr Quirks kQuirks12 = {.reduce_input_kept_in_next = true, .frozen_units_free_reduce_input = true, .cublas_workspaces = CublasWorkspaces::Shared};
+constexpr Quirks kQuirks12 = {.reduce_input_kept_in_next = true,
+                              .frozen_units_free_reduce_input = true,
+                              .cublas_workspaces = CublasWorkspaces::Shared};
 constexpr Quirks kQuirks13 = {.frozen_units_free_reduce_input = true,
                               .casts_inputs_of_each_module = true,
                               .cublas_workspaces = CublasWorkspaces::Shared};
@@ -41,10 +45,17 @@ constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
                               .cublas_workspaces = CublasWorkspaces::PerCall};
 
 constexpr std::array kVersions = {
-    TorchVersion{
-        .name = "2.8", .release = "2.8.0", .quirks = kQuirks8, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false, .has_early_stop = false},
-    TorchVersion{
-        .name = "2.9", .release = "2.9.1", .quirks = kQuirks9, .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF", .predicts_offload = false},
+    TorchVersion{.name = "2.8",
+                 .release = "2.8.0",
+                 .quirks = kQuirks8,
+                 .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF",
+                 .predicts_offload = false,
+                 .has_early_stop = false},
+    TorchVersion{.name = "2.9",
+                 .release = "2.9.1",
+                 .quirks = kQuirks9,
+                 .allocator_variable = "PYTORCH_CUDA_ALLOC_CONF",
+                 .predicts_offload = false},
     TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = kQuirks10},
     TorchVersion{.name = "2.11", .release = "2.11.0", .quirks = kQuirks10},
     TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12},
@@ -99,9 +110,8 @@ Result<TorchVersion> find_torch_version(std::string_view text) {
 }
 
 const TorchVersion& torch_version_of(const Runtime& runtime) {
-  const auto found = std::find_if(kVersions.begin(), kVersions.end(), [&](const TorchVersion& version) {
-    return is_of(version, runtime.version);
-  });
+  const auto found = std::find_if(kVersions.begin(), kVersions.end(),
+                                  [&](const TorchVersion& version) { return is_of(version, runtime.version); });
   assert(found != kVersions.end());
   return *found;
 }

@@ -31,7 +31,8 @@ std::span<const TorchVersion> torch_versions();
 /// The one that is predicted where nothing is said.
 inline constexpr std::string_view kDefaultTorch = "2.11";
 
-/// The release that a text names: "2.13", or with its patch "2.13.0". Error: no release that is known; `where` is empty.
+/// The release that a text names: "2.13", or with its patch "2.13.0". Error: no release that is known; `where` is
+/// empty.
 Result<TorchVersion> find_torch_version(std::string_view text);
 
 /// That of a runtime. REQUIRES: the runtime's version is known, as readers and `set_torch_version` see to.

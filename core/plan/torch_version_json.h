@@ -10,7 +10,8 @@
 
 namespace fsdp {
 
-/// Reads a release, by its name or with its patch, and gives the runtime its quirks. False, with an error: it is not known.
+/// Reads a release, by its name or with its patch, and gives the runtime its quirks. False, with an error: it is not
+/// known.
 bool read_torch_version(const JsonValue& value, Runtime& runtime, JsonErrors& errors);
 
 /// All that it reads, in the schema language.

@@ -17,9 +17,8 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
   const int shard = static_cast<int>(plan.mesh.shard);
   const int replicate = static_cast<int>(plan.mesh.replicate);
-  std::vector<NcclCommunicator> communicators = {
-      {"shard group", shard_group(cluster, shard), clips},
-      {"replicate group", replicate_group(cluster, replicate, shard), true}};
+  std::vector<NcclCommunicator> communicators = {{"shard group", shard_group(cluster, shard), clips},
+                                                 {"replicate group", replicate_group(cluster, replicate, shard), true}};
   // Its connections are taken to need what those of the shard group do.
   if (plan.separate_reduce_scatter_group) {
     communicators.push_back({"reduce-scatter group", shard_group(cluster, shard), false});

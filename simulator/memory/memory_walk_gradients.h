@@ -6,9 +6,9 @@
 // In one backward a second gradient of a parameter is added to the first by autograd's input buffer: in place when the
 // first is no view, else the sum is a new tensor. A later micro-batch adds in place.
 //
-// Where gradients are cast as they come (torch 2.15), autograd casts each in front of AccumulateGrad to the dtype that the
-// parameter's grad_dtype says: to the reduce dtype, unless that is wider and the gradient is reduced in this backward, or
-// added to one that is there.
+// Where gradients are cast as they come (torch 2.15), autograd casts each in front of AccumulateGrad to the dtype that
+// the parameter's grad_dtype says: to the reduce dtype, unless that is wider and the gradient is reduced in this
+// backward, or added to one that is there.
 //
 // Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param.py
 // (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11; _fsdp_param_group.py
@@ -59,7 +59,7 @@ class GradientWalk {
 
   /// and reaches its parameter.
   void add(int p) {
-    casts_early_ && cast_bytes(p) > 0 ? cast_and_add(p) : add_to_gradient(p);
+    casts_early_&& cast_bytes(p) > 0 ? cast_and_add(p) : add_to_gradient(p);
     if (num_uses_.empty() || (!goes_to_bucket_ && !on_complete_)) return;
     if (++uses_so_far_[p] < num_uses_[p]) return;
     // A bucket has taken the complete gradient in, which is a view of it from here on.

@@ -374,9 +374,10 @@ TEST(LowerFsdp2, TheBackwardFreesAGatherAtOnceAndAnInputWithTheNextReduction) {
 TEST(LowerFsdp2, SeveralInputsOfReductionsLiveAtOnceWhereThePlanHasRoomForThem) {
   Plan plan = plan_of_blocks(3);
   plan.reduce_scatter_buffers = 2;
-  EXPECT_EQ(buffers(chain(3), plan, StepPhase::Backward),
-            "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 2, RS 0, -RS 1, RS root, -RS 0, "
-            "-RS root, end");
+  EXPECT_EQ(
+      buffers(chain(3), plan, StepPhase::Backward),
+      "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 2, RS 0, -RS 1, RS root, -RS 0, "
+      "-RS root, end");
 }
 
 // The loop variable of post_backward.

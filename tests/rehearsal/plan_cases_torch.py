@@ -31,3 +31,18 @@ REDUCTION_CASES = [
          {"batch": 1, "seq": 512}, replicate=2, rank=1, layers=5,
          units=[{"modules": ["model.layers.{0..4}"], "modules_per_unit": 1}, {"modules": [""]}]),
 ]
+
+# Relative differences of requested, allocated and reserved bytes, as large as they are, rounded up. Releases and cases that are
+# not here come as near as on 2.11.
+RELEASE_BANDS = {
+    "2.12": {"ddp_gpt2": (0, 4e-4, 0), "ddp_qwen3_tts_unused": (0, 3e-5, 0), "ddp_whisper": (0, 5e-4, 0),
+             "prefetch_groups": (0, 0, 3e-4), "qwen3_tts": (0, 4e-4, 7e-2), "keep_gradients_of_the_release": (0, 4e-4, 0),
+             "reduce_in_less": (0, 5e-4, 0)},
+    "2.13": {"ddp_no_sync": (0, 0, 5e-3), "prefetch_groups": (0, 2e-4, 0)},
+    "2.14": {"ddp_no_sync": (0, 0, 5e-3), "ddp_vit_from_cpu": (1e-6, 1e-5, 0), "prefetch_groups": (0, 2e-4, 0),
+             "vit_sgd": (1e-6, 1e-5, 0)},
+    "2.15": {"ddp_frozen_small_buckets": (0, 2e-3, 0.13), "ddp_vit_from_cpu": (1e-6, 1e-5, 0), "vit_sgd": (1e-6, 1e-5, 0),
+             "qwen3_tts": (0, 2e-3, 8e-2), "frozen_between": (0, 0, 4e-3), "keep_gradients_of_the_release": (0, 2e-3, 3e-3),
+             "recomputed_units": (0, 0, 3e-3), "reduce_dtype_of_the_release": (0, 0, 3e-3),
+             "reduce_in_less": (0, 1e-3, 7e-2), "two_inputs": (0, 0, 4e-3), "three_inputs_apart": (0, 0, 6e-3)},
+}

@@ -29,7 +29,7 @@ from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
-from plan_cases_torch import REDUCTION_CASES, TORCH_CASES  # noqa: E402
+from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
 from plan_cases_zero3 import ZERO3_CASES, ZERO3_HELD_BANDS, ZERO3_HELD_CASES, ZERO3_MORE_CASES  # noqa: E402
 
@@ -144,11 +144,11 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
     def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any]) -> None:
         rows = []
+        bands = RELEASE_BANDS.get(TORCH, {}).get(case.name, (case.requested, case.allocated, case.reserved))
         for phase in measured["phases"]:
             forecast = predicted["phases"][phase["phase"]]
-            for kind, key, bound in (("requested", "live_peak_bytes", case.requested),
-                                     ("allocated", "allocated_peak_bytes", case.allocated),
-                                     ("reserved", "reserved_peak_bytes", case.reserved)):
+            for kind, key, bound in zip(("requested", "allocated", "reserved"),
+                                        ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes"), bands):
                 rows.append((phase["phase"], kind, phase[kind], forecast[key], bound))
         for phase, kind, bytes_measured, bytes_predicted, *_ in rows:
             print(f"{case.name:24} {phase:15} {kind:10} {bytes_measured:15} {bytes_predicted:15} "
