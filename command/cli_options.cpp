@@ -110,6 +110,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPredicts | Command::Models),
     of_choice(PlanChoice::CrossEntropy, "--cross-entropy", "NAME", kWork, kPredicts),
     of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
+    of_choice(PlanChoice::Torch, "--torch", "VERSION", kWork, kPredicts),
 
     of_choice(PlanChoice::Runtime, "--runtime", "NAME", kPlan, kSearches),
     of_choice(PlanChoice::DeepSpeedFile, "--deepspeed", "FILE", kPlan, Command::Plan),
@@ -124,6 +125,8 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, kPredicts),
     of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, kPredicts),
     of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, kPredicts),
+    of_choice(PlanChoice::ReduceScatterBuffers, "--reduce-scatter-buffers", "N", kPlan, kPredicts),
+    of_choice(PlanChoice::SeparateReduceScatter, "--separate-reduce-scatter", "yes|no", kPlan, kPredicts),
 
     OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
                "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",

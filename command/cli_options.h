@@ -102,6 +102,7 @@ enum class Option {
   Flavor,
   CrossEntropy,
   AllocConf,
+  Torch,
   // The plan.
   Runtime,
   DeepSpeedFile,
@@ -116,6 +117,8 @@ enum class Option {
   GradientSync,
   Prefetch,
   BackwardPrefetch,
+  ReduceScatterBuffers,
+  SeparateReduceScatter,
   // Which machine.
   AtMost,
   Objective,

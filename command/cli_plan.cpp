@@ -25,6 +25,7 @@
 #include "planner/runtime_choice.h"
 #include "planner/search.h"
 #include "planner/space.h"
+#include "planner/upgrade_note.h"
 #include "render/render_machines.h"
 #include "render/render_runtimes.h"
 #include "render/render_search.h"
@@ -274,8 +275,9 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
+    const Explanation explanation{.upgrade = upgrade_note(report.plan, report, predictor)};
     output.print(document_of(
-        report, {}, output.view(),
+        report, explanation, output.view(),
         {.facts = facts_of(given.model),
          .batch_origin = {},
          .train = report.verdict == Verdict::DoesNotFit ? std::string()
@@ -311,7 +313,9 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                                                        .verdict = report.verdict,
                                                        .larger_gpus = larger});
   if (!remedies) return input_failure(remedies.error());
-  const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
+  const Explanation explanation{.binding = binding_of(report),
+                                .remedies = std::move(*remedies),
+                                .upgrade = upgrade_note(report.plan, report, predictor)};
 
   const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());

@@ -15,6 +15,7 @@
 #include "core/base/parse_units.h"
 #include "core/cluster/cluster_library.h"
 #include "core/library/model_library.h"
+#include "core/plan/torch_version.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/space.h"
 #include "text/figures.h"
@@ -56,8 +57,20 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
+  plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
+  plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
   if (choices.checkpoint) checkpoint(plan, given.model, *choices.checkpoint);
+  // By the names of the options, which are what is wrong.
+  if (!choices.torch && !choices.reduce_scatter_buffers && !choices.separate_reduce_scatter) return;
+  for (Error error : check_torch(plan)) {
+    const bool is_of_buffers = error.where == "reduce_scatter_buffers" && choices.reduce_scatter_buffers;
+    const bool is_of_group = error.where == "separate_reduce_scatter_group" && choices.separate_reduce_scatter;
+    if (is_of_buffers) error.where = place_of(PlanChoice::ReduceScatterBuffers);
+    if (is_of_group) error.where = place_of(PlanChoice::SeparateReduceScatter);
+    if (!is_of_buffers && !is_of_group && choices.torch) error.where = place_of(PlanChoice::Torch);
+    errors.push_back(std::move(error));
+  }
 }
 
 Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {

@@ -1,7 +1,8 @@
 // The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
 // of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
 // to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
-// collectives on streams of their own and without. All others lie between two of them.
+// collectives on streams of their own and without; of FSDP2 one input of a reduction more, which PyTorch's own text
+// calls enough, and reductions apart. All others lie between two of them.
 
 #include "planner/framework_arguments.h"
 
@@ -11,6 +12,7 @@
 #include <array>
 
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp::planner {
 
@@ -18,6 +20,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 3> kReduceBuckets = {500'000'000, 50'000'000, 5'000'000};
 constexpr std::array<std::int64_t, 2> kBucketCaps = {5, 100};
+constexpr std::array<std::int64_t, 2> kReduceInputs = {1, 2};
 constexpr std::array kPrefetches = {BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None};
 
 Plan plan_of_defaults(Framework framework) {
@@ -42,7 +45,9 @@ FrameworkArguments arguments_of(const Plan& plan) {
           .max_reuse_distance = plan.zero.max_reuse_distance,
           .offload_param = plan.zero.offload_param,
           .overlap_comm = plan.zero.overlap_comm,
-          .hpz_partition_size = plan.zero.hpz_partition_size};
+          .hpz_partition_size = plan.zero.hpz_partition_size,
+          .reduce_scatter_buffers = plan.reduce_scatter_buffers,
+          .separate_reduce_scatter_group = plan.separate_reduce_scatter_group};
 }
 
 void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
@@ -55,6 +60,8 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.offload_param = arguments.offload_param;
   plan.zero.overlap_comm = arguments.overlap_comm;
   plan.zero.hpz_partition_size = arguments.hpz_partition_size;
+  plan.reduce_scatter_buffers = arguments.reduce_scatter_buffers;
+  plan.separate_reduce_scatter_group = arguments.separate_reduce_scatter_group;
 }
 
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
@@ -63,6 +70,14 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
   FrameworkArguments other = own;
   switch (base.runtime.framework) {
     case Framework::Fsdp2:
+      if (!torch_version_of(base.runtime).has_reduce_scatter_settings) return all;
+      for (const bool is_apart : {false, true}) {
+        for (const std::int64_t buffers : kReduceInputs) {
+          other.separate_reduce_scatter_group = is_apart;
+          other.reduce_scatter_buffers = buffers;
+          add_new(all, other);
+        }
+      }
       return all;
     case Framework::Fsdp1:
       for (const BackwardPrefetch prefetch : kPrefetches) {
@@ -111,7 +126,6 @@ bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t 
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
   switch (framework) {
     case Framework::Fsdp2:
-      return true;
     case Framework::Fsdp1:
       return mesh.shard == 1 || !has_units;
     case Framework::Ddp:
@@ -130,6 +144,12 @@ std::vector<std::string> texts_of_arguments(Framework framework, const Framework
   }
   if (framework == Framework::Fsdp1 && arguments.backward_prefetch != usual.backward_prefetch) {
     texts.push_back(fmt::format("backward_prefetch {}", name_of(kBackwardPrefetchTable, arguments.backward_prefetch)));
+  }
+  if (framework == Framework::Fsdp2 && arguments.reduce_scatter_buffers != 1) {
+    texts.push_back(fmt::format("{} reduce-scatter buffers", arguments.reduce_scatter_buffers));
+  }
+  if (framework == Framework::Fsdp2 && arguments.separate_reduce_scatter_group) {
+    texts.emplace_back("reduce-scatters apart");
   }
   const auto add_unusual = [&](const char* key, std::int64_t FrameworkArguments::*value) {
     if (arguments.*value != usual.*value) texts.push_back(fmt::format("{} {}", key, arguments.*value));

@@ -1,7 +1,7 @@
 #pragma once
 
 // Arguments of a framework that the search chooses: when FSDP1 gathers ahead, how large DDP's buckets are, ZeRO's
-// thresholds. FSDP2 has a dimension of its own for each of its arguments.
+// thresholds, how FSDP2 reduces from PyTorch 2.13 on. FSDP2 has a dimension of its own for each of its other arguments.
 
 #include <cstdint>
 #include <optional>
@@ -23,6 +23,8 @@ struct FrameworkArguments {
   bool offload_param = false;  ///< Of plans that offload.
   bool overlap_comm = false;
   std::int64_t hpz_partition_size = 1;
+  std::int64_t reduce_scatter_buffers = 1;  ///< Of FSDP2, as is
+  bool separate_reduce_scatter_group = false;
 
   bool operator==(const FrameworkArguments&) const = default;
 };

@@ -4,7 +4,10 @@
 // optimizer waits for the last reduction, and that for all compute. Where gradients are reduced once a step, the
 // compute stream adds them up, unsharded. So a step takes at least
 //
-//   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces).
+//   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces),
+//
+// and with a communicator of the reduce-scatters' own the larger of gathers and reduce-scatters in the place of their
+// sum.
 //
 // Not counted: waiting in between, and a CPU that is slower than the device.
 //
@@ -449,8 +452,10 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds stream =
       compute + kept_gradients + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
   const bool stays_gathered = is_flat(base_) && accumulates;
-  const Seconds communicator =
-      (stays_gathered ? 1 : micro_batches) * units.gathers[most_kept] + reductions * units.reduces;
+  const Seconds gathers = (stays_gathered ? 1 : micro_batches) * units.gathers[most_kept];
+  const Seconds reduces = reductions * units.reduces;
+  const bool is_apart = families_.arguments[family.arguments].separate_reduce_scatter_group;
+  const Seconds communicator = is_apart ? std::max(gathers, reduces) : gathers + reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});
   return {time.count(), memory(family, calls, units, kept.first, checkpointed)};
@@ -471,7 +476,11 @@ std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in
   const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
   const int kept_units = in_kept ? 2 : 0;
   const int gathered_units = has_parts && in_checkpointed ? 1 : 0;
-  return (in_checkpointed ? recompute : 0) + (kept_units + gathered_units) * unit;
+  // What runs again asks for the workspace again, where it goes with each call.
+  const bool asks_again = in_checkpointed && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
+  const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
+  const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
+  return (in_checkpointed ? recompute : 0) + (kept_units + gathered_units) * unit + workspace;
 }
 
 }  // namespace fsdp::planner

@@ -47,6 +47,7 @@ constexpr std::tuple kMembers{
     std::pair{PlanChoice::Flavor, &PlanChoices::flavor},
     std::pair{PlanChoice::CrossEntropy, &PlanChoices::cross_entropy},
     std::pair{PlanChoice::AllocConf, &PlanChoices::allocator_settings},
+    std::pair{PlanChoice::Torch, &PlanChoices::torch},
     std::pair{PlanChoice::Runtime, &PlanChoices::runtime},
     std::pair{PlanChoice::DeepSpeedFile, &PlanChoices::deepspeed_file},
     std::pair{PlanChoice::Strategy, &PlanChoices::strategy},
@@ -60,6 +61,8 @@ constexpr std::tuple kMembers{
     std::pair{PlanChoice::GradientSync, &PlanChoices::gradient_sync},
     std::pair{PlanChoice::Prefetch, &PlanChoices::forward_prefetch},
     std::pair{PlanChoice::BackwardPrefetch, &PlanChoices::backward_prefetch},
+    std::pair{PlanChoice::ReduceScatterBuffers, &PlanChoices::reduce_scatter_buffers},
+    std::pair{PlanChoice::SeparateReduceScatter, &PlanChoices::separate_reduce_scatter},
 };
 static_assert(std::tuple_size_v<decltype(kMembers)> == kNumPlanChoices, "each choice has a member");
 

@@ -55,6 +55,7 @@ enum class PlanChoice : std::uint8_t {
   Flavor,
   CrossEntropy,
   AllocConf,
+  Torch,
   // The plan.
   Runtime,
   DeepSpeedFile,
@@ -69,8 +70,10 @@ enum class PlanChoice : std::uint8_t {
   GradientSync,
   Prefetch,
   BackwardPrefetch,
+  ReduceScatterBuffers,
+  SeparateReduceScatter,
 };
-inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::BackwardPrefetch) + 1;
+inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::SeparateReduceScatter) + 1;
 
 /// All of them, in the order of the enum.
 std::span<const PlanChoice> plan_choices();
@@ -128,6 +131,7 @@ struct PlanChoices {
   std::optional<std::string> flavor = {};  ///< Whose model code: core/plan/runtime.h has the names.
   std::optional<CrossEntropyImplementation> cross_entropy = {};
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
+  std::optional<std::string> torch = {};               ///< Release of PyTorch: core/plan/torch_version.h has them.
 
   // The plan.
   std::optional<Framework> runtime = {};
@@ -143,6 +147,8 @@ struct PlanChoices {
   std::optional<GradientSync> gradient_sync = {};
   std::optional<std::int64_t> forward_prefetch = {};
   std::optional<std::int64_t> backward_prefetch = {};
+  std::optional<std::int64_t> reduce_scatter_buffers = {};
+  std::optional<bool> separate_reduce_scatter = {};
 
   bool operator==(const PlanChoices&) const = default;
 };
@@ -223,6 +229,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::CrossEntropy, "--cross-entropy", "pytorch|flash_attn",
                    "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
+    PlanChoiceInfo{PlanChoice::Torch, "--torch", "2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
+                   "Release of PyTorch that is predicted (default: 2.11)"},
     PlanChoiceInfo{PlanChoice::Runtime, "--runtime", RuntimeTexts::kValues, RuntimeTexts::kHelp},
     PlanChoiceInfo{PlanChoice::DeepSpeedFile, "--deepspeed", "",
                    "DeepSpeed's configuration: its stage, buffers, batch, precision, optimizer and clipping; other "
@@ -247,6 +255,10 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
         "Micro-batches after which gradients are reduced: every one, or the last of a step (no_sync before)"},
     PlanChoiceInfo{PlanChoice::Prefetch, "--prefetch", "", "Units to prefetch in forward"},
     PlanChoiceInfo{PlanChoice::BackwardPrefetch, "--backward-prefetch", "", "Units to prefetch in backward"},
+    PlanChoiceInfo{PlanChoice::ReduceScatterBuffers, "--reduce-scatter-buffers", "",
+                   "Inputs of reduce-scatters that live at once (PyTorch 2.13 and later; default: 1)"},
+    PlanChoiceInfo{PlanChoice::SeparateReduceScatter, "--separate-reduce-scatter", "yes|no",
+                   "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"},
 };
 
 constexpr const PlanChoiceInfo& info_of(PlanChoice choice) {

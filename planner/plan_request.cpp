@@ -7,7 +7,9 @@
 
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "core/plan/torch_version.h"
 #include "planner/deepspeed_choices.h"
+#include "planner/framework_arguments.h"
 #include "planner/larger_gpus.h"
 #include "planner/objective.h"
 #include "planner/plan_machines.h"
@@ -111,6 +113,31 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
     space.replicate = replicate;
   }
   if (shard) space.shard = *shard;
+}
+
+/// What the user fixes of FSDP2's reductions, and what cannot be had of the release or the framework.
+void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  const TorchVersion& version = torch_version_of(base.runtime);
+  for (const PlanChoice choice : {PlanChoice::ReduceScatterBuffers, PlanChoice::SeparateReduceScatter}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    if (base.runtime.framework != Framework::Fsdp2) {
+      fail(errors, choice, "FSDP2 alone has this setting.", "Leave it out, or plan for --runtime fsdp2.");
+    } else if (!version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
+      fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
+           "Leave it out, or plan for --torch 2.13 or later.");
+    }
+  }
+  base.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(1);
+  base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
+}
+
+std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std::vector<FrameworkArguments> all) {
+  std::erase_if(all, [&](const FrameworkArguments& each) {
+    return (choices.reduce_scatter_buffers && each.reduce_scatter_buffers != *choices.reduce_scatter_buffers) ||
+           (choices.separate_reduce_scatter && each.separate_reduce_scatter_group != *choices.separate_reduce_scatter);
+  });
+  return all;
 }
 
 /// DDP has no units and one mesh, and computes in the dtype of the parameters.
@@ -271,6 +298,12 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
     return resolved;
   }
   resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
+  fix_reductions(request, resolved.space.base, errors);
+  if (const Plan& base = resolved.space.base; choices.torch && !is_unread(request, PlanChoice::Torch)) {
+    for (const Error& error : check_torch(base)) {
+      if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
+    }
+  }
   const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
   if (is_ddp) fix_ddp(request, resolved.space, errors);
   auto cluster = keep(resolve_machines(choices, library), errors);
@@ -287,7 +320,8 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
   if (!is_its_stage) {
-    resolved.space.arguments = arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node);
+    resolved.space.arguments =
+        fixed_arguments(choices, arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node));
   }
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
@@ -333,8 +367,18 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;
   if (choices.flavor) {
     Result<Runtime> runtime = runtime_of_flavor(*choices.flavor);
-    if (runtime) plan.runtime = std::move(*runtime);
+    // Of which release it is stays as it was.
+    if (runtime) {
+      runtime->version = plan.runtime.version;
+      runtime->quirks = plan.runtime.quirks;
+      plan.runtime = std::move(*runtime);
+    }
     if (!runtime) fail(errors, PlanChoice::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
+  }
+  if (choices.torch) {
+    const Result<TorchVersion> version = find_torch_version(*choices.torch);
+    if (version) set_torch_version(plan.runtime, *version);
+    if (!version) fail(errors, PlanChoice::Torch, version.error()[0].what, version.error()[0].hint);
   }
   if (choices.cross_entropy) set_cross_entropy(plan, *choices.cross_entropy);
   if (choices.allocator_settings) {

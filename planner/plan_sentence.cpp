@@ -246,8 +246,10 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
     parts.push_back(batch + (batch_origin.empty() ? "" : ", " + batch_origin));
   }
   parts.push_back(checkpointing_of(plan, facts));
-  if (is_flat(plan)) {
-    for (std::string& text : texts_of_arguments(Framework::Fsdp1, arguments_of(plan))) parts.push_back(std::move(text));
+  if (is_flat(plan) || plan.runtime.framework == Framework::Fsdp2) {
+    for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
+      parts.push_back(std::move(text));
+    }
   }
   if (plan.cpu_offload) parts.emplace_back("CPU offload");
   if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));

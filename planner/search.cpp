@@ -51,6 +51,7 @@
 #include "planner/remedies.h"
 #include "planner/ties.h"
 #include "planner/trainers.h"
+#include "planner/upgrade_note.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -554,6 +555,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.best = candidate_of(*found.cost, *found.families, choice);
   FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
+  if (space.explain) {
+    result.explanation.upgrade = upgrade_note(result.best.plan, result.report, found.cost->predictor_of(choice));
+  }
   if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
   // What is told of other plans compares times of steps.

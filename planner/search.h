@@ -83,6 +83,7 @@ struct Explanation {
   std::string binding;              ///< One sentence: which moment, unit and term decide the peak.
   std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
   std::vector<Remedy> remedies;
+  std::string upgrade = {};  ///< What the newest PyTorch would change (planner/upgrade_note.h); empty: nothing to say.
   std::optional<PolicyExplanation> wrap = {};  ///< Where one of PyTorch's auto-wrap policies chose the units.
 
   bool operator==(const Explanation&) const = default;

@@ -11,6 +11,7 @@
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
+#include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/choice.h"
 #include "planner/predictors.h"
@@ -204,6 +205,15 @@ Space whole(const Space& space) {
 }
 
 Result<Space> said_by_runtime(Space space) {
+  if (!torch_version_of(space.base.runtime).predicts_offload) {
+    if (space.cpu_offload.value_or(false)) {
+      Plan offloaded = space.base;
+      offloaded.cpu_offload = true;
+      const Errors errors = check_torch(offloaded);
+      return failure("--offload", errors.front().what, "Write no, or plan for --torch 2.10 or later.");
+    }
+    space.cpu_offload = false;
+  }
   if (!is_flat(space.base)) return space;
   Errors errors;
   const auto refuse = [&](bool is_asked, std::string_view where, std::string_view what, std::string_view hint) {

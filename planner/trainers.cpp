@@ -36,6 +36,13 @@ std::optional<Error> prefetch(const Plan& plan, const Model&) {
                "Plan with --prefetch 0 --backward-prefetch 1."};
 }
 
+std::optional<Error> reductions(const Plan& plan, const Model&) {
+  if (plan.reduce_scatter_buffers == 1 && !plan.separate_reduce_scatter_group) return std::nullopt;
+  return Error{plan.separate_reduce_scatter_group ? "/separate_reduce_scatter_group" : "/reduce_scatter_buffers",
+               "The trainer leaves FSDP2's reductions as they are.",
+               "Plan with --reduce-scatter-buffers 1 --separate-reduce-scatter no."};
+}
+
 std::optional<Error> cast_inputs(const Plan& plan, const Model&) {
   if (plan.mixed_precision.cast_forward_inputs) return std::nullopt;
   return Error{"/mixed_precision/cast_forward_inputs", "The trainer casts the inputs of all units.",
@@ -53,6 +60,11 @@ constexpr Limit kLimitsOfAll[] = {
      [](Plan& plan, const Model&) {
        plan.forward_prefetch = 0;
        plan.backward_prefetch = 1;
+     }},
+    {reductions,
+     [](Plan& plan, const Model&) {
+       plan.reduce_scatter_buffers = 1;
+       plan.separate_reduce_scatter_group = false;
      }},
     {cast_inputs, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = true; }},
 };

@@ -12,6 +12,10 @@ using namespace fsdp::rehearsal;
 FSDP_STUB CUresult cuInit(unsigned int) {
   return CUDA_ERROR_NO_DEVICE;
 }
+// Triton of PyTorch 2.14 and later asks.
+FSDP_STUB CUresult cuDriverGetVersion(int* version) {
+  return cudaDriverGetVersion(version) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 FSDP_STUB CUresult cuGetExportTable(const void**, const CUuuid*) {
   return CUDA_ERROR_NOT_FOUND;
 }
@@ -34,6 +38,16 @@ FSDP_STUB CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 FSDP_STUB CUresult cuCtxSetCurrent(CUcontext) {
   return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = current_device();
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &found);
+  *status = static_cast<CUstreamCaptureStatus>(found);
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 // Triton sizes the buffer of a kernel's printf.
 FSDP_STUB CUresult cuCtxGetLimit(size_t* value, CUlimit) {

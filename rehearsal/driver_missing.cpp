@@ -20,6 +20,7 @@ FSDP_STUB_MISSING(cuLinkComplete, kNotSupported)
 
 // Descriptions of tensors for the copy engine of Hopper: made for kernels, which do not run.
 FSDP_STUB_SUCCEEDS(cuTensorMapEncodeTiled)
+FSDP_STUB_SUCCEEDS(cuTensorMapEncodeIm2col)
 
 // Messages of the driver go to a function of PyTorch 2.14. There are none.
 FSDP_STUB int cuLogsRegisterCallback(void*, void*, void** registration) {

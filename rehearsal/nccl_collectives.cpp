@@ -104,8 +104,9 @@ FSDP_STUB ncclResult_t ncclAllGather(const void* from, void* to, size_t elements
 }
 
 // What the root sends is taken to be what we have.
-FSDP_STUB ncclResult_t ncclBroadcast(const void* from, void* to, size_t elements, ncclDataType_t type, int,
+FSDP_STUB ncclResult_t ncclBroadcast(const void* from, void* to, size_t elements, ncclDataType_t type, int root,
                                      ncclComm_t handle, cudaStream_t stream) {
+  if (keep_in_group(address_of(from), address_of(to), elements, type, root, handle, stream)) return ncclSuccess;
   log_collective(Counter::Broadcast, elements, type, behind(handle), stream);
   if (from != nullptr && to != nullptr && from != to) pass_on(to, from, elements * bytes_of(type), 1);
   return ncclSuccess;

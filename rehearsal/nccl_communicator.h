@@ -2,8 +2,10 @@
 
 // A communicator with one real rank: ours.
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fsdp::rehearsal {
@@ -20,6 +22,10 @@ struct Communicator {
 inline Communicator& behind(ncclComm_t handle) {
   return *reinterpret_cast<Communicator*>(handle);
 }
+
+/// Keeps a broadcast until the end of the open group; false: none is open, and it is the caller's.
+bool keep_in_group(uint64_t from, uint64_t to, size_t elements, ncclDataType_t type, int root, ncclComm_t handle,
+                   cudaStream_t stream);
 
 /// Bytes of one element; 8 for a type that NCCL may add.
 uint64_t bytes_of(ncclDataType_t type);

@@ -1,9 +1,14 @@
 // NCCL's send, recv and groups. PyTorch makes an all-to-all of them: in one group, a send to each rank and a receive
 // from each, itself included. Such a group is logged as the all-to-all that it is. Any other sends and receives
 // (pipelines, gather, scatter) stay what they are.
+//
+// PyTorch 2.15 makes an all-gather into a list of broadcasts: in one group, one from each rank. Such a group is logged
+// as the all-gather that it is, and every rank is taken to send what we send.
 #include <nccl.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "rehearsal/collectives_log.h"
@@ -28,9 +33,22 @@ struct Transfer {
   uint64_t bytes() const { return elements * bytes_of(type); }
 };
 
+struct Broadcast {
+  uint64_t from;
+  uint64_t to;
+  uint64_t elements;
+  ncclDataType_t type;
+  int root;
+  const Communicator* communicator;
+  cudaStream_t stream;
+
+  uint64_t bytes() const { return elements * bytes_of(type); }
+};
+
 /// Groups belong to a thread, and nest.
 thread_local int open_groups = 0;
 thread_local std::vector<Transfer> grouped;
+thread_local std::vector<Broadcast> grouped_broadcasts;
 
 void log_single(const Transfer& transfer) {
   log_collective(transfer.is_send ? Counter::Send : Counter::Recv, transfer.elements, transfer.type,
@@ -63,6 +81,29 @@ void log_together(const std::vector<Transfer>& transfers) {
   log_collective(Counter::AllToAll, sent, own_send->type, *own_send->communicator, own_send->stream);
 }
 
+void pass_on(const std::optional<std::string>& contents, uint64_t to, uint64_t bytes) {
+  contents && contents->size() == bytes ? remember(to, contents->data(), contents->size()) : forget(to, bytes);
+}
+
+/// All broadcasts of one communicator in one group.
+void log_together(const std::vector<Broadcast>& broadcasts) {
+  const Communicator& communicator = *broadcasts.front().communicator;
+  const auto own = std::ranges::find(broadcasts, communicator.rank, &Broadcast::root);
+  std::vector<int> roots;
+  for (const Broadcast& one : broadcasts) roots.push_back(one.root);
+  std::ranges::sort(roots);
+  const bool is_gather = own != broadcasts.end() && roots.size() == static_cast<size_t>(communicator.ranks) &&
+                         std::ranges::adjacent_find(roots) == roots.end();
+  uint64_t elements = 0;
+  for (const Broadcast& one : broadcasts) {
+    const uint64_t from = is_gather ? own->from : one.from;
+    if (from != 0 && one.to != 0 && from != one.to) pass_on(recall(from, one.bytes()), one.to, one.bytes());
+    elements += one.elements;
+    if (!is_gather) log_collective(Counter::Broadcast, one.elements, one.type, communicator, one.stream);
+  }
+  if (is_gather) log_collective(Counter::AllGather, elements, own->type, communicator, own->stream);
+}
+
 ncclResult_t transfer(const Transfer& which) {
   if (!which.is_send) forget(which.buffer, which.bytes());
   if (open_groups > 0) {
@@ -73,7 +114,28 @@ ncclResult_t transfer(const Transfer& which) {
   return ncclSuccess;
 }
 
+/// Logs what a group has come to, for each communicator by itself.
+template <class Entry>
+void log_all(std::vector<Entry>& of_group) {
+  std::vector<Entry> open;
+  open.swap(of_group);
+  while (!open.empty()) {
+    const Communicator* const first = open.front().communicator;
+    const auto others =
+        std::stable_partition(open.begin(), open.end(), [&](const Entry& e) { return e.communicator == first; });
+    log_together(std::vector<Entry>(open.begin(), others));
+    open.erase(open.begin(), others);
+  }
+}
+
 }  // namespace
+
+bool fsdp::rehearsal::keep_in_group(uint64_t from, uint64_t to, size_t elements, ncclDataType_t type, int root,
+                                    ncclComm_t handle, cudaStream_t stream) {
+  if (open_groups == 0) return false;
+  grouped_broadcasts.push_back({from, to, elements, type, root, &behind(handle), stream});
+  return true;
+}
 
 FSDP_STUB ncclResult_t ncclSend(const void* from, size_t elements, ncclDataType_t type, int peer, ncclComm_t handle,
                                 cudaStream_t stream) {
@@ -91,15 +153,8 @@ FSDP_STUB ncclResult_t ncclGroupStart() {
 FSDP_STUB ncclResult_t ncclGroupEnd() {
   if (open_groups == 0) return ncclInvalidUsage;
   if (--open_groups > 0) return ncclSuccess;
-  std::vector<Transfer> open;
-  open.swap(grouped);
-  while (!open.empty()) {
-    const Communicator* const first = open.front().communicator;
-    const auto others =
-        std::stable_partition(open.begin(), open.end(), [&](const Transfer& t) { return t.communicator == first; });
-    log_together(std::vector<Transfer>(open.begin(), others));
-    open.erase(open.begin(), others);
-  }
+  log_all(grouped);
+  log_all(grouped_broadcasts);
   return ncclSuccess;
 }
 FSDP_STUB ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t*) {

@@ -12,6 +12,7 @@
 #include "core/base/limits.h"
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 #include "render/read_value.h"
 #include "simulator/allocator/allocator_settings.h"
 
@@ -60,6 +61,12 @@ Result<std::string> read_flavor(const std::string& text, std::string_view where)
   const Result<Runtime> runtime = runtime_of_flavor(text);
   if (runtime) return text;
   return failure(std::string(where), runtime.error()[0].what, runtime.error()[0].hint);
+}
+
+Result<std::string> read_torch(const std::string& text, std::string_view where) {
+  const Result<TorchVersion> version = find_torch_version(text);
+  if (version) return text;
+  return failure(std::string(where), version.error()[0].what, version.error()[0].hint);
 }
 
 Result<std::string> read_allocator_settings(const std::string& text) {
@@ -151,6 +158,8 @@ Result<void> read_work_choice(PlanChoice choice, const std::string& text, PlanCh
       return put(read_name(text, kCrossEntropyTable, where), choices.cross_entropy);
     case PlanChoice::AllocConf:
       return put(read_allocator_settings(text), choices.allocator_settings);
+    case PlanChoice::Torch:
+      return put(read_torch(text, where), choices.torch);
     default:
       return {};
   }
@@ -187,6 +196,10 @@ Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanCh
       return put(read_count(text, where, 0), choices.forward_prefetch);
     case PlanChoice::BackwardPrefetch:
       return put(read_count(text, where, 0), choices.backward_prefetch);
+    case PlanChoice::ReduceScatterBuffers:
+      return put(read_count(text, where), choices.reduce_scatter_buffers);
+    case PlanChoice::SeparateReduceScatter:
+      return put(read_yes_or_no(text, where), choices.separate_reduce_scatter);
     default:
       return {};
   }
@@ -304,6 +317,8 @@ std::vector<std::string> texts_of_work(PlanChoice choice, const PlanChoices& cho
       return text_of(choices.cross_entropy, kCrossEntropyTable);
     case PlanChoice::AllocConf:
       return text_of(choices.allocator_settings);
+    case PlanChoice::Torch:
+      return text_of(choices.torch);
     default:
       return {};
   }
@@ -337,6 +352,10 @@ std::vector<std::string> texts_of_plan(PlanChoice choice, const PlanChoices& cho
       return text_of(choices.forward_prefetch);
     case PlanChoice::BackwardPrefetch:
       return text_of(choices.backward_prefetch);
+    case PlanChoice::ReduceScatterBuffers:
+      return text_of(choices.reduce_scatter_buffers);
+    case PlanChoice::SeparateReduceScatter:
+      return text_of(choices.separate_reduce_scatter);
     default:
       return {};
   }

@@ -16,6 +16,7 @@
 
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 #include "core/plan/unit_rows.h"
 #include "planner/plan_sentence.h"
 #include "planner/trainers.h"
@@ -112,6 +113,7 @@ class CodeWriter {
     checkpointing();
     units();
     prefetch();
+    reductions();
     line("    return model");
     return std::move(text_);
   }
@@ -167,7 +169,8 @@ class CodeWriter {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
     }
     if (!plan_.runtime.allocator_settings.empty()) {
-      text += fmt::format(";\nPYTORCH_ALLOC_CONF={}", plan_.runtime.allocator_settings);
+      text +=
+          fmt::format(";\n{}={}", torch_version_of(plan_.runtime).allocator_variable, plan_.runtime.allocator_settings);
     }
     return text + ".";
   }
@@ -378,6 +381,13 @@ class CodeWriter {
     if (plan_.backward_prefetch > 1) {
       ask("set_modules_to_backward_prefetch", "[units[-1], *units[-2::-1]]", plan_.backward_prefetch);
     }
+  }
+
+  void reductions() {
+    if (plan_.reduce_scatter_buffers != 1) {
+      line(fmt::format("    model.set_reduce_scatter_max_input_buffers({})", plan_.reduce_scatter_buffers));
+    }
+    if (plan_.separate_reduce_scatter_group) line("    model.set_separate_reduce_scatter_group()");
   }
 
   const Plan& plan_;

@@ -180,6 +180,7 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   for (const std::string& each : report.assumptions) {
     if (each.starts_with("NO_SHARD is") || each.starts_with(kHfNote)) notes.push_back(each);
   }
+  if (!explanation.upgrade.empty()) notes.push_back(explanation.upgrade);
   const int columns = width - kIndent;
   const auto lines_of = [&](const std::string& text) { return text.empty() ? 0 : wrap(text, columns).size(); };
   const Entry verdict = verdict_of(report, context.no_plan_fits);

@@ -192,6 +192,7 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   std::vector<std::string> notes = result.notes;
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
+  if (!result.explanation.upgrade.empty()) notes.push_back(result.explanation.upgrade);
   if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);
   add_next(document, told);
@@ -205,6 +206,7 @@ Document document_of(const StepReport& report, const Explanation& explanation, c
   add_explanation(document, explanation, view.verbose);
   add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
   add_traffic_and_time(document, report, view);
+  if (!explanation.upgrade.empty()) document.push_back(Entry{.label = "note", .lines = {explanation.upgrade}});
   add_assumptions(document, report.assumptions);
   add_next(document, context);
   return document;

@@ -90,13 +90,17 @@ class CastCheck {
     }
   }
 
-  // Of a unit of several modules only the one that is entered first has its arguments cast.
+  // Of a unit of several modules only the one that is entered first has its arguments cast, or each of them.
   bool is_argument(const ShardedUnit& unit, int maker, int position) const {
+    const bool of_each = plan_.runtime.quirks.casts_inputs_of_each_module;
     for (const Window& window : unit.windows) {
-      if (position < window.begin || position >= window.end || maker >= window.begin) continue;
+      if (position < window.begin || position >= window.end) continue;
+      const auto is_cast = [&](const Span& run) {
+        const bool has_hook = of_each || run.begin == window.begin;
+        return has_hook && run.begin <= position && position < run.end && maker < run.begin;
+      };
       for (const int module : unit.modules) {
-        const auto is_first = [&](const Span& run) { return run.begin == window.begin && position < run.end; };
-        if (std::any_of(index_.runs[module].begin(), index_.runs[module].end(), is_first)) return true;
+        if (std::any_of(index_.runs[module].begin(), index_.runs[module].end(), is_cast)) return true;
       }
     }
     return false;

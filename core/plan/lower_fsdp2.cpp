@@ -20,19 +20,24 @@
 //
 //   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
 //                       One that nobody waited for goes with the reshard
-//   reduce input        until the next unit is reduced, or the backward ends
+//   reduce input        until as many units as reduce_scatter_buffers are reduced behind it, or the backward ends; from
+//                       torch 2.12 on a unit without gradients counts as reduced, too
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
 // _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
-// wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0.
+// wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0; what is otherwise
+// from 2.8 to 2.15 is a value of Quirks.
 //
 // Not modeled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
 // between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
 // FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather from one unit to the
-// next.
+// next; with several reduce_scatter_buffers a unit that is reduced twice inside as many reductions.
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <utility>
 
 #include "core/plan/schedule_writer.h"
 #include "core/plan/unit_boundaries.h"
@@ -200,7 +205,8 @@ class Fsdp2Lowering {
   }
 
   // A checkpointed block is recomputed when the first saved tensor is asked for. That runs the pre-forward hooks of the
-  // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards.
+  // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards, unless
+  // they are left as in a forward.
   void recompute(int call, int position, std::size_t& next_pre) {
     if (checkpoint_modes_[call] == CheckpointMode::None) return;
     const int begin = index_.call_begin[call];
@@ -210,13 +216,33 @@ class Fsdp2Lowering {
       --position;
     enter_units(position, next_pre);
     const int module = index_.model->calls[call].module;
-    for (const UnitBoundary& boundary : begins_) {
-      if (boundary.position < begin || boundary.position >= end) continue;
-      // The hooks of the block itself are outside of what runs again.
+    // The hooks of the block itself are outside of what runs again.
+    const auto is_inside = [&](const UnitBoundary& boundary) {
       const std::vector<int>& modules = layout_.units[boundary.unit].modules;
-      if (std::find(modules.begin(), modules.end(), module) != modules.end()) continue;
+      return std::find(modules.begin(), modules.end(), module) == modules.end();
+    };
+    const int stop = plan_.checkpointing.early_stop ? position : end;
+    auto next_end = std::find_if(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position > begin; });
+    const auto leave_units = [&](int at) {
+      for (; next_end != ends_.end() && next_end->position <= std::min(at, stop); ++next_end) {
+        if (quirks_.recomputation_reshards && is_inside(*next_end)) leave_recomputed(next_end->unit);
+      }
+    };
+    for (const UnitBoundary& boundary : begins_) {
+      if (boundary.position < begin || boundary.position >= end || !is_inside(boundary)) continue;
+      leave_units(boundary.position);
       if (!units_[boundary.unit].pre_backward) pre_forward(boundary.unit);
     }
+    leave_units(end);
+  }
+
+  // Before torch 2.10 the post-forward hook did in a backward what it does in a forward.
+  void leave_recomputed(int unit) {
+    UnitState& state = units_[unit];
+    if (state.pre_backward || !has_parameters(unit)) return;
+    if (layout_.units[unit].reshard.kind != ReshardAfterForward::Kind::Never) reshard(unit);
+    state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
+    post_forward_order_.push_back(unit);
   }
 
   // A hook fires between the ops `position` and `position - 1`.
@@ -281,7 +307,9 @@ class Fsdp2Lowering {
     reshard(unit);
     const bool fresh = gradients_complete && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
     if (fresh && !sync_) out_.emit(InstructionKind::AccumulateGrads, unit);
-    if (sync_ && (fresh || state.accumulated)) reduce(unit);
+    const bool reduces = fresh || state.accumulated;
+    if (sync_ && reduces) reduce(unit);
+    if (sync_ && !reduces && quirks_.frozen_units_free_reduce_input) recycle_reduce_inputs();
     state.accumulated = !sync_ && (state.accumulated || fresh);
     state.reduced = state.reduced || fresh;
   }
@@ -295,7 +323,7 @@ class Fsdp2Lowering {
       if (units_[unit].smaller) out_.emit(InstructionKind::Reshard, unit);
       units_[unit].smaller = false;
     }
-    free_reduce_input();
+    while (!reduce_inputs_.empty()) free_oldest_reduce_input();
     for (const int unit : all_reduced_) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     all_reduced_.clear();
     out_.emit({.kind = InstructionKind::FinishReduce});
@@ -344,15 +372,17 @@ class Fsdp2Lowering {
   // ---- buffers -----------------------------------------------------------------------------------------------------
 
   void reduce(int unit) {
-    free_reduce_input();
+    if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs();
     if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
-               .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
+               .keeps_last_gradient =
+                   quirks_.last_gradient_kept_in_reduce && (layout_.mesh.shard > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
-               .calls_alone = !quirks_.skip_collectives_of_one,
+               .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});
-    reduce_input_ = unit;
+    while (quirks_.reduce_input_kept_in_next && !reduce_inputs_.empty()) free_oldest_reduce_input(kEnds);
+    reduce_inputs_.push_back(unit);
     if (keeps_output) all_reduced_.push_back(unit);
   }
 
@@ -368,9 +398,14 @@ class Fsdp2Lowering {
     held_gather_ = -1;
   }
 
-  void free_reduce_input() {
-    if (reduce_input_ >= 0) free(BufferKind::ReduceInput, reduce_input_, 0, kBegins);
-    reduce_input_ = -1;
+  void free_oldest_reduce_input(bool ends = kBegins) {
+    free(BufferKind::ReduceInput, reduce_inputs_.front(), 0, ends);
+    reduce_inputs_.pop_front();
+  }
+
+  // Until there is room for one more.
+  void recycle_reduce_inputs() {
+    while (static_cast<std::int64_t>(reduce_inputs_.size()) >= plan_.reduce_scatter_buffers) free_oldest_reduce_input();
   }
 
   const ModelIndex& index_;
@@ -389,8 +424,8 @@ class Fsdp2Lowering {
   bool sync_ = true;
   int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
   std::uint8_t held_slot_ = 0;
-  int reduce_input_ = -1;         // the unit whose reduction's input lives.
-  std::vector<int> all_reduced_;  // Units whose all-reduced gradients are kept.
+  std::deque<int> reduce_inputs_;  // the units whose reductions' inputs live, the oldest first.
+  std::vector<int> all_reduced_;   // Units whose all-reduced gradients are kept.
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/plan/input_casts.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/sharding.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp {
 
@@ -251,6 +252,42 @@ void check_framework(const Plan& plan, Errors& errors) {
 
 }  // namespace
 
+Errors check_torch(const Plan& plan) {
+  Errors errors;
+  const TorchVersion& version = torch_version_of(plan.runtime);
+  if ((is_zero(plan) || is_flat(plan)) && version.name != kDefaultTorch) {
+    errors.push_back({"runtime/version",
+                      fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.",
+                                  is_flat(plan) ? "FSDP1" : fmt::format("DeepSpeed {}", kDeepSpeedVersion),
+                                  kDefaultTorch, version.name),
+                      fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
+  }
+  if (plan.cpu_offload && !is_zero(plan) && !version.predicts_offload) {
+    errors.push_back({"cpu_offload", fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
+                      "Write false, or plan for --torch 2.10 or later."});
+  }
+  if (!plan.checkpointing.early_stop && !plan.checkpointing.entries.empty() && !version.has_early_stop) {
+    errors.push_back(
+        {"activation_checkpointing/early_stop",
+         fmt::format("checkpoint() of PyTorch {} has no early_stop; 2.9 is the first that does.", version.name),
+         "Write true."});
+  }
+  const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
+    if (!is_set) return;
+    if (plan.runtime.framework != Framework::Fsdp2) {
+      errors.push_back({std::string(where), fmt::format("{} is of FSDP2 alone.", setter), "Leave it out."});
+    } else if (!version.has_reduce_scatter_settings) {
+      errors.push_back({std::string(where),
+                        fmt::format("PyTorch {} has no {}; 2.13 is the first that does.", version.name, setter),
+                        "Leave it out, or plan for --torch 2.13 or later."});
+    }
+  };
+  check_setting(plan.reduce_scatter_buffers != 1, "reduce_scatter_buffers", "set_reduce_scatter_max_input_buffers");
+  check_setting(plan.separate_reduce_scatter_group, "separate_reduce_scatter_group",
+                "set_separate_reduce_scatter_group");
+  return errors;
+}
+
 Errors check(const Plan& plan, const Model& model) {
   Errors errors;
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
@@ -268,6 +305,7 @@ Errors check(const Plan& plan, const Model& model) {
     errors = std::move(layout).error();
   }
   check_framework(plan, errors);
+  append(errors, check_torch(plan));
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);

@@ -199,6 +199,10 @@ struct Plan {
                                        ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
   std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default; more: each unit's
                                        ///< set_modules_to_backward_prefetch.
+  /// Inputs of reductions that live at once: set_reduce_scatter_max_input_buffers. Since torch 2.13.
+  std::int64_t reduce_scatter_buffers = 1;
+  /// Reductions have a communicator of their own: set_separate_reduce_scatter_group. Since torch 2.13.
+  bool separate_reduce_scatter_group = false;
   std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
   bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) but for the last one.
   Optimizer optimizer;

@@ -14,6 +14,7 @@
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version_json.h"
 
 namespace fsdp {
 
@@ -347,11 +348,6 @@ std::string_view spelling_of(std::string_view key, std::string_view before, Fiel
 void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* notes) {
   const bool describes = fields.object() == nullptr;
   const Runtime known;
-  const auto only = [&](const std::string& name) {
-    return describes
-               ? fmt::format(R"("type": "string", "enum": [{}], "default": {})", json_quoted(name), json_quoted(name))
-               : std::string();
-  };
   const std::string_view key = spelling_of("flavor", "flavour", fields, notes);
   fields.optional_as(
       key, "Whose model code runs: sets the implementations that are not given.",
@@ -366,12 +362,9 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
         return true;
       });
   fields.optional("name", "The framework.", runtime.framework, DescribedNames{kFrameworkTable, kFrameworkSentences});
-  fields.optional_as("version", "Its version.", only(known.version), [&](const JsonValue& value, JsonErrors& errors) {
-    if (!read_json(value, runtime.version, errors)) return false;
-    return runtime.version == known.version ||
-           errors.add(value, fmt::format("The behavior of PyTorch \"{}\" is not known.", runtime.version),
-                      fmt::format("Write {}, the version that is predicted.", known.version));
-  });
+  fields.optional_as(
+      "version", "Release of PyTorch: sets the quirks that are not given.", describes ? schema_of_torch_versions() : "",
+      [&](const JsonValue& value, JsonErrors& errors) { return read_torch_version(value, runtime, errors); });
   fields.optional("allocator_settings",
                   {"PYTORCH_ALLOC_CONF; empty: PyTorch's defaults.", R"(["expandable_segments:True"])"},
                   runtime.allocator_settings);
@@ -513,6 +506,12 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                   plan.forward_prefetch, kCounts);
   fields.optional("backward_prefetch", "Units gathered ahead in backward; 1: FSDP2's default.", plan.backward_prefetch,
                   kCounts);
+  fields.optional("reduce_scatter_buffers",
+                  "Inputs of reductions that live at once (set_reduce_scatter_max_input_buffers, PyTorch 2.13).",
+                  plan.reduce_scatter_buffers, IntegerRange{1, std::int64_t{1} << 31});
+  fields.optional("separate_reduce_scatter_group",
+                  "Reductions have a communicator of their own (set_separate_reduce_scatter_group, PyTorch 2.13).",
+                  plan.separate_reduce_scatter_group);
   fields.optional("accumulation", "Micro-batches per optimizer step.", plan.accumulation,
                   IntegerRange{1, kMostMicroBatches});
   fields.optional("sync_every_micro_batch",

@@ -75,8 +75,17 @@ struct Implementations {
   bool operator==(const Implementations&) const = default;
 };
 
+/// How long a workspace of cuBLAS or cuBLASLt lives. Seen by running each release.
+enum class CublasWorkspaces : std::uint8_t {
+  Kept,       ///< Each has its own, kept per (handle, stream): torch 2.9 to 2.11.
+  LtPerCall,  ///< That of cuBLASLt goes with the call: torch 2.8.
+  Shared,     ///< cuBLASLt uses that of cuBLAS: torch 2.12 to 2.14 (TORCH_CUBLASLT_UNIFIED_WORKSPACE).
+  PerCall,    ///< Both go with the call: torch 2.15 (TORCH_CUBLAS_WORKSPACE_CACHE is off).
+};
+
 /// Behavior of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
-/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/.
+/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/. Those of other
+/// releases: core/plan/torch_version.cpp.
 struct Quirks {
   /// In forward the all-gather output of the previous unit lives across the copy-out of the next one
   /// (`prev_all_gather_state` in FSDPParamGroup.wait_for_unshard).
@@ -89,9 +98,27 @@ struct Quirks {
   bool clip_reduces_each_norm = true;
   /// A world of one issues no collective.
   bool skip_collectives_of_one = true;
-  /// Bytes of cuBLASLt's workspace, kept per (handle, stream), beside cuBLAS's own.
-  /// aten/src/ATen/cuda/CublasHandlePool.cpp
+  /// A shard group of one rank calls no reduce-scatter, and keeps no gradient until the reduction returns.
+  bool skip_reductions_of_one = true;
+  /// The forward that recomputes a checkpointed block reshards the units inside that it has gathered
+  /// (FSDPParamGroup.post_forward asks is_bw() since 2.10).
+  bool recomputation_reshards = false;
+  /// The input of the reduction before lives until the next one returns (loop variable of
+  /// FSDPParamGroup.post_backward).
+  bool reduce_input_kept_in_next = false;
+  /// The post-backward of a unit without gradients frees the input of the reduction before it, too.
+  bool frozen_units_free_reduce_input = false;
+  /// Without a reduce_dtype gradients are reduced in the parameters' own dtype, and not in param_dtype
+  /// (FSDPParam.unsharded_grad_dtype).
+  bool reduces_in_parameter_dtype = false;
+  /// A gradient that is kept for later micro-batches, or reduced in a narrower dtype, is cast when it comes, and later
+  /// ones are added to it as they come (FSDPParamGroup._set_unsharded_grad_dtypes); else at the end of the unit.
+  bool casts_gradients_as_they_come = false;
+  /// The inputs of each module of a unit of several are cast, and not of the first alone (FSDPState._pre_forward).
+  bool casts_inputs_of_each_module = false;
+  /// Bytes of cuBLASLt's workspace beside cuBLAS's own. aten/src/ATen/cuda/CublasHandlePool.cpp
   Bytes cublaslt_workspace{1 << 20};
+  CublasWorkspaces cublas_workspaces = CublasWorkspaces::Kept;
 
   bool operator==(const Quirks&) const = default;
 };

@@ -290,7 +290,9 @@ class LayoutMaker {
     const MixedPrecision& precision = plan_.mixed_precision;
     unit.original_dtype = original_dtype(unit);
     unit.param_dtype = precision.param_dtype.value_or(unit.original_dtype);
-    unit.reduce_dtype = precision.reduce_dtype.value_or(unit.param_dtype);
+    const bool follows_parameter =
+        plan_.runtime.framework == Framework::Fsdp2 && plan_.runtime.quirks.reduces_in_parameter_dtype;
+    unit.reduce_dtype = precision.reduce_dtype.value_or(follows_parameter ? unit.original_dtype : unit.param_dtype);
     Bytes gathered;
     for (const ShardedParameter& shard : unit.parameters) {
       const Dtype own = layout_.parameter_dtype[shard.parameter];

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
 #include "executor/training/initialization.h"
 #include "executor/training/weight_decay.h"
@@ -64,6 +65,12 @@ Errors check_executable(const Plan& plan) {
   }
   if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) {
     errors.push_back({"/runtime/implementations/cross_entropy", "flash-attn is not run.", "Write \"pytorch\"."});
+  }
+  if (const TorchVersion& version = torch_version_of(plan.runtime); version.name != kDefaultTorch) {
+    errors.push_back(
+        {"/runtime/version",
+         fmt::format("fsdp-exec runs in the order of PyTorch {}, and the plan is of {}.", kDefaultTorch, version.name),
+         fmt::format("Write \"{}\".", kDefaultTorch)});
   }
   const Quirks& quirks = plan.runtime.quirks;
   if (plan.optimizer.clip_grad_norm && !quirks.clip_reduces_each_norm) {

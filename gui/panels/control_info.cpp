@@ -6,6 +6,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
 #include "planner/larger_gpus.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
@@ -71,7 +72,10 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::GradientSync, "Reduce gradients", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
       {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
+      {PlanChoice::ReduceScatterBuffers, "Reduce buffers", kPlan, Kind::Count, {1, 2, 3, 4}, {}},
+      {PlanChoice::SeparateReduceScatter, "Separate reductions", kPlan, Kind::Choice, {}, {}},
 
+      {PlanChoice::Torch, "PyTorch", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, {}},
@@ -214,6 +218,10 @@ std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
       return std::to_string(plan.forward_prefetch);
     case PlanChoice::BackwardPrefetch:
       return std::to_string(plan.backward_prefetch);
+    case PlanChoice::ReduceScatterBuffers:
+      return std::to_string(plan.reduce_scatter_buffers);
+    case PlanChoice::SeparateReduceScatter:
+      return plan.separate_reduce_scatter_group ? "yes" : "no";
     default:
       return "";
   }
@@ -254,6 +262,8 @@ std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
       return std::string(name_of(kCrossEntropyTable, plan.runtime.implementations.cross_entropy));
     case PlanChoice::AllocConf:
       return plan.runtime.allocator_settings;
+    case PlanChoice::Torch:
+      return std::string(torch_version_of(plan.runtime).name);
     default:
       return "";
   }

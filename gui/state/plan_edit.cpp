@@ -118,6 +118,12 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
     case PlanChoice::BackwardPrefetch:
       plan.backward_prefetch = *made.backward_prefetch;
       return plan;
+    case PlanChoice::ReduceScatterBuffers:
+      plan.reduce_scatter_buffers = *made.reduce_scatter_buffers;
+      return plan;
+    case PlanChoice::SeparateReduceScatter:
+      plan.separate_reduce_scatter_group = *made.separate_reduce_scatter;
+      return plan;
     default:
       return failure(std::string(place_of(choice)), "A kept plan has no such choice.", "Let the planner search again.");
   }

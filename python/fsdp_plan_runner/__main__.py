@@ -14,7 +14,7 @@ from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.limits import problems_of
-from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.plan import Plan, minor_of
 
 JOB_FORMAT_VERSION = "1.0"
 
@@ -52,7 +52,7 @@ def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
     return parts[0], parts[1]
 
 
-def set_allocator(settings: str) -> None:
+def set_allocator(settings: str, version: str) -> None:
     """Before torch is imported, which reads them once. REQUIRES: torch is not imported yet."""
     if not settings:
         return
@@ -61,7 +61,7 @@ def set_allocator(settings: str) -> None:
         if given is not None and given != settings:
             raise Refused(f'plan/runtime/allocator_settings: the plan says "{settings}", and {name} is "{given}". '
                           "Unset the variable, or write the same into the plan.")
-    os.environ["PYTORCH_ALLOC_CONF"] = settings
+    os.environ["PYTORCH_CUDA_ALLOC_CONF" if minor_of(version) in ("2.8", "2.9") else "PYTORCH_ALLOC_CONF"] = settings
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     if plan.zero_stage and (arguments.device == "cpu" or arguments.results):
         problems.append("--device cpu, --results: DeepSpeed is run on GPUs here, where values do not count. Leave them out.")
     try:
-        set_allocator(plan.allocator_settings)
+        set_allocator(plan.allocator_settings, plan.runtime_version)
     except Refused as refused:
         problems += refused.args
     if problems:
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
     installed = torch.__version__.partition("+")[0]
-    if plan.runtime_version != installed:
+    if minor_of(plan.runtime_version) != minor_of(installed):
         problems.append(f"plan/runtime/version: The plan is of PyTorch {plan.runtime_version}, and {installed} is installed, "
                         f"which may do something else. Install torch=={plan.runtime_version}.")
     if problems:

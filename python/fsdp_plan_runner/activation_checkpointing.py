@@ -35,7 +35,9 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
     root.running.kept_ops = frozenset(kept)
     for name, mode in plan.checkpointed.items():
         block = root.get_submodule(name)
-        options: dict[str, Any] = {"use_reentrant": False, "early_stop": plan.early_stop}
+        options: dict[str, Any] = {"use_reentrant": False}
+        if not plan.early_stop:  # An argument since PyTorch 2.9.
+            options["early_stop"] = False
         if mode == "selective":
             options["context_fn"] = functools.partial(_contexts, root.running)
         block.forward = functools.partial(checkpoint, block.forward, **options)

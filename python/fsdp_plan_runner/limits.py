@@ -9,7 +9,7 @@ from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
-from fsdp_plan_runner.plan import OFFLOAD_KEYS, QUIRKS, ZERO3_KEYS, Plan
+from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan, quirks_of
 
 RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 
@@ -70,7 +70,7 @@ def runtime_problems(plan: Plan) -> list[str]:
     found = []
     if plan.runtime_name not in RUNTIMES:
         found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {", ".join(RUNTIMES[:-1])} or {RUNTIMES[-1]}.')
-    for name, real in QUIRKS.items():
+    for name, real in quirks_of(plan.runtime_version).items():
         if plan.quirks[name] != real:
             found.append(f"plan/runtime/quirks/{name}: this PyTorch has {_json(real)}, and the plan asks for "
                          f"{_json(plan.quirks[name])}, which no option of it brings about.")

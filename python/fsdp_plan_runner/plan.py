@@ -119,6 +119,22 @@ QUIRKS: dict[str, Any] = {
     "forward_all_gather_output_kept": True, "last_gradient_kept_in_reduce": True, "all_reduce_output_kept": True,
     "clip_reduces_each_norm": True, "skip_collectives_of_one": True, "cublaslt_workspace_bytes": 1 << 20,
 }
+# What releases have otherwise (core/plan/torch_version.cpp).
+QUIRKS_OF: dict[str, dict[str, Any]] = {
+    "2.8": {"clip_reduces_each_norm": False, "skip_collectives_of_one": False},
+    "2.9": {"clip_reduces_each_norm": False},
+    "2.15": {"forward_all_gather_output_kept": False, "last_gradient_kept_in_reduce": False},
+}
+
+
+def minor_of(version: str) -> str:
+    """"2.13" of "2.13.0": releases behave alike in all that is predicted."""
+    return ".".join(version.split(".")[:2])
+
+
+def quirks_of(version: str) -> dict[str, Any]:
+    """Those of a release of PyTorch."""
+    return {**QUIRKS, **QUIRKS_OF.get(minor_of(version), {})}
 
 
 class Plan:
@@ -141,6 +157,8 @@ class Plan:
         self.cpu_offload: bool = value.get("cpu_offload", False)
         self.forward_prefetch: int = value.get("forward_prefetch", 0)
         self.backward_prefetch: int = value.get("backward_prefetch", 1)
+        self.reduce_scatter_buffers: int = value.get("reduce_scatter_buffers", 1)
+        self.separate_reduce_scatter_group: bool = value.get("separate_reduce_scatter_group", False)
         self.accumulation: int = value.get("accumulation", 1)
         self.sync_every_micro_batch: bool = value.get("sync_every_micro_batch", True)
         self.optimizer = Optimizer(**value.get("optimizer", {}))
@@ -157,7 +175,7 @@ class Plan:
             **{**FLAVORS.get(self.flavor, {}), **runtime.get("implementations", {})})
         if self.checkpointed:
             self.implementations = dataclasses.replace(self.implementations, use_cache=False)
-        self.quirks: dict[str, Any] = {**QUIRKS, **runtime.get("quirks", {})}
+        self.quirks: dict[str, Any] = {**quirks_of(self.runtime_version), **runtime.get("quirks", {})}
 
     @property
     def world_size(self) -> int:

@@ -37,6 +37,7 @@ def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
     """Makes the units of the plan, and asks for the prefetches that it names, in the order of the model's program."""
     windows = [unit_windows(root.program, unit.modules) for unit in plan.units]
     prefetch(shard_units(root, plan, mesh), plan, forward_order(windows), backward_order(windows))
+    set_reductions(root, plan)
 
 
 def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh,
@@ -71,6 +72,14 @@ def prefetch(first_modules: list[FSDPModule], plan: Plan, forward: list[int], ba
     if plan.backward_prefetch > 1:
         for module, others in neighbors(backward, plan.backward_prefetch):
             module.set_modules_to_backward_prefetch(others)
+
+
+def set_reductions(root: torch.nn.Module, plan: Plan) -> None:
+    """What the plan asks of FSDP2's reductions. REQUIRES: PyTorch 2.13, where it asks for anything."""
+    if plan.reduce_scatter_buffers != 1:
+        root.set_reduce_scatter_max_input_buffers(plan.reduce_scatter_buffers)
+    if plan.separate_reduce_scatter_group:
+        root.set_separate_reduce_scatter_group()
 
 
 def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:

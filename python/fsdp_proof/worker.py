@@ -119,7 +119,7 @@ def train(job: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def main(job_file: str, result: str, seed: int) -> None:
     contents = read_job(job_file)
     model, plan = read_parts(job_file, contents)
-    set_allocator(plan.allocator_settings)
+    set_allocator(plan.allocator_settings, plan.runtime_version)
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     before = used_before_cuda()
 

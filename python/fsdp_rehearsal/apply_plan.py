@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fsdp_plan_runner.limits import nearest, runtime_problems
-from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.plan import Plan, minor_of
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
@@ -101,6 +101,14 @@ class ApplyPlan:
 
     def install(self, torch: ModuleType) -> None:
         """Watches the construction of optimizers."""
+        installed = torch.__version__.partition("+")[0]
+        if minor_of(self.plan.runtime_version) != minor_of(installed):
+            warn(
+                "other_torch",
+                f"{self.shown} is a plan for PyTorch {self.plan.runtime_version}, and {installed} is installed, whose FSDP2 may "
+                "reduce in another dtype and hold other memory. Plan with --torch "
+                f"{minor_of(installed)}.",
+            )
         kind = sys.modules["torch.optim.optimizer"].Optimizer
         real = kind.__init__
 
@@ -224,6 +232,7 @@ class ApplyPlan:
             self._stay(root)
             forward, backward = _orders(root, self.plan)
             sharding.prefetch(firsts, self.plan, forward, backward)
+            sharding.set_reductions(root, self.plan)
         except Exception as error:
             if isinstance(error, PlanNotApplied):
                 raise

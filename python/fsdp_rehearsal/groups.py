@@ -170,7 +170,18 @@ def _split_alone(c10d: ModuleType, stub: Stub) -> None:
         stub.tell_next_split(len(mine))
         return split(parent_pg, split_ranks, timeout, pg_options, group_desc, **kwargs)
 
+    make = c10d.new_group
+
+    @functools.wraps(make)
+    def new_group(ranks=None, *args, **kwargs):
+        # Torch 2.15 works the color out elsewhere.
+        if ranks and c10d.get_rank() in ranks:
+            stub.tell_next_split(len(ranks))
+        return make(ranks, *args, **kwargs)
+
     c10d._process_group_color = _process_group_color
+    c10d.new_group = new_group
+    sys.modules["torch.distributed"].new_group = new_group
     for name in ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh"):
         module = sys.modules.get(name)
         if module is not None and hasattr(module, "split_group"):

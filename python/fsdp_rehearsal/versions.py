@@ -16,7 +16,7 @@ from fsdp_rehearsal.guard import guarded, warn
 _KEYS = ("version", "fsdp_version")
 
 
-_TESTED = ((2, 8), (2, 14))  # docs/rehearsal_stub_gpu.md has the table
+_TESTED = ((2, 8), (2, 15))  # docs/rehearsal_stub_gpu.md has the table
 
 
 def check_torch(version: str) -> None:
@@ -25,7 +25,7 @@ def check_torch(version: str) -> None:
     if match and not _TESTED[0] <= (int(match[1]), int(match[2])) <= _TESTED[1]:
         warn(
             "untested_torch",
-            f"torch {version} is untested: the stub GPU and the probes were tried with 2.8 to 2.14. The figures may be incomplete.",
+            f"torch {version} is untested: the stub GPU and the probes were tried with 2.8 to 2.15. The figures may be incomplete.",
         )
 
 

@@ -1,6 +1,8 @@
 #include "simulator/memory/device_terms.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
@@ -17,10 +19,14 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   const int shard = static_cast<int>(plan.mesh.shard);
   const int replicate = static_cast<int>(plan.mesh.replicate);
   const int neighbors = static_cast<int>(std::min(plan.zero.hpz_partition_size, plan.mesh.shard));
-  for (const NcclCommunicator& communicator :
-       {NcclCommunicator{"shard group", shard_group(cluster, shard), clips},
-        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true},
-        NcclCommunicator{"hpZ group", shard_group(cluster, neighbors), false}}) {
+  std::vector<NcclCommunicator> communicators = {{"shard group", shard_group(cluster, shard), clips},
+                                                 {"replicate group", replicate_group(cluster, replicate, shard), true},
+                                                 {"hpZ group", shard_group(cluster, neighbors), false}};
+  // Its connections are taken to need what those of the shard group do.
+  if (plan.separate_reduce_scatter_group) {
+    communicators.push_back({"reduce-scatter group", shard_group(cluster, shard), false});
+  }
+  for (const NcclCommunicator& communicator : communicators) {
     for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));
   }
   return terms;

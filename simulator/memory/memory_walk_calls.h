@@ -352,16 +352,43 @@ class CallWalk {
     }
   }
 
-  // Per thread: the forward runs on the caller's, the backward on autograd's.
+  // A call of cuBLASLt goes through a handle of cuBLAS, which brings its workspace along where that is kept.
   void workspace(bool lt) {
-    const int which = 2 * (lt ? 1 : 0) + (is_backward_ ? 1 : 0);
-    if (has_workspace_[which]) return;
-    has_workspace_[which] = true;
+    if (in_.cublas_workspace == Bytes(0)) return;  // CPU: there is no cuBLAS.
+    const Quirks& quirks = in_.plan->runtime.quirks;
+    switch (quirks.cublas_workspaces) {
+      case CublasWorkspaces::Kept:
+        keep_workspace(false, in_.cublas_workspace);
+        if (lt) keep_workspace(true, quirks.cublaslt_workspace);
+        return;
+      case CublasWorkspaces::LtPerCall:
+        if (!lt) return keep_workspace(false, in_.cublas_workspace);
+        make_workspace(true, quirks.cublaslt_workspace);
+        keep_workspace(false, in_.cublas_workspace);
+        return sink_.free(workspace_id(true));
+      case CublasWorkspaces::Shared:
+        return keep_workspace(false, in_.cublas_workspace);
+      case CublasWorkspaces::PerCall:
+        make_workspace(lt, lt ? quirks.cublaslt_workspace : in_.cublas_workspace);
+        return sink_.free(workspace_id(lt));
+    }
+  }
+
+  // Per thread: the forward runs on the caller's, the backward on autograd's.
+  int workspace_number(bool lt) const { return 2 * (lt ? 1 : 0) + (is_backward_ ? 1 : 0); }
+
+  int workspace_id(bool lt) const {
     constexpr SingleTensor kTensors[] = {SingleTensor::ForwardWorkspace, SingleTensor::BackwardWorkspace,
                                          SingleTensor::ForwardLtWorkspace, SingleTensor::BackwardLtWorkspace};
-    if (in_.cublas_workspace == Bytes(0)) return;  // CPU: there is no cuBLAS.
-    const Bytes bytes = lt ? in_.plan->runtime.quirks.cublaslt_workspace : in_.cublas_workspace;
-    sink_.alloc(in_.ids->of(kTensors[which]), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
+    return in_.ids->of(kTensors[workspace_number(lt)]);
+  }
+
+  void make_workspace(bool lt, Bytes bytes) {
+    sink_.alloc(workspace_id(lt), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
+  }
+
+  void keep_workspace(bool lt, Bytes bytes) {
+    if (!std::exchange(has_workspace_[workspace_number(lt)], true)) make_workspace(lt, bytes);
   }
 
   const WalkInput& in_;

@@ -6,8 +6,13 @@
 // In one backward a second gradient of a parameter is added to the first by autograd's input buffer: in place when the
 // first is no view, else the sum is a new tensor. A later micro-batch adds in place.
 //
+// Where gradients are cast as they come (torch 2.15), autograd casts each in front of AccumulateGrad to the dtype that
+// the parameter's grad_dtype says: to the reduce dtype, unless that is wider and the gradient is reduced in this
+// backward, or added to one that is there.
+//
 // Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param.py
-// (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11.
+// (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11; _fsdp_param_group.py
+// (_set_unsharded_grad_dtypes), torch 2.15.
 
 #include <cstdint>
 #include <functional>
@@ -24,6 +29,8 @@ class GradientWalk {
   GradientWalk(const WalkInput& input, Sink& sink)
       : in_(input), sink_(sink), params_(input.layout->unit_of_parameter.size()) {
     if (in_.plan->ddp.gradient_as_bucket_view && !in_.layout->buckets.empty()) count_uses();
+    casts_early_ = in_.plan->runtime.quirks.casts_gradients_as_they_come && !in_.layout->is_replicated &&
+                   in_.layout->flat == FlatParameters::None;
   }
 
   /// From now on called with each parameter whose gradient a backward has completed.
@@ -52,7 +59,7 @@ class GradientWalk {
 
   /// and reaches its parameter.
   void add(int p) {
-    add_to_gradient(p);
+    casts_early_&& cast_bytes(p) > 0 ? cast_and_add(p) : add_to_gradient(p);
     if (num_uses_.empty() || (!goes_to_bucket_ && !on_complete_)) return;
     if (++uses_so_far_[p] < num_uses_[p]) return;
     // A bucket has taken the complete gradient in, which is a view of it from here on.
@@ -75,7 +82,7 @@ class GradientWalk {
   /// A micro-batch without reduction is over: the gradient is kept in the reduce dtype.
   void accumulate(const ShardedUnit& unit, const ShardedParameter& p) {
     State& state = params_[p.parameter];
-    if (!state.has_grad) return;
+    if (!state.has_grad || casts_early_) return;
     if (state.has_accumulated) return drop_grad(p.parameter);
     if (unit.reduce_dtype == unit.param_dtype) return;
     sink_.alloc(in_.ids->of(ParameterTensor::AccumulatedGrad, p.parameter),
@@ -148,8 +155,37 @@ class GradientWalk {
     add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
   }
 
+  // Of a gradient that is cast when it comes; 0: it stays as it is.
+  std::int64_t cast_bytes(int p) const {
+    const ShardedUnit& unit = in_.layout->units[in_.layout->unit_of_parameter[p]];
+    if (unit.reduce_dtype == unit.param_dtype) return 0;
+    const State& state = params_[p];
+    const bool widens = size_of(unit.reduce_dtype) > size_of(unit.param_dtype);
+    const bool is_reduced =
+        in_.plan->sync_every_micro_batch || backward_ % in_.plan->accumulation + 1 == in_.plan->accumulation;
+    const bool adds_to_earlier = state.has_grad && state.backward != backward_;
+    if (widens && (is_reduced || adds_to_earlier)) return 0;
+    return size_of(unit.reduce_dtype).count() * num_elements(in_.index->model->parameters[p].shape);
+  }
+
+  void cast_and_add(int p) {
+    State& state = params_[p];
+    const std::int64_t bytes = cast_bytes(p);
+    const int written = in_.ids->of(tensor_of_next_use(state), p);
+    const bool is_first = !state.has_grad;
+    const int cast = in_.ids->of(is_first ? ParameterTensor::AccumulatedGrad : ParameterTensor::SummedGrad, p);
+    sink_.alloc(cast, bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+    free_used(written);
+    if (!is_first) return sink_.free(cast);  // Added to the one that is there.
+    ++state.uses;
+    state.has_grad = true;
+    state.is_view = false;
+    state.backward = backward_;
+    state.grad = ParameterTensor::AccumulatedGrad;
+  }
+
   ParameterTensor tensor_of_next_use(const State& state) const {
-    if (!state.has_grad) return state.grad;
+    if (!state.has_grad) return ParameterTensor::Grad;
     const bool is_first = state.backward != backward_ && state.waits == 0;
     return is_first ? state.waiting : ParameterTensor::SecondGrad;
   }
@@ -210,6 +246,7 @@ class GradientWalk {
   std::vector<int> num_uses_;  // [num parameters] Empty: nobody asks when a gradient is complete.
   std::vector<int> uses_so_far_;
   bool goes_to_bucket_ = false;
+  bool casts_early_ = false;
   std::function<void(int)> on_complete_;
   std::function<void(int)> free_used_;
 };

@@ -223,8 +223,8 @@ class UnitWalk {
     return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
   }
 
-  // Alone in its shard group a rank has all parameters, and calls no collective for them.
-  bool gathers() const { return in_.layout->mesh.shard > 1; }
+  // Alone in its shard group a rank has all parameters, and calls no collective for them but before torch 2.9.
+  bool gathers() const { return in_.layout->mesh.shard > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
 
   // What it does instead: each shard is cast and copied. A cast one lives until the next is there.
   void copy_shards(const Instruction& step) {
@@ -308,7 +308,9 @@ class UnitWalk {
   // The fused copy takes equal dtypes and bf16 into fp32. For anything else the gradients are copied one by one, those
   // that do not divide padded first.
   void copy_in(const ShardedUnit& unit) {
-    if (unit.param_dtype == unit.reduce_dtype ||
+    const bool is_narrowed =
+        in_.plan->runtime.quirks.casts_gradients_as_they_come && size_of(unit.reduce_dtype) < size_of(unit.param_dtype);
+    if (unit.param_dtype == unit.reduce_dtype || is_narrowed ||
         (unit.param_dtype == Dtype::BFloat16 && unit.reduce_dtype == Dtype::Float32)) {
       return metadata(copy_in_metadata(unit));
     }

@@ -36,7 +36,7 @@ struct TapeEvent {
     HoldOwn,         ///< or storage `storage`.
     Carry,           ///< Storage `storage` lives from the end of the backward into the next micro-batch with `bytes`.
     DropCarried,     ///< It goes: the `storage`th that was carried.
-    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
+    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
   };
   Kind kind = Kind::Alloc;
   bool is_view = false;  ///< Of EmitGrad, ForwardGradOut and AllocParamGrad: autograd will not add to it in place.

@@ -19,8 +19,7 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
     };
     const std::size_t early = kernel.outputs.size() - static_cast<std::size_t>(kernel.late_outputs);
     make_outputs(0, early);
-    const bool product = kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt;
-    if (product) emit(Kind::Workspace, 0);
+    if (kernel.kind == KernelKind::Gemm) emit(Kind::Workspace, 0);
     if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
     const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
     make_outputs(early, kernel.outputs.size());

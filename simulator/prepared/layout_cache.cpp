@@ -13,10 +13,10 @@ constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 }  // namespace
 
 bool LayoutCache::is_of(const Key& key, const Plan& plan) {
-  return key.framework == plan.runtime.framework && key.ddp == plan.ddp && key.fsdp1 == plan.fsdp1 &&
-         key.zero == plan.zero && (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.replicate) &&
-         key.shard == plan.mesh.shard && key.parameter_dtype == plan.parameter_dtype &&
-         key.mixed_precision == plan.mixed_precision &&
+  return key.framework == plan.runtime.framework && key.quirks == plan.runtime.quirks && key.ddp == plan.ddp &&
+         key.fsdp1 == plan.fsdp1 && key.zero == plan.zero &&
+         (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.replicate) && key.shard == plan.mesh.shard &&
+         key.parameter_dtype == plan.parameter_dtype && key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
 }
@@ -39,6 +39,7 @@ Result<Layout> LayoutCache::take(const Plan& plan, std::int64_t rank) {
 std::list<LayoutCache::Entry>::iterator LayoutCache::find_or_add(const Plan& plan) {
   if (const auto found = find(plan); found != entries_.end()) return found;
   Key key{.framework = plan.runtime.framework,
+          .quirks = plan.runtime.quirks,
           .ddp = plan.ddp,
           .fsdp1 = plan.fsdp1,
           .zero = plan.zero,

@@ -35,6 +35,7 @@ class LayoutCache {
   /// What a layout depends on beside the rank and reshard_after_forward.
   struct Key {
     Framework framework = Framework::Fsdp2;
+    Quirks quirks = {};
     DdpOptions ddp;
     Fsdp1Options fsdp1;
     ZeroOptions zero;

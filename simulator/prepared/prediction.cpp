@@ -181,6 +181,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
       .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
+      .reduces_apart = plan.separate_reduce_scatter_group,
       .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
   return lay_out(input, detail);
 }

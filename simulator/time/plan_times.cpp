@@ -89,6 +89,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
     const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
     t.copy_in += from_host;
     t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
+    t.latency = collective_time(mesh.shard, CollectiveKind::AllGather, Bytes(1));
     t.small_gather = t.all_gather;
     if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
       const CollectiveCost small = collective_cost(shard_group(cluster, static_cast<int>(unit.reshard.world_size)));

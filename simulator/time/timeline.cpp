@@ -6,6 +6,8 @@
 // * copy-in(i): the root's first one waits for the optimizer; others for the copy-outs of the buffers that were freed.
 // * all-gather(i): after copy-in(i) and the collective before it, because all-gathers and reduce-scatters share one
 //   communicator.
+//   Where reduce-scatters have one of their own, the two share the wire: what a collective takes beyond its latency
+//   follows what the one before it takes, and latencies overlap.
 // * copy-out(i): on the compute stream, after all-gather(i); waiting here is exposed communication.
 // * compute(i): after copy-out(i).
 // * reduce(i): compute copies gradients in, then reduce-scatter(i) runs in parallel with compute(i - 1); with HSDP
@@ -49,6 +51,7 @@ class Timeline {
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
         has_accumulated_(gathered_.size(), false),
+        reduced_of_(gathered_.size()),
         gather_event_(gathered_.size(), -1),
         copied_out_(gathered_.size() * kNumSlots),
         fetched_(input.schedule->groups.size()) {}
@@ -198,19 +201,29 @@ class Timeline {
     return result_.exposed_of_collective.size() - 1;
   }
 
+  // Has a collective run on a communicator, whose end becomes its own. Two communicators share one wire.
+  void occupy(Seconds& communicator, Seconds ready, Seconds duration, Seconds latency) {
+    communicator = std::max(communicator, ready) + duration;
+    if (!in_.reduces_apart) return;
+    communicator = std::max(communicator, wire_ + duration - std::min(duration, latency));
+    wire_ = communicator;
+  }
+
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
     limit_gathers();
     cpu_ += 2 * in_.launch;
     const Seconds copied = std::max({copy_in_, cpu_, gate_.end}) + times.copy_in;
-    const Seconds start = std::max(communicator_, copied);
     const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
                             copied - times.copy_in, copied, {gate_.event});
     copy_in_ = copied;
-    communicator_ = start + (step.smaller_group ? times.small_gather : times.all_gather);
-    gathered_[step.unit] = communicator_;
+    const Seconds duration = step.smaller_group ? times.small_gather : times.all_gather;
+    Seconds& gathers = in_.reduces_apart ? gathers_ : communicator_;
+    occupy(gathers, copied, duration, times.latency);
+    const Seconds start = gathers - duration;
+    gathered_[step.unit] = gathers;
     gather_slot_[step.unit] = new_collective();
-    const int event = record(Stream::AllGather, has_names() ? unit_of(step).name : std::string(), start, communicator_,
+    const int event = record(Stream::AllGather, has_names() ? unit_of(step).name : std::string(), start, gathers,
                              {copy, last_reduce_event_});
     carry(event, gather_payload(step));
     gather_event_[step.unit] = event;
@@ -249,7 +262,10 @@ class Timeline {
 
   void free(const Instruction& step) {
     if (is_flat()) return;
-    if (step.buffer == BufferKind::ReduceInput) return expose(reduced_, reduce_slot_, reduce_event_);
+    if (step.buffer == BufferKind::ReduceInput) {
+      const Reduced& reduced = reduced_of_[step.unit];
+      return expose(reduced.end, reduced.slot, reduced.event);
+    }
     if (step.buffer != BufferKind::AllGatherOutput) return;
     // Its memory goes to gathers that come after the copy-out.
     if (main_->kind == InstructionKind::WaitForUnshard) gate_ = copied_out(step);
@@ -313,8 +329,8 @@ class Timeline {
     if (has_accumulated_[step.unit]) accumulate(step);
     has_accumulated_[step.unit] = false;
     on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
-    const Seconds start = std::max(communicator_, compute_ + times.divide);
-    communicator_ = start + times.reduce_scatter;
+    occupy(communicator_, compute_ + times.divide, times.reduce_scatter, times.latency);
+    const Seconds start = communicator_ - times.reduce_scatter;
     reduced_ = communicator_;
     reduce_slot_ = new_collective();
     has_reduce_ = true;
@@ -322,6 +338,7 @@ class Timeline {
     carry(reduce_event_, reduce_payload(step, CollectiveKind::ReduceScatter));
     last_gather_event_ = -1;
     last_reduce_event_ = reduce_event_;
+    reduced_of_[step.unit] = {reduced_, reduce_slot_, reduce_event_, step.unit};
     if (in_.layout->mesh.replicate > 1) {
       const Seconds begin = std::max(all_reduce_, reduced_);
       all_reduce_ = begin + times.all_reduce;
@@ -439,6 +456,7 @@ class Timeline {
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
+  Seconds gathers_{0}, wire_{0};  // Where reductions run apart: of the communicator of gathers, and of both.
   Seconds reduced_{0};
   std::size_t reduce_slot_ = 0;
   std::size_t all_reduce_slot_ = 0;
@@ -451,7 +469,8 @@ class Timeline {
     int event = -1;
     int number = 0;  // Of the bucket.
   };
-  std::vector<Reduced> buckets_;  // Of this backward, so far.
+  std::vector<Reduced> buckets_;     // Of this backward, so far.
+  std::vector<Reduced> reduced_of_;  // [num units] The last reduction of each.
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]
   std::vector<int> compute_waits_;

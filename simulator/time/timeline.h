@@ -38,6 +38,7 @@ struct UnitTimes {
   Seconds reduce_copy{0};     ///< Gradients into the reduce-scatter's buffer.
   Seconds reduce_scatter{0};
   Seconds all_reduce{0};
+  Seconds latency{0};  ///< Of a collective of the shard group that moves next to nothing.
   Seconds to_host{0};  ///< Sharded gradients, with CPU offload.
   Seconds flatten{0};  ///< FSDP1: gradients into a flat one,
   Seconds divide{0};   ///< which is cast and divided in front of its reduction.
@@ -82,6 +83,7 @@ struct TimelineInput {
   Seconds clip{0};
   Seconds launch{6e-6};
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
+  bool reduces_apart = false;   ///< Reduce-scatters have a communicator of their own.
   bool copies_kept = false;     ///< FSDP1 with CPU offload: shards of what is still gathered, too.
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/plan/schedule.h"
+#include "core/plan/torch_version.h"
 #include "tests/support/assemble_model.h"
 #include "tests/support/collective_models.h"
 
@@ -370,6 +371,37 @@ TEST(LowerFsdp2, TheBackwardFreesAGatherAtOnceAndAnInputWithTheNextReduction) {
             "AG 1, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 1, RS 0, -RS 0, RS root, -RS root, end");
 }
 
+TEST(LowerFsdp2, SeveralInputsOfReductionsLiveAtOnceWhereThePlanHasRoomForThem) {
+  Plan plan = plan_of_blocks(3);
+  plan.reduce_scatter_buffers = 2;
+  EXPECT_EQ(
+      buffers(chain(3), plan, StepPhase::Backward),
+      "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 2, RS 0, -RS 1, RS root, -RS 0, "
+      "-RS root, end");
+}
+
+// The loop variable of post_backward.
+TEST(LowerFsdp2, Torch212KeepsTheInputOfAReductionUntilTheNextReturns) {
+  Plan plan = plan_of_blocks(2);
+  set_torch_version(plan.runtime, *find_torch_version("2.12"));
+  EXPECT_EQ(buffers(chain(2), plan, StepPhase::Backward),
+            "AG 1, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, RS 0, -RS 1, RS root, -RS 0, -RS root, end");
+}
+
+// post_backward recycles inputs before it asks whether there are gradients.
+TEST(LowerFsdp2, AFrozenUnitFreesTheInputOfAReductionFromTorch212On) {
+  Model model = chain(3);
+  freeze(model, "blocks.1");
+  Plan plan = plan_of_blocks(3);
+  EXPECT_EQ(buffers(model, plan, StepPhase::Backward),
+            "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, use 0, -AG 0, -RS 2, RS 0, -RS 0, RS root, -RS root, "
+            "end");
+  set_torch_version(plan.runtime, *find_torch_version("2.14"));
+  EXPECT_EQ(buffers(model, plan, StepPhase::Backward),
+            "AG 2, use 2, -AG 2, AG 1, RS 2, use 1, -AG 1, AG 0, -RS 2, use 0, -AG 0, RS 0, -RS 0, RS root, -RS root, "
+            "end");
+}
+
 TEST(LowerFsdp2, AUnitThatIsCalledTwiceInARowHasTwoGathersAtOnce) {
   EXPECT_EQ(buffers(chain(1, {{"reuse", "2"}}), plan_of_blocks(1), StepPhase::Forward),
             "AG root, use root, AG 0, use 0, -AG root, AG 0', use 0', -AG 0, -AG 0', left");
@@ -423,6 +455,7 @@ TEST(LowerFsdp2, InstructionsSayWhatElseARuntimeDoesOtherwise) {
   plan.runtime.quirks.last_gradient_kept_in_reduce = false;
   plan.runtime.quirks.clip_reduces_each_norm = false;
   plan.runtime.quirks.skip_collectives_of_one = false;
+  plan.runtime.quirks.skip_reductions_of_one = false;
   EXPECT_TRUE(all(is_old));
 }
 

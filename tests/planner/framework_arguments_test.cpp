@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "core/plan/torch_version.h"
+
 namespace fsdp::planner {
 namespace {
 
@@ -63,6 +65,23 @@ TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
   EXPECT_TRUE(suits(all[4], 32, 8));
   EXPECT_FALSE(suits(all[4], 32, 4));
   EXPECT_FALSE(suits(all[4], 12, 8));
+}
+
+TEST(FrameworkArguments, Fsdp2ReducesWithOneInputMoreAndApartFromTorch213On) {
+  Plan plan = plan_of(Framework::Fsdp2);
+  set_torch_version(plan.runtime, *find_torch_version("2.13"));
+  const std::vector<FrameworkArguments> all = arguments_to_search(plan, 8, 8);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_TRUE(are_distinct(all));
+  EXPECT_EQ(all.front(), arguments_of(plan));
+  EXPECT_EQ(texts_of_arguments(Framework::Fsdp2, all.back()),
+            (std::vector<std::string>{"2 reduce-scatter buffers", "reduce-scatters apart"}));
+  for (const FrameworkArguments& arguments : all) {
+    set_arguments(plan, arguments);
+    EXPECT_EQ(arguments_of(plan), arguments);
+  }
+  EXPECT_TRUE(are_without_effect(Framework::Fsdp2, {4, 1}, true));
+  EXPECT_FALSE(are_without_effect(Framework::Fsdp2, {1, 4}, true));
 }
 
 TEST(FrameworkArguments, APlanTakesThem) {

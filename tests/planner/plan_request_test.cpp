@@ -47,6 +47,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Flavor, {"torchtitan"}},
     {PlanChoice::CrossEntropy, {"flash_attn"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
+    {PlanChoice::Torch, {"2.13"}},
     {PlanChoice::Runtime, {"ddp"}},
     {PlanChoice::DeepSpeedFile, {"ds_config.json"}},
     {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},
@@ -60,6 +61,8 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::GradientSync, {"last"}},
     {PlanChoice::Prefetch, {"0"}},
     {PlanChoice::BackwardPrefetch, {"3"}},
+    {PlanChoice::ReduceScatterBuffers, {"2"}},
+    {PlanChoice::SeparateReduceScatter, {"yes"}},
 };
 
 PlanChoices all_choices() {

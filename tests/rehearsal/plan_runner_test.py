@@ -1,7 +1,8 @@
 """Trains plans with the real FSDP2, FSDP1, DDP and ZeRO on the stub GPU and holds the predictions to it: collectives,
 parameters, memory.
 
-    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, fsdp1_held, ddp, zero,
+    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, torch (what
+                                                      releases do otherwise), fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_held and zero_held_more are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
@@ -11,6 +12,7 @@ Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -27,6 +29,7 @@ from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
+from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
 from plan_cases_zero3 import ZERO3_CASES, ZERO3_HELD_BANDS, ZERO3_HELD_CASES, ZERO3_MORE_CASES  # noqa: E402
 
@@ -34,6 +37,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 WANTED = sys.argv[3:]
 LIBRARY = ROOT / "model_specs"
+TORCH = ".".join(importlib.metadata.version("torch").split(".")[:2])
 STEPS = 3
 LIMIT_SECONDS = 900
 
@@ -44,6 +48,13 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     for name, value in case.dimensions.items():
         words += ["--set", f"{name}={value}"]
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
+
+
+def with_this_torch(plan_file: pathlib.Path) -> None:
+    """Has the plan be one for the PyTorch that trains it here."""
+    plan = json.loads(plan_file.read_text(encoding="utf-8"))
+    plan["runtime"] = {**plan.get("runtime", {}), "version": TORCH}
+    plan_file.write_text(json.dumps(plan), encoding="utf-8")
 
 
 def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
@@ -89,6 +100,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             spec_file, plan_file = write_case(case, LIBRARY, folder)
+            with_this_torch(plan_file)
             predicted = predict(case, plan_file)
             model = expand(case, spec_file)
             job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
@@ -114,6 +126,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             spec_file, plan_file = write_case(case, LIBRARY, folder)
+            with_this_torch(plan_file)
             predicted = predict(case, plan_file)
             model = expand(case, spec_file)
             job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
@@ -131,11 +144,11 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
     def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any]) -> None:
         rows = []
+        bands = RELEASE_BANDS.get(TORCH, {}).get(case.name, (case.requested, case.allocated, case.reserved))
         for phase in measured["phases"]:
             forecast = predicted["phases"][phase["phase"]]
-            for kind, key, bound in (("requested", "live_peak_bytes", case.requested),
-                                     ("allocated", "allocated_peak_bytes", case.allocated),
-                                     ("reserved", "reserved_peak_bytes", case.reserved)):
+            for kind, key, bound in zip(("requested", "allocated", "reserved"),
+                                        ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes"), bands):
                 rows.append((phase["phase"], kind, phase[kind], forecast[key], bound))
         for phase, kind, bytes_measured, bytes_predicted, *_ in rows:
             print(f"{case.name:24} {phase:15} {kind:10} {bytes_measured:15} {bytes_predicted:15} "
@@ -146,7 +159,8 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                 self.assertLessEqual(bytes_predicted - bytes_measured, bound * bytes_measured)
 
 
-GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
+GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES}
 # The same with events held back. Of ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES]
@@ -166,7 +180,10 @@ if importlib.util.find_spec("deepspeed") is None:
 
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:
-        setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+        is_early = _case.plan.get("activation_checkpointing", {}).get("early_stop", True)
+        is_refused = (_case.plan.get("cpu_offload") and TORCH in ("2.8", "2.9")) or (not is_early and TORCH == "2.8")
+        if not is_refused:
+            setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 for _group, _case in [(group, case) for group, cases in HELD_GROUPS.items() for case in cases]:
     if not WANTED or f"held_{_case.name}" in WANTED or _group in WANTED:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/model/op.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp {
 
@@ -88,12 +89,14 @@ Runtime any_runtime() {
                              .prefer_cudnn_attention = *rc::gen::arbitrary<bool>(),
                              .cudnn_allow_tf32 = *rc::gen::arbitrary<bool>(),
                              .matmul_allow_tf32 = *rc::gen::arbitrary<bool>()};
-  runtime.quirks = {.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>(),
-                    .last_gradient_kept_in_reduce = *rc::gen::arbitrary<bool>(),
-                    .all_reduce_output_kept = *rc::gen::arbitrary<bool>(),
-                    .clip_reduces_each_norm = *rc::gen::arbitrary<bool>(),
-                    .skip_collectives_of_one = *rc::gen::arbitrary<bool>(),
-                    .cublaslt_workspace = Bytes(*rc::gen::inRange(0, 1 << 30))};
+  set_torch_version(runtime, torch_versions()[*rc::gen::inRange<std::size_t>(0, torch_versions().size())]);
+  // Those that a file may say otherwise than its release does.
+  runtime.quirks.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>();
+  runtime.quirks.last_gradient_kept_in_reduce = *rc::gen::arbitrary<bool>();
+  runtime.quirks.all_reduce_output_kept = *rc::gen::arbitrary<bool>();
+  runtime.quirks.clip_reduces_each_norm = *rc::gen::arbitrary<bool>();
+  runtime.quirks.skip_collectives_of_one = *rc::gen::arbitrary<bool>();
+  runtime.quirks.cublaslt_workspace = Bytes(*rc::gen::inRange(0, 1 << 30));
   return runtime;
 }
 
@@ -118,6 +121,8 @@ Plan make_any_plan() {
   plan.cpu_offload = *rc::gen::arbitrary<bool>();
   plan.forward_prefetch = *rc::gen::inRange(0, 4);
   plan.backward_prefetch = *rc::gen::inRange(0, 4);
+  plan.reduce_scatter_buffers = *rc::gen::inRange(1, 4);
+  plan.separate_reduce_scatter_group = *rc::gen::arbitrary<bool>();
   plan.accumulation = *rc::gen::inRange(1, 64);
   plan.sync_every_micro_batch = *rc::gen::arbitrary<bool>();
   plan.optimizer = {.kind = *any_of(OptimizerKind::Sgd),

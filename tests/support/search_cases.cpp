@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/torch_version.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -109,6 +110,13 @@ void be_flat(Case& c) {
   if (families_of(flat.space, model, flat.cluster)) c = flat;
 }
 
+/// FSDP2 of another release, with and without a reduce_dtype.
+void vary_torch(Plan& base) {
+  if (*rc::gen::arbitrary<bool>()) return;
+  set_torch_version(base.runtime, torch_versions()[*rc::gen::inRange<std::size_t>(0, torch_versions().size())]);
+  if (*rc::gen::arbitrary<bool>()) base.mixed_precision.reduce_dtype.reset();
+}
+
 /// Beside the arguments of the case some of those that a request for its framework tries.
 void vary_arguments(Case& c) {
   if (*rc::gen::arbitrary<bool>()) return;
@@ -157,6 +165,7 @@ Case random_case() {
       make_zero(c);
       break;
     default:
+      vary_torch(c.space.base);
       break;
   }
   vary_arguments(c);
