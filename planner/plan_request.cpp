@@ -303,6 +303,13 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
     for (const Error& error : check_torch(base)) {
       if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
     }
+    const TorchVersion& version = torch_version_of(base.runtime);
+    if (spec->captured != nullptr && !spec->captured->framework.starts_with(version.name)) {
+      fail(errors, PlanChoice::Torch,
+           fmt::format("The model was captured under PyTorch {}, and its blocks are what that did.",
+                       spec->captured->framework),
+           fmt::format("Capture it again under PyTorch {}.", version.name));
+    }
   }
   const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
   if (is_ddp) fix_ddp(request, resolved.space, errors);

@@ -58,10 +58,14 @@ constexpr std::array kVersions = {
                  .predicts_offload = false},
     TorchVersion{.name = "2.10", .release = "2.10.0", .quirks = kQuirks10},
     TorchVersion{.name = "2.11", .release = "2.11.0", .quirks = kQuirks10},
-    TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12},
+    TorchVersion{.name = "2.12", .release = "2.12.1", .quirks = kQuirks12, .reserved_beyond = 0.075},
     TorchVersion{.name = "2.13", .release = "2.13.0", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
     TorchVersion{.name = "2.14", .release = "2.14.1", .quirks = kQuirks13, .has_reduce_scatter_settings = true},
-    TorchVersion{.name = "2.15", .release = "2.15.0", .quirks = kQuirks15, .has_reduce_scatter_settings = true},
+    TorchVersion{.name = "2.15",
+                 .release = "2.15.0",
+                 .quirks = kQuirks15,
+                 .has_reduce_scatter_settings = true,
+                 .reserved_beyond = 0.145},
 };
 
 /// "2.13" of "2.13.0", where the rest is a number no larger than that of the release that is known.

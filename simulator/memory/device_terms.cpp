@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/torch_version.h"
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
@@ -35,7 +36,8 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
 Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan, const MarginRule& rule) {
   const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
   const bool expandable_segments = settings && settings->expandable_segments;
-  const double share = expandable_segments ? rule.of_reserved_expandable : rule.of_reserved;
+  const double share = (expandable_segments ? rule.of_reserved_expandable : rule.of_reserved) +
+                       torch_version_of(plan.runtime).reserved_beyond;
   double bytes = share * static_cast<double>(reserved.count());
   for (const DeviceTerm& term : terms) {
     if (term.provenance != Provenance::Measured) bytes += rule.of_unmeasured * static_cast<double>(term.bytes.count());

@@ -111,9 +111,11 @@ void be_flat(Case& c) {
 }
 
 /// FSDP2 of another release, with and without a reduce_dtype.
-void vary_torch(Plan& base) {
+void vary_torch(Case& c) {
   if (*rc::gen::arbitrary<bool>()) return;
+  Plan& base = c.space.base;
   set_torch_version(base.runtime, torch_versions()[*rc::gen::inRange<std::size_t>(0, torch_versions().size())]);
+  if (!torch_version_of(base.runtime).predicts_offload) c.space.cpu_offload = false;
   if (*rc::gen::arbitrary<bool>()) base.mixed_precision.reduce_dtype.reset();
 }
 
@@ -165,7 +167,7 @@ Case random_case() {
       make_zero(c);
       break;
     default:
-      vary_torch(c.space.base);
+      vary_torch(c);
       break;
   }
   vary_arguments(c);
