@@ -8,6 +8,7 @@
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/plan/torch_version.h"
+#include "core/spec/captured_model.h"
 #include "planner/deepspeed_choices.h"
 #include "planner/framework_arguments.h"
 #include "planner/larger_gpus.h"
@@ -304,10 +305,10 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
       if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
     }
     const TorchVersion& version = torch_version_of(base.runtime);
-    if (spec->captured != nullptr && !spec->captured->framework.starts_with(version.name)) {
+    const auto& captured = resolved.spec.captured;
+    if (captured != nullptr && captured->framework.find(version.name) == std::string::npos) {
       fail(errors, PlanChoice::Torch,
-           fmt::format("The model was captured under PyTorch {}, and its blocks are what that did.",
-                       spec->captured->framework),
+           fmt::format("The model was captured under {}, and its blocks are what that did.", captured->framework),
            fmt::format("Capture it again under PyTorch {}.", version.name));
     }
   }

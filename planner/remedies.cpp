@@ -110,13 +110,21 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   space.base.runtime = plan.runtime;
   space.base.parameter_dtype = plan.parameter_dtype;
   space.base.mixed_precision = plan.mixed_precision;
+  // What was asked for, and the sizes that are other ones now: the rest is the search's to choose.
+  Workload asked = request_.workload;
+  asked.frozen = workload.frozen;
+  for (const Dimension& dimension : workload.dimensions) {
+    const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
+    if (now != nullptr && now->value == dimension.value) continue;
+    asked = with_dimension(std::move(asked), dimension.name, dimension.value);
+  }
   if (change.allocator_settings) space.may_expand_segments = false;
   if (change.checkpoint) space.checkpoint = change.checkpoint;
   if (change.wrap) space.wrap = change.wrap;
   if (change.wrap_ends) space.wrap_ends = change.wrap_ends;
   if (change.cpu_offload) space.cpu_offload = change.cpu_offload;
   if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
-  return Ground{workload, cluster, std::move(space)};
+  return Ground{std::move(asked), cluster, std::move(space)};
 }
 
 void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {

@@ -15,8 +15,8 @@
 // An expandable segment grows by pages behind its last block, and by what that one lacks where it is free. It is the
 // last choice for a request that another block serves, and rests of 512 bytes are kept.
 //
-// Sources: simulator/allocator/caching_allocator.cpp, expandable_segments.cpp. A test compares both, step by step, on random requests and on
-// whole plans.
+// Sources: simulator/allocator/caching_allocator.cpp, expandable_segments.cpp. A test compares both, step by step, on
+// random requests and on whole plans.
 //
 // Not modeled: the settings that pools_suffice() refuses; expandable segments that give back pages, or are full.
 
@@ -43,8 +43,7 @@ std::uint64_t bit_of(int shelf) {
 }  // namespace
 
 bool pools_suffice(const AllocatorSettings& settings) {
-  return settings.max_split_size == kUnlimitedSplitSize &&
-         settings.per_process_memory_fraction >= 1 &&
+  return settings.max_split_size == kUnlimitedSplitSize && settings.per_process_memory_fraction >= 1 &&
          std::none_of(settings.roundup_power2_divisions.begin(), settings.roundup_power2_divisions.end(),
                       [](std::int64_t divisions) { return divisions > 1; });
 }
