@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "planner/predictors.h"
 #include "planner/remedy_list.h"
 #include "text/figures.h"
 
