@@ -421,6 +421,13 @@ std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Sp
   return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";
 }
 
+/// What a bound that was wrong keeps from being proven.
+std::string note_on_bounds(std::int64_t num_broken) {
+  return fmt::format(
+      "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
+      counted(num_broken, "plan"));
+}
+
 /// What a search runs on: a model for each micro-batch, and the space that they leave.
 struct Ground {
   Predictors predictors;
@@ -488,6 +495,21 @@ std::string note_on_segments(const Proof& proof) {
                      kExpandable);
 }
 
+/// The fastest plan that fits with expandable segments alone; nothing where there is none, or they are not searched.
+Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const Workload& workload,
+                                                    const Cluster& cluster, Ground& ground, const Attempt& attempt,
+                                                    const SearchOptions& options) {
+  const std::optional<Space> wider = expanded(ground.space, cluster);
+  if (!wider) return std::optional<SearchResult>();
+  FSDP_TRY(const bool fits, fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), options));
+  if (is_stopped(options)) return stopped();
+  if (!fits) return std::optional<SearchResult>();
+  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, options));
+  if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
+  result.notes.insert(result.notes.begin(), note_on_segments(attempt.proof()));
+  return std::optional(std::move(result));
+}
+
 }  // namespace
 
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
@@ -513,14 +535,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   PredictedCost& cost = attempt->cost;
   const std::optional<EvaluatedPoint>& fitting = attempt->fitting;
   if (is_stopped(options)) return stopped();
-  if (const auto wider = fitting ? std::nullopt : expanded(filled, cluster)) {
-    FSDP_TRY(const bool fits, fits_somewhere(*wider, model, cluster, predictor_of, options));
-    if (is_stopped(options)) return stopped();
-    if (fits) {
-      FSDP_TRY(SearchResult other, search(spec, workload, cluster, *wider, options));
-      other.notes.insert(other.notes.begin(), note_on_segments(attempt->proof()));
-      if (other.verdict == Verdict::Fits) return other;
-    }
+  if (!fitting) {
+    FSDP_TRY(std::optional<SearchResult> other, search_expanded(spec, workload, cluster, ground, *attempt, options));
+    if (other) return *std::move(other);
   }
 
   SearchResult result;
@@ -546,11 +563,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     found.point = named;
   }
   if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
-  if (!result.proof.is_proven) {
-    result.notes.push_back(fmt::format(
-        "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
-        counted(attempt->num_broken_bounds(), "plan")));
-  }
+  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt->num_broken_bounds()));
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
   FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));

@@ -89,12 +89,17 @@ std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::
         kind == CollectiveKind::ReduceScatter && then > now ? remedy_of(plan, upgraded, report, predictor) : ""));
   }
   const bool has_traffic = !changes.empty();
-  const bool is_other_verdict = after->verdict != report.verdict;
+  // What the margin adds for a release that is less well known is no change that the release makes.
+  const auto holds = [&](const StepReport& of) {
+    return of.memory.peaks.device + report.memory.margin <= of.memory.budget && of.memory.cache_flushes >= 0;
+  };
+  const bool fits_then = holds(*after);
+  const bool is_other_verdict = fits_then != holds(report);
   const bool needs_more = is_larger(after->memory.peaks.device, report.memory.peaks.device);
   if (!has_traffic && !is_other_verdict && !needs_more) return {};
   if (const std::string memory = memory_of(report, *after); !memory.empty()) changes.insert(changes.begin(), memory);
   std::string text = fmt::format("PyTorch {} {}", newest.name, fmt::join(changes, ", "));
-  if (is_other_verdict) text += after->verdict == Verdict::Fits ? ", and fits" : ", and does not fit";
+  if (is_other_verdict) text += fits_then ? ", and fits" : ", and does not fit";
   return text + ".";
 }
 
