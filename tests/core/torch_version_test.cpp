@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-Plan plan_of(const Model& model) {
+Plan plan_of_release(const Model& model) {
   Plan plan;
   plan.model = model.name;
   plan.mesh.shard = 2;
@@ -54,7 +54,7 @@ TEST(TorchVersion, TheDefaultIsTheOneOfARuntimeThatSaysNothing) {
 
 TEST(TorchVersion, WhatItHasNoWordsForIsRefusedWithItsPlace) {
   const Model model = model_of("mlp.json");
-  Plan plan = plan_of(model);
+  Plan plan = plan_of_release(model);
   plan.reduce_scatter_buffers = 2;
   plan.separate_reduce_scatter_group = true;
   const Errors errors = check(plan, model);
@@ -69,7 +69,7 @@ TEST(TorchVersion, WhatItHasNoWordsForIsRefusedWithItsPlace) {
 // MixedPrecisionPolicy(param_dtype=bfloat16) over fp32 parameters.
 TEST(TorchVersion, GradientsAreReducedInTheParametersDtypeFrom215On) {
   const Model model = model_of("mlp.json");
-  Plan plan = plan_of(model);
+  Plan plan = plan_of_release(model);
   plan.mixed_precision.param_dtype = Dtype::BFloat16;
   const auto reduced_in = [&] { return make_layout(index_of(model), plan)->units.front().reduce_dtype; };
   for (const TorchVersion& version : torch_versions()) {
