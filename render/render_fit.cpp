@@ -91,7 +91,8 @@ Entry meaning_of(const FitTable& table) {
         counted(table.micro_batch, "sample"), kSequenceStep));
   }
   lines.emplace_back(
-      "Each is the largest for which some FSDP2 plan fits; that the next larger one does not is proven.");
+      "Each is the largest for which some FSDP2 plan fits, with expandable segments where none does without; that the "
+      "next larger one does not is proven.");
   if (!table.only_captured.empty()) {
     lines.push_back(
         fmt::format("Only micro-batches that were captured can be asked: {}.", fmt::join(table.only_captured, ", ")));
