@@ -120,11 +120,14 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
 void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
   const PlanChoices& choices = request.choices;
   const TorchVersion& version = torch_version_of(base.runtime);
+  const bool asks_for_buffers = choices.reduce_scatter_buffers.value_or(1) != 1;
+  const bool asks_for_a_group = choices.separate_reduce_scatter.value_or(false);
   for (const PlanChoice choice : {PlanChoice::ReduceScatterBuffers, PlanChoice::SeparateReduceScatter}) {
     if (!has(choices, choice) || is_unread(request, choice)) continue;
+    const bool is_other = choice == PlanChoice::ReduceScatterBuffers ? asks_for_buffers : asks_for_a_group;
     if (base.runtime.framework != Framework::Fsdp2) {
       fail(errors, choice, "FSDP2 alone has this setting.", "Leave it out, or plan for --runtime fsdp2.");
-    } else if (!version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
+    } else if (is_other && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
       fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
            "Leave it out, or plan for --torch 2.13 or later.");
     }

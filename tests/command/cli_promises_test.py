@@ -88,7 +88,8 @@ def test_remedies(tester, jobs):
 def test_values_of_help(tester, jobs):
     """Each value that --help names for an option is taken, and means itself."""
     base = {"--intra-link": "--gpu H100 --gpus 2 --intra-bandwidth 100GB/s", "--network": "--gpu T4 --gpus 1 --nodes 2"}
-    needs = {"--precision fp16": "", "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
+    needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13",
+             "--precision fp16": "", "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
              "--strategy _HYBRID_SHARD_ZERO2": "--gpu L4 --nodes 2 --gpus 2",
              "--runtime ddp": "--gpu L4 --gpus 2 --precision bf16"}
     help_text = tester.run("--help")[1]
