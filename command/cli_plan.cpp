@@ -16,6 +16,7 @@
 #include "core/base/json_writer.h"
 #include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
+#include "core/plan/torch_version.h"
 #include "core/report/report_json.h"
 #include "core/spec/model_spec.h"
 #include "planner/explain.h"
@@ -137,7 +138,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     // What it was not asked for, and is not told of by the verdict.
     const std::string& settings = report.plan.runtime.allocator_settings;
     if (settings != answer.request.space.base.runtime.allocator_settings) {
-      further.push_back(Entry{.label = "note", .lines = {fmt::format("with PYTORCH_ALLOC_CONF={}", settings)}});
+      further.push_back(Entry{.label = "note", .lines = {"with " + allocator_environment(report.plan.runtime)}});
     }
     print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {

@@ -41,6 +41,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/torch_version.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
@@ -489,10 +490,10 @@ std::optional<Space> expanded(const Space& space, const Cluster& cluster) {
 }
 
 /// What to say of a plan that fits by expandable segments alone.
-std::string note_on_segments(const Proof& proof) {
-  return fmt::format("{} without expandable segments: set PYTORCH_ALLOC_CONF={}, as the plan says.",
+std::string note_on_segments(const Proof& proof, const Runtime& runtime) {
+  return fmt::format("{} without expandable segments: set {}, as the plan says.",
                      proof.is_proven && !proof.stopped_early ? "No plan fits" : "No plan was found that fits",
-                     kExpandable);
+                     allocator_environment(runtime));
 }
 
 /// The fastest plan that fits with expandable segments alone; nothing where there is none, or they are not searched.
@@ -506,7 +507,7 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   if (!fits) return std::optional<SearchResult>();
   FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, options));
   if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
-  result.notes.insert(result.notes.begin(), note_on_segments(attempt.proof()));
+  result.notes.insert(result.notes.begin(), note_on_segments(attempt.proof(), wider->base.runtime));
   return std::optional(std::move(result));
 }
 

@@ -169,8 +169,7 @@ class CodeWriter {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
     }
     if (!plan_.runtime.allocator_settings.empty()) {
-      text +=
-          fmt::format(";\n{}={}", torch_version_of(plan_.runtime).allocator_variable, plan_.runtime.allocator_settings);
+      text += ";\n" + allocator_environment(plan_.runtime);
     }
     return text + ".";
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/parse_units.h"
+#include "core/plan/torch_version.h"
 
 namespace fsdp::planner {
 
@@ -90,8 +91,8 @@ std::string torchrun_of(const TrainerConfig& config, std::string_view program) {
 }
 
 std::string environment_of(const Plan& plan) {
-  if (plan.runtime.allocator_settings.empty()) return "";
-  return fmt::format("PYTORCH_ALLOC_CONF={} ", plan.runtime.allocator_settings);
+  const std::string environment = allocator_environment(plan.runtime);
+  return environment.empty() ? "" : environment + " ";
 }
 
 std::string predicted_of(const StepReport& report) {

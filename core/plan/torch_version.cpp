@@ -120,6 +120,11 @@ const TorchVersion& torch_version_of(const Runtime& runtime) {
   return *found;
 }
 
+std::string allocator_environment(const Runtime& runtime) {
+  if (runtime.allocator_settings.empty()) return "";
+  return fmt::format("{}={}", torch_version_of(runtime).allocator_variable, runtime.allocator_settings);
+}
+
 const TorchVersion& newest_torch_version() {
   return kVersions.back();
 }

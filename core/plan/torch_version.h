@@ -41,6 +41,10 @@ Result<TorchVersion> find_torch_version(std::string_view text);
 /// That of a runtime. REQUIRES: the runtime's version is known, as readers and `set_torch_version` see to.
 const TorchVersion& torch_version_of(const Runtime& runtime);
 
+/// "PYTORCH_ALLOC_CONF=expandable_segments:True": what a process of the runtime has in its environment, by the name
+/// that its release reads. Empty: the runtime has no settings of the allocator.
+std::string allocator_environment(const Runtime& runtime);
+
 /// The newest one.
 const TorchVersion& newest_torch_version();
 
