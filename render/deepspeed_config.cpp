@@ -15,6 +15,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "render/python_words.h"
 #include "render/trainer_config.h"
@@ -71,17 +72,10 @@ void write_precision(JsonWriter& json, const Plan& plan) {
   }
   json.end_object();
   if (zero_dtype(plan) != Dtype::Float16) return;
-  const Fp16Options& fp16 = plan.zero.fp16;
   json.key("fp16");
   json.begin_object();
   json.member("enabled", true);
-  json.member("auto_cast", fp16.auto_cast);
-  json.member("loss_scale", fp16.loss_scale);
-  json.member("initial_scale_power", fp16.initial_scale_power);
-  json.member("loss_scale_window", fp16.loss_scale_window);
-  json.member("hysteresis", fp16.hysteresis);
-  json.member("consecutive_hysteresis", fp16.consecutive_hysteresis);
-  json.member("min_loss_scale", fp16.min_loss_scale);
+  write_fp16_members(json, plan.zero.fp16);
   json.end_object();
 }
 

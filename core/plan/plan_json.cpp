@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/name_ranges.h"
+#include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
 #include "core/version.h"
@@ -157,19 +158,6 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
   writer.end_object();
 }
 
-void write_fp16(JsonWriter& writer, const Fp16Options& fp16) {
-  writer.key("fp16");
-  writer.begin_object();
-  writer.member("auto_cast", fp16.auto_cast);
-  writer.member("loss_scale", fp16.loss_scale);
-  writer.member("initial_scale_power", fp16.initial_scale_power);
-  writer.member("loss_scale_window", fp16.loss_scale_window);
-  writer.member("hysteresis", fp16.hysteresis);
-  writer.member("consecutive_hysteresis", fp16.consecutive_hysteresis);
-  writer.member("min_loss_scale", fp16.min_loss_scale);
-  writer.end_object();
-}
-
 void write_zero(JsonWriter& writer, const Plan& plan) {
   const ZeroOptions& zero = plan.zero;
   writer.key("zero");
@@ -187,7 +175,12 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_ratio", zero.offload_ratio);
-  if (zero_dtype(plan) == Dtype::Float16) write_fp16(writer, zero.fp16);
+  if (zero_dtype(plan) == Dtype::Float16) {
+    writer.key("fp16");
+    writer.begin_object();
+    write_fp16_members(writer, zero.fp16);
+    writer.end_object();
+  }
   writer.end_object();
 }
 

@@ -56,4 +56,14 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
                          [&](Fields& inner) { fp16_fields(inner, zero.fp16); });
 }
 
+void write_fp16_members(JsonWriter& writer, const Fp16Options& fp16) {
+  writer.member("auto_cast", fp16.auto_cast);
+  writer.member("loss_scale", fp16.loss_scale);
+  writer.member("initial_scale_power", fp16.initial_scale_power);
+  writer.member("loss_scale_window", fp16.loss_scale_window);
+  writer.member("hysteresis", fp16.hysteresis);
+  writer.member("consecutive_hysteresis", fp16.consecutive_hysteresis);
+  writer.member("min_loss_scale", fp16.min_loss_scale);
+}
+
 }  // namespace fsdp

@@ -2,6 +2,7 @@
 
 // The keys of a plan file that are DeepSpeed's.
 
+#include "core/base/json_writer.h"
 #include "core/base/object_fields.h"
 #include "core/plan/plan.h"
 
@@ -9,5 +10,8 @@ namespace fsdp {
 
 /// Of the object "zero": reads them, or describes them for the schema.
 void zero_fields(Fields& fields, ZeroOptions& zero);
+
+/// The keys of "fp16", which are DeepSpeed's own, inside an object that is open.
+void write_fp16_members(JsonWriter& writer, const Fp16Options& fp16);
 
 }  // namespace fsdp
