@@ -74,6 +74,8 @@ struct Keyed {
 template <class Row>
 struct KeyedRows {
   std::string Row::*key;
+
+  explicit KeyedRows(std::string Row::*key_of) : key(key_of) {}
 };
 
 // Writing, by the same arguments as read_json and schema_of.
