@@ -3,8 +3,10 @@
 //
 // A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
 // fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
-// GPUs), a search runs. It runs as well for the first changes with which a plan begins to fit: the one that needs least
-// memory is far from the fastest of what then fits. A change of the samples of a step is said.
+// GPUs), a search runs. It runs as well for the first changes that a short answer shows, so that they say what comes of
+// typing them: where nothing fits, the plan that needs least memory is far from the fastest of what then fits, and the
+// fastest plan may want to be wrapped in another way once the change is made. A change of the samples of a step is
+// said.
 //
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
@@ -32,7 +34,7 @@ constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak
 
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;
-/// Changes that are searched when nothing fits: those that a short answer shows.
+/// Changes that are searched: those that a short answer shows.
 constexpr int kMostSearched = 3;
 
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
@@ -140,13 +142,17 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std
                    std::move(ground));
 }
 
-void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
+bool RemedyList::helps(const Remedy& remedy) const {
   const auto part_of_peak =
       Bytes(static_cast<std::int64_t>(kLeastPart * static_cast<double>(request_.best.device_peak.count())));
   const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
   const bool saves_time = remedy.delta_time < -kLeastPart * request_.best.step;
   const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
-  if (saves_bytes || saves_time || begins_to_fit) remedies_.push_back({std::move(remedy), std::move(ground)});
+  return saves_bytes || saves_time || begins_to_fit;
+}
+
+void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
+  if (helps(remedy)) remedies_.push_back({std::move(remedy), std::move(ground)});
 }
 
 void RemedyList::sort() {
@@ -163,21 +169,23 @@ void RemedyList::sort() {
 void RemedyList::search_the_first() {
   int num_searched = 0;
   for (Kept& kept : remedies_) {
-    if (kept.remedy.verdict != Verdict::Fits || num_searched == kMostSearched) return;
-    if (kept.remedy.is_searched || !kept.ground) continue;
+    const bool is_shown = request_.verdict != Verdict::Fits || kept.remedy.delta_time < Seconds(0);
+    if (kept.remedy.verdict != Verdict::Fits || !is_shown || num_searched == kMostSearched) break;
+    // What is frozen makes another job of it, and a line too long for a short answer.
+    if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
     ++num_searched;
     const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
     const auto found = searched(trial, kept.ground->workload, kept.ground->cluster, kept.ground->space);
     if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
   }
+  // A search may name what needs less for what is as fast as the plan that there is.
+  std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });
 }
 
 std::vector<Remedy> RemedyList::take() {
   sort();
-  if (request_.verdict != Verdict::Fits) {
-    search_the_first();
-    sort();
-  }
+  search_the_first();
+  sort();
   std::vector<Remedy> remedies;
   for (Kept& kept : remedies_) remedies.push_back(std::move(kept.remedy));
   return remedies;

@@ -37,8 +37,8 @@ class RemedyList {
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
   std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
 
-  /// Those that fit first, then by what they save. Where the plan did not fit, the first that do are searched for what
-  /// their choices give.
+  /// Those that fit first, then by what they save. The first that make the plan fit, or a step faster, are searched for
+  /// what their choices give.
   std::vector<Remedy> take();
 
   const RemedyRequest& request() const { return request_; }
@@ -58,6 +58,7 @@ class RemedyList {
 
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
   void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground = {});
+  bool helps(const Remedy& remedy) const;
   void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
   std::optional<Remedy> searched(Trial trial, const Workload& workload, const Cluster& cluster,
                                  const Space& space) const;

@@ -18,15 +18,12 @@
 // the fastest plan that the devices can hold says how much a node lacks.
 //
 // "No plan fits" is said of the whole space alone (planner/space.h): where nothing of the usual values fits, every j
-// and k and every way of wrapping is searched, and a plan that fits there is the answer. Whether there is one is asked
-// of memory alone, by a search for the plan that needs least: it is over as soon as one fits, and near the edge, where
-// thousands of plans may fit by their live bytes and do not, it predicts the few that might be the smallest. When none
-// fits it goes on until it has that one. So a search for the fastest that has not found it soon waits for that answer
-// before it goes on.
+// and k and every way of wrapping is searched, and a plan that fits there is the answer (planner/attempt.h).
 //
 // Where the tensors of some plan would fit and the allocator's blocks and segments do not, the same is searched with
-// expandable segments, which PyTorch has as a setting of its own. That takes full predictions by the whole allocator
-// (simulator/allocator/), so it is not among the usual values; a plan that fits by it alone says so.
+// expandable segments, which PyTorch has as a setting of its own. It is not among the usual values: a plan that fits by
+// it alone says so. Near the edge of memory it takes thousands of predictions to know what fits without them, and few
+// to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
 
 #include "planner/search.h"
 
@@ -36,12 +33,12 @@
 #include <cassert>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <utility>
 
 #include "core/base/parse_units.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/torch_version.h"
+#include "planner/attempt.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
@@ -73,32 +70,6 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
   return candidate;
 }
 
-/// `num_beyond`: plans that were taken out of the space for their need of host memory.
-Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const CostModel& cost,
-               std::int64_t num_beyond) {
-  Proof proof;
-  proof.space = counts.space + num_beyond;
-  proof.evaluated = counts.evaluated;
-  proof.optimality_gap = search.gap();
-  proof.stopped_early = search.gap() > 0;
-  proof.is_proven = search.num_broken_bounds() == 0;
-  const auto add = [&](std::string_view verdict, const std::vector<std::int64_t>& by_level) {
-    for (std::size_t level = 0; level < by_level.size(); ++level) {
-      if (by_level[level] == 0) continue;
-      proof.ruled_out.push_back(
-          {fmt::format("{}, by {}", verdict, cost.level_name(static_cast<int>(level))), by_level[level]});
-    }
-  };
-  if (num_beyond > 0) proof.ruled_out.push_back({"too large, by host memory", num_beyond});
-  add("too large", counts.too_large);
-  add("not better", counts.too_slow);
-  return proof;
-}
-
-bool is_stopped(const SearchOptions& options) {
-  return options.should_stop && options.should_stop();
-}
-
 tl::unexpected<Errors> stopped() {
   return failure("", "The search was stopped.", "");
 }
@@ -106,16 +77,6 @@ tl::unexpected<Errors> stopped() {
 /// Tells the listener of a search, if there is one.
 void tell(const SearchOptions& options, const SearchProgress& progress) {
   if (options.on_progress) options.on_progress(progress);
-}
-
-BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families) {
-  if (!options.on_progress) return {};
-  return [&options, stage, space = families.size()](std::int64_t looked_at, double at_least) {
-    SearchProgress progress{.stage = stage, .space = space, .looked_at = looked_at};
-    if (stage == SearchStage::Fastest && at_least > 0) progress.at_least = Seconds(at_least * 1e-9);
-    if (stage == SearchStage::Smallest && at_least > 0) progress.needs = Bytes(static_cast<std::int64_t>(at_least));
-    options.on_progress(progress);
-  };
 }
 
 /// Plans that were predicted and do not fit, the nearest first. Most were predicted no further than was needed to know
@@ -198,136 +159,6 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
   front = without_dominated(cost, families, std::move(front));
   std::reverse(front.begin(), front.end());
   return front;
-}
-
-Result<Families> families_for(const Space& space, const Model& model, const Cluster& cluster) {
-  FSDP_TRY(Families families, families_of(space, model, cluster));
-  // Whether a plan is valid depends on its units alone, so one plan for each way of wrapping tells.
-  Errors errors;
-  std::vector<bool> is_valid;
-  for (std::size_t w = 0; w < families.wrappings.size(); ++w) {
-    const auto family = std::find_if(families.families.begin(), families.families.end(), [&](const Family& candidate) {
-      return candidate.wrapping == static_cast<int>(w);
-    });
-    is_valid.push_back(false);
-    if (family == families.families.end()) continue;
-    const Choice choice{static_cast<int>(family - families.families.begin()), family->kept.front(),
-                        family->checkpointed.front()};
-    Errors found = check(plan_of(space.base, families, choice), model);
-    is_valid.back() = found.empty();
-    if (errors.empty()) errors = std::move(found);
-  }
-  std::erase_if(families.families, [&](const Family& family) { return !is_valid[family.wrapping]; });
-  if (families.families.empty()) return tl::unexpected(std::move(errors));
-  return families;
-}
-
-/// A search for the fastest plan of a space that fits, with all that it runs on.
-struct Attempt {
-  /// REQUIRES: all but `all` outlive this object.
-  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options)
-      : families(std::move(all)),
-        limit(split_by_host(space.base, families, predictor_of)),
-        cost(space.base, limit.within, predictor_of),
-        memory(cost),
-        per_sample(cost, limit.within),
-        is_per_sample(space.objective == SearchObjective::Tokens),
-        fastest(timed(), Objective::Time) {
-    fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
-    fastest.stop_when(options.should_stop);
-  }
-
-  /// REQUIRES: the same arguments where it goes on after a pause.
-  void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
-
-  /// What the time of a plan is.
-  CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }
-
-  /// The fastest of those that need least, where they fit; else `smallest` holds the proof, and can go on.
-  void find_smallest(Bytes budget, const SearchOptions& options) {
-    smallest.emplace(memory, Objective::Memory);
-    smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
-    smallest->stop_when(options.should_stop);
-    const auto least = smallest->next(std::numeric_limits<std::int64_t>::max());
-    if (!least || least->cost.memory > budget.count()) return;
-    broken_of_smallest = smallest->num_broken_bounds();
-    smallest.reset();
-    fitting = fastest.next(least->cost.memory);
-  }
-
-  /// Whether some plan fits. Where none does, `smallest` holds the proof, and can go on.
-  bool has_fitting(Bytes budget, const SearchOptions& options) {
-    memory.probe(budget);
-    if (memory.least() <= budget) return true;
-    smallest.emplace(memory, Objective::Memory);
-    smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
-    smallest->stop_when([&] {
-      return is_stopped(options) || memory.least() <= budget ||
-             smallest->at_least() > static_cast<double>(budget.count());
-    });
-    smallest->next(std::numeric_limits<std::int64_t>::max());
-    if (memory.least() > budget) return false;
-    smallest.reset();
-    return true;
-  }
-
-  Proof proof() const {
-    if (!smallest) return proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
-    LevelCounts counts = smallest->counts();
-    // The smallest of them does not fit: what needs more than that is too large.
-    for (std::size_t level = 0; level < counts.too_large.size(); ++level) {
-      counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
-    }
-    return proof_of(*smallest, counts, memory, limit.num_beyond());
-  }
-
-  std::int64_t num_broken_bounds() const {
-    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds() + broken_of_smallest;
-  }
-
-  /// Plans that were predicted and do not fit.
-  std::vector<EvaluatedPoint> too_large() const { return smallest ? smallest->evaluated() : fastest.too_large(); }
-
-  Families families;
-  HostLimit limit;
-  PredictedCost cost;
-  SmallestCost memory;
-  PerSampleCost per_sample;
-  bool is_per_sample;
-  BranchAndBound fastest;
-  std::int64_t broken_of_smallest = 0;     ///< Bounds that were wrong when the least memory was looked for.
-  std::optional<BranchAndBound> smallest;  ///< Where it has shown that nothing fits.
-  std::optional<EvaluatedPoint> fitting;
-};
-
-/// In the space as it is asked for; where nothing fits, in the whole of it.
-Result<std::unique_ptr<Attempt>> attempt_of(const Space& space, const Model& model, const Cluster& cluster,
-                                            const PredictorOf& predictor_of, const SearchOptions& options) {
-  const Bytes budget = budget_of(cluster);
-  if (space.objective == SearchObjective::Memory) {
-    FSDP_TRY(Families all, families_for(whole(space), model, cluster));
-    auto attempt = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
-    if (!attempt->limit.within.families.empty()) attempt->find_smallest(budget, options);
-    return attempt;
-  }
-  FSDP_TRY(Families families, families_for(space, model, cluster));
-  auto usual = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
-  // Most searches end before that.
-  constexpr std::int64_t kBoundsBeforeAsking = 1000;
-  usual->fastest.pause_after(kBoundsBeforeAsking);
-  usual->find_fastest(space, budget);
-  const bool is_undecided = usual->fastest.is_paused();
-  if (usual->fitting || is_stopped(options)) return usual;
-  FSDP_TRY(Families all, families_for(whole(space), model, cluster));
-  const bool is_all = all.families == usual->families.families;
-  if (is_all && !is_undecided) return usual;
-  auto wide = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
-  const bool has_none = wide->limit.beyond.empty() && !wide->has_fitting(budget, options);
-  if (has_none || is_stopped(options)) return wide;
-  if (is_undecided) usual->find_fastest(space, budget);
-  if (usual->fitting || is_all || is_stopped(options)) return usual;
-  wide->find_fastest(space, budget);
-  return wide;
 }
 
 /// A point, and where it is known.
@@ -470,13 +301,15 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
 namespace {
 
 constexpr std::string_view kExpandable = "expandable_segments:True";
+/// Predictions of plans that do not fit, before expandable segments are tried.
+constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
 /// Whether some plan of the whole space fits, by memory alone.
 Result<bool> fits_somewhere(const Space& space, const Model& model, const Cluster& cluster,
                             const PredictorOf& predictor_of, const SearchOptions& options) {
   FSDP_TRY(Families families, families_for(whole(space), model, cluster));
   Attempt attempt(space, std::move(families), predictor_of, options);
-  return !attempt.limit.within.families.empty() && attempt.has_fitting(budget_of(cluster), options);
+  return !attempt.limit.within.families.empty() && attempt.has_fitting(budget_of(cluster), options).value_or(false);
 }
 
 /// The space with expandable segments; nothing where they are not to be had, or were decided on.
@@ -489,16 +322,20 @@ std::optional<Space> expanded(const Space& space, const Cluster& cluster) {
   return wider;
 }
 
-/// What to say of a plan that fits by expandable segments alone.
-std::string note_on_segments(const Proof& proof, const Runtime& runtime) {
-  return fmt::format("{} without expandable segments: set {}, as the plan says.",
-                     proof.is_proven && !proof.stopped_early ? "No plan fits" : "No plan was found that fits",
+/// What to say of a plan with expandable segments that was not asked for.
+std::string note_on_segments(Attempts& attempts, const Runtime& runtime) {
+  const Proof proof = attempts.answer().proof();
+  const bool is_known = proof.is_proven && !proof.stopped_early && !attempts.is_open();
+  const std::string_view without = attempts.fits() ? "The search did not come to its end"
+                                   : is_known      ? "No plan fits"
+                                                   : "No plan was found that fits";
+  return fmt::format("{} without expandable segments: set {}, as the plan says.", without,
                      allocator_environment(runtime));
 }
 
-/// The fastest plan that fits with expandable segments alone; nothing where there is none, or they are not searched.
+/// The fastest plan that fits with expandable segments; nothing where there is none, or they are not searched.
 Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const Workload& workload,
-                                                    const Cluster& cluster, Ground& ground, const Attempt& attempt,
+                                                    const Cluster& cluster, Ground& ground, Attempts& attempts,
                                                     const SearchOptions& options) {
   const std::optional<Space> wider = expanded(ground.space, cluster);
   if (!wider) return std::optional<SearchResult>();
@@ -507,7 +344,7 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   if (!fits) return std::optional<SearchResult>();
   FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, options));
   if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
-  result.notes.insert(result.notes.begin(), note_on_segments(attempt.proof(), wider->base.runtime));
+  result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
   return std::optional(std::move(result));
 }
 
@@ -531,29 +368,33 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const Space& filled = ground.space;
   const Model& model = ground.model();
   const PredictorOf predictor_of = ground.predictor_of();
-  FSDP_TRY(const std::unique_ptr<Attempt> attempt, attempt_of(filled, model, cluster, predictor_of, options));
-  const HostLimit& limit = attempt->limit;
-  PredictedCost& cost = attempt->cost;
-  const std::optional<EvaluatedPoint>& fitting = attempt->fitting;
+  const std::int64_t most = expanded(filled, cluster) ? kPredictionsBeforeSegments : 0;
+  FSDP_TRY(Attempts attempts, Attempts::make(filled, model, cluster, predictor_of, options, most));
   if (is_stopped(options)) return stopped();
-  if (!fitting) {
-    FSDP_TRY(std::optional<SearchResult> other, search_expanded(spec, workload, cluster, ground, *attempt, options));
+  if (!attempts.answer().fitting) {
+    FSDP_TRY(std::optional<SearchResult> other, search_expanded(spec, workload, cluster, ground, attempts, options));
     if (other) return *std::move(other);
   }
+  if (attempts.is_open()) attempts.go_on();
+  if (is_stopped(options)) return stopped();
+  Attempt& attempt = attempts.answer();
+  const HostLimit& limit = attempt.limit;
+  PredictedCost& cost = attempt.cost;
+  const std::optional<EvaluatedPoint>& fitting = attempt.fitting;
 
   SearchResult result;
   result.facts = facts_of(model);
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
   OutsideOfLimit outside;
   PointFound found{&cost, &limit.within, fitting};
-  if (!fitting) found = outside.look(filled, *attempt, predictor_of, options);
+  if (!fitting) found = outside.look(filled, attempt, predictor_of, options);
   if (is_stopped(options)) return stopped();
-  result.proof = attempt->proof();
+  result.proof = attempt.proof();
   assert(found.point.has_value());
   result.objective = space.objective;
   if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Memory) {
     const auto [named, is_whole] =
-        named_among_ties(cost, attempt->timed(), limit.within, *found.point, budget_of(cluster).count(),
+        named_among_ties(cost, attempt.timed(), limit.within, *found.point, budget_of(cluster).count(),
                          options.should_stop, [&](const Plan& plan) { return !said_exactly_by(plan, model).empty(); });
     if (is_stopped(options)) return stopped();
     result.proof.compared_ties = is_whole;
@@ -564,7 +405,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     found.point = named;
   }
   if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
-  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt->num_broken_bounds()));
+  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
   FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
@@ -580,12 +421,13 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }
-  result.explanation.rejected = rejected_of(cost, limit.within, attempt->too_large(), result.best, result.verdict);
+  result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
   if (space.explain) {
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
-                           options.should_stop, options.larger_gpus, &space}));
+                           options.should_stop, options.larger_gpus, &space,
+                           result.verdict == Verdict::Fits && !result.explanation.rejected.empty()}));
   }
   if (is_stopped(options)) return stopped();
   return result;

@@ -160,16 +160,16 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
   }
   if (table.rows.empty()) return;
   document.push_back(std::move(table));
-  const auto found = std::find_if(explanation.remedies.begin(), explanation.remedies.end(),
-                                  [](const Remedy& remedy) { return remedy.is_searched; });
-  const std::string searched = found == explanation.remedies.end()
-                                   ? std::string()
-                                   : fmt::format(", but {}, which was searched", flags_of(found->change));
+  std::string searched;
+  for (const Remedy& remedy : explanation.remedies) {
+    if (remedy.is_searched) searched += fmt::format("{}{}", searched.empty() ? "" : ", ", flags_of(remedy.change));
+  }
+  if (!searched.empty()) searched = fmt::format(" What comes of {} was searched.", searched);
   document.push_back(
       Entry{.label = "",
             .lines = {fmt::format(
-                "Each is this plan with one change{}. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes "
-                "the option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less.",
+                "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes the "
+                "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less.{}",
                 searched)}});
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/torch_version.h"
 #include "planner/search.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
@@ -43,7 +44,8 @@ RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
   c.space.checkpoint_modes = {CheckpointMode::Full};
   // One mesh at a time.
   c.space.shard = *rc::gen::elementOf(shard_sizes(c.cluster));
-  const bool may_offload = !is_flat(c.space.base) || (*c.space.shard > 1 && !c.space.base.fsdp1.use_orig_params);
+  const bool may_offload = torch_version_of(c.space.base.runtime).predicts_offload &&
+                           (!is_flat(c.space.base) || (*c.space.shard > 1 && !c.space.base.fsdp1.use_orig_params));
   c.space.cpu_offload = may_offload && *rc::gen::arbitrary<bool>();
   struct Widest {
     std::int64_t needed = 0;

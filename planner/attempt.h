@@ -1,0 +1,112 @@
+#pragma once
+
+// Whether a plan of a space fits, and the fastest one that does: the searches under planner/search.h.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "planner/branch_and_bound.h"
+#include "planner/choice.h"
+#include "planner/host_limit.h"
+#include "planner/objective.h"
+#include "planner/predicted_cost.h"
+#include "planner/search.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+bool is_stopped(const SearchOptions& options);
+
+/// Tells the listener of a search what a branch and bound of these families tells.
+BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families);
+
+/// The families of a space that are valid for the model. Errors: those of families_of, and of check where none is
+/// valid.
+Result<Families> families_for(const Space& space, const Model& model, const Cluster& cluster);
+
+/// A search for the fastest plan of some families that fits, with all that it runs on.
+struct Attempt {
+  /// REQUIRES: all but `all` outlive this object.
+  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options);
+
+  /// REQUIRES: the same arguments where it goes on after a pause.
+  void find_fastest(const Space& space, Bytes budget);
+
+  /// What the time of a plan is.
+  CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }
+
+  /// The fastest of those that need least, where they fit; else `smallest` holds the proof, and can go on.
+  void find_smallest(Bytes budget, const SearchOptions& options);
+
+  /// Whether some plan fits; nothing where that is not known after `most` predictions (0: no limit). Asked again it
+  /// goes on. Where none fits, `smallest` holds the proof, and can go on.
+  std::optional<bool> has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most = 0);
+
+  /// What is known of the other plans.
+  Proof proof() const;
+
+  /// Plans that turned out cheaper than a bound.
+  std::int64_t num_broken_bounds() const {
+    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds() + broken_of_smallest;
+  }
+
+  /// Plans that were predicted and do not fit.
+  std::vector<EvaluatedPoint> too_large() const { return smallest ? smallest->evaluated() : fastest.too_large(); }
+
+  Families families;
+  HostLimit limit;
+  PredictedCost cost;
+  SmallestCost memory;
+  PerSampleCost per_sample;
+  bool is_per_sample;
+  BranchAndBound fastest;
+  std::int64_t broken_of_smallest = 0;     ///< Bounds that were wrong when the least memory was looked for.
+  std::optional<BranchAndBound> smallest;  ///< Where it has shown that nothing fits, or may show it.
+  std::optional<EvaluatedPoint> fitting;
+};
+
+/// Attempts at a space as it is asked for and, where nothing fits, at the whole of it.
+class Attempts {
+ public:
+  /// After `most` predictions without a plan that fits it leaves open whether there is one, and after those of `space`
+  /// which is the fastest (0: it leaves nothing open). Errors: those of families_for. REQUIRES: the arguments outlive
+  /// this object.
+  static Result<Attempts> make(const Space& space, const Model& model, const Cluster& cluster,
+                               const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most);
+
+  /// Whether the search was left before there was an answer.
+  bool is_open() const { return is_open_; }
+  /// Whether a plan is known to fit, be it the fastest or not.
+  bool fits() const { return fits_.value_or(false) || answer_->fitting; }
+  /// Finds that out. REQUIRES: is_open().
+  void go_on();
+
+  /// The one that has the answer. Where it is open, that which has none so far.
+  Attempt& answer() { return *answer_; }
+
+ private:
+  Attempts(const Space& space, const SearchOptions& options, Bytes budget)
+      : space_(&space), options_(&options), budget_(budget) {}
+
+  void ask(std::int64_t most);
+  /// The fastest of the plans that fit, of which there may be some.
+  void find_fastest(bool may_pause);
+
+  const Space* space_;
+  const SearchOptions* options_;
+  Bytes budget_;
+  std::unique_ptr<Attempt> usual_;
+  std::unique_ptr<Attempt> wide_;  ///< In the whole space.
+  Attempt* answer_ = nullptr;
+  std::optional<bool> fits_;  ///< Whether some plan of the whole space fits.
+  bool is_all_ = false;       ///< The usual space is the whole one,
+  bool is_paused_ = false;    ///< and the search in it has no answer so far.
+  bool is_open_ = false;
+};
+
+}  // namespace fsdp::planner
