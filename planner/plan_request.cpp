@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "core/cluster/cluster_library.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/plan/torch_version.h"
@@ -280,6 +282,19 @@ bool has_unread_machines(const PlanRequest& request) {
   return std::any_of(request.unread.begin(), request.unread.end(), is_about_machines);
 }
 
+/// What is assumed where a model was captured on another card than is planned for.
+std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& gpu) {
+  if (spec.captured == nullptr || spec.captured->gpu.empty()) return std::nullopt;
+  const std::string& seen = spec.captured->gpu;
+  const auto is_seen = [&](const std::string& name) { return is_same_gpu_name(name, seen); };
+  if (is_seen(gpu.name) || std::any_of(gpu.aliases.begin(), gpu.aliases.end(), is_seen)) return std::nullopt;
+  return fmt::format(
+      "The model was captured on a stub {}. Another card may choose kernels with other temporaries: --gpu says the "
+      "card "
+      "to `capture`, too.",
+      seen);
+}
+
 /// `known`: the spec, where it was read before.
 ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& library, const ModelSpec* known,
                         Errors& errors) {
@@ -337,6 +352,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
   assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());
+  if (auto other = captured_elsewhere(resolved.spec, resolved.cluster.gpu)) assumptions.push_back(*std::move(other));
   return resolved;
 }
 

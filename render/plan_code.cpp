@@ -83,10 +83,38 @@ Frozen frozen_of(const Model& model) {
   return frozen;
 }
 
+/// What a script that calls parts of its model does for it to be wrapped; empty: it calls the model.
+std::string of_parts(const Plan& plan, const Model& model) {
+  const Module& root = model.modules.front();
+  if (root.called) return "";
+  std::string text = "\nThe script calls parts of the model";
+  const bool is_group = root.class_name.find('+') != std::string::npos;
+  if (is_group) {
+    text += ", which is the torch.nn.ModuleDict of";
+    for (const int child : root.children) {
+      text += fmt::format("{} {}", child == root.children.front() ? "" : ",", model.modules[child].name);
+    }
+  }
+  if (is_replicated(plan) || is_flat(plan)) {
+    return text +
+           ".\nMake the step, from the first part to the loss, the forward of a module that holds it, and wrap that.";
+  }
+  return text + R"(. FSDP2 gathers its root in a
+forward, so tell it of a step, from the first part to the loss:
+
+    model.step = types.MethodType(loss_of, model)  # def loss_of(model, batch)
+    register_fsdp_forward_method(model, "step")  # of torch.distributed.fsdp, after apply_plan
+    loss = model.step(batch))";
+}
+
 class CodeWriter {
  public:
   CodeWriter(const Plan& plan, const Model& model, const std::string& source)
-      : plan_(plan), source_(source), frozen_(frozen_of(model)), kept_ops_(kept_ops_code(plan, model)) {}
+      : plan_(plan),
+        source_(source),
+        frozen_(frozen_of(model)),
+        kept_ops_(kept_ops_code(plan, model)),
+        of_parts_(of_parts(plan, model)) {}
 
   std::string write() {
     head();
@@ -129,6 +157,7 @@ class CodeWriter {
     line(fmt::format("    optimizer = {}(model.parameters(), {})\n", python_optimizer(plan_.optimizer),
                      python_optimizer_options(plan_.optimizer)));
     line(loop());
+    if (!of_parts_.empty()) line(of_parts_);
     line("\"\"\"\n");
     if (checkpoints) line("import functools\n");
     const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
@@ -393,6 +422,7 @@ class CodeWriter {
   const std::string& source_;
   Frozen frozen_;
   std::vector<std::string> kept_ops_;
+  std::string of_parts_;
   std::string text_;
 };
 

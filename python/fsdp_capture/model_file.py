@@ -11,7 +11,7 @@ from typing import Any
 from fsdp_capture.gradient_links import Flow
 from fsdp_capture.recorder import Recording
 from fsdp_capture.replay import Replay, recorded_peak
-from fsdp_capture.structure import align, structure_of
+from fsdp_capture.structure import align, entered_modules, structure_of
 from fsdp_capture.tapes import NO_STORAGE, CallTape, Interface, TapeWriter, interfaces_of
 from fsdp_capture.values import Storages
 
@@ -132,12 +132,14 @@ class _Writer:
         self._activation = next(iter(tapes))[0]
         self._module = {m["name"]: i for i, m in enumerate(described["modules"])}
         self._parameter = {p["name"]: i for i, p in enumerate(described["parameters"])}
+        # A root whose parts are called one after another is entered by nobody.
+        self._called = entered_modules(self._structure.recording) - ({""} if facts["calls_parts"] else set())
         self._blocks: list[dict[str, Any]] = []
         self._block_of: dict[str, int] = {}
 
     def run(self) -> dict[str, Any]:
         recording = self._structure.recording
-        called = {call.name for call in recording.calls}
+        called = self._called
         gradients = set(recording.gradients.values())
         described, facts = self._described, self._facts
         names = [self._interface.values[v] for v in range(len(self._interface.values))]
@@ -264,7 +266,7 @@ class _Writer:
         call = self._structure.calls[number]
         top = call.member or ""
         place = {name: i for i, name in enumerate(modules)}
-        called = {c.name for c in self._structure.recording.calls}
+        called = self._called
         rows = []
         for name in modules:
             relative = name[len(top) + 1 :] if top and name != top else "" if name == top else name

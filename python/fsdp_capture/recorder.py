@@ -112,9 +112,12 @@ class Recorder:
     """Records from `start` to `stop`, which are called outside of any module. `drain` empties the allocator's history and
     gives the entries since the last time."""
 
-    def __init__(self, torch: Any, root: Any, drain: Any, cast_inputs: Any) -> None:
-        """`cast_inputs`: what is done to a tensor that is handed to the root, in front of its forward."""
+    def __init__(self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any) -> None:
+        """`cast_inputs`: what is done to a tensor that is handed to the root, in front of its forward; `step_forward`: the forward of
+        a root that is never called."""
         self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
+        self._step_forward = step_forward
+        self._root_range: Any = None  # around the parts of a root that is never called
         self._stack = contextlib.ExitStack()
         self._ops: list[DispatchedOp] = []
         self._mode: Any = None
@@ -136,6 +139,7 @@ class Recorder:
     def end_forward(self, loss: Any = None) -> None:
         """A backward of `loss` is about to begin."""
         if self._mode is not None:
+            self._leave_root()
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
             address, size = 0, 0
@@ -158,6 +162,16 @@ class Recorder:
                     result.recording.gradients[number] = name
         return result.recording
 
+    def _enter_root(self) -> None:
+        mark = self._torch._C._profiler._RecordFunctionFast
+        self._root_range = mark(f"{MODULE}=|{type(self._root).__name__}")
+        self._root_range.__enter__()
+
+    def _leave_root(self) -> None:
+        if self._root_range is not None:
+            self._root_range.__exit__(None, None, None)
+            self._root_range = None
+
     @contextlib.contextmanager
     def _marks(self) -> Any:
         torch = self._torch
@@ -170,14 +184,23 @@ class Recorder:
             name = names.get(id(module))
             if name == "":
                 args, kwargs = torch.utils._pytree.tree_map(self._cast_inputs, (args, kwargs))
+            if self._mode is not None and self._step_forward.begins_with(module):
+                self._enter_root()
             with mark(f"{MODULE}{'!' if name is None else '=' + name}|{type(module).__name__}"):
-                return original(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
+            if not self._step_forward.is_open:  # it was around a part that was evaluated
+                self._leave_root()
+            return result
 
         def pack(tensor):
             if tensor.is_cuda:
                 with mark(f"{SAVED}{tensor.untyped_storage().data_ptr():x}"):
                     pass
-            return tensor
+            if tensor.grad_fn is None:
+                return tensor
+            # A node that keeps its own output would keep itself: what no backward runs through would never go.
+            with torch._C._DisableTorchDispatch():
+                return tensor.detach()
 
         torch.nn.Module.__call__ = call
         try:

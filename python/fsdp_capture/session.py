@@ -18,10 +18,11 @@ from typing import Any, Optional
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
+from fsdp_capture.trained import check_alike, trained_model
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
-from fsdp_rehearsal.modules import held
-from fsdp_rehearsal.switches import convert, turn_off_caches
+from fsdp_rehearsal.step_forward import parts_called
+from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
 from fsdp_rehearsal.whole_files import write_whole
 
 _WARM_UP = 2
@@ -32,10 +33,21 @@ _TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of t
 class Session:
     """Watches the steps of a rehearsed process. `stop` ends it."""
 
-    def __init__(self, settings: Any, steps: Any, phases: Any, modules: Any, history: Any, meter: Any, stop: Callable[[], None]):
+    def __init__(
+        self,
+        settings: Any,
+        steps: Any,
+        phases: Any,
+        modules: Any,
+        step_forward: Any,
+        history: Any,
+        meter: Any,
+        stop: Callable[[], None],
+    ) -> None:
         self._path, self._stop = settings.capture, stop
         self._command, self._batch_option = json.loads(settings.command), settings.batch_option
         self._steps, self._phases, self._modules, self._history, self._meter = steps, phases, modules, history, meter
+        self._step_forward = step_forward
         self._recorder: Any = None
         self._recordings: dict[tuple[str, bool], Recording] = {}
         self._wanted: list[tuple[str, bool]] = []
@@ -106,15 +118,15 @@ class Session:
             self._fail(str(error), stop=True)
 
     def _begin(self) -> None:
-        roots = [held(root) for root in (r() for r in self._modules.roots) if root is not None]
-        if len(roots) != 1:
-            kinds = ", ".join(type(r).__name__ for r in roots) or "none"
-            raise CaptureError(f"One model is captured, and this script trains {len(roots)}: {kinds}.")
-        self._root = roots[0]
+        self._root = trained_model(self._modules, self._steps)
         if not any(parameter.is_cuda for parameter in self._root.parameters()):
             raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
+        if turn_off_checkpointing(self._root):
+            self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
         self._described = describe(self._root)
         self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
+        self._step_forward.of(self._root)
+        self._step_forward.hook_parts(self._note_given_to_part)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
         if find_stacks(self._root):
@@ -124,10 +136,14 @@ class Session:
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
         """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
-        if self._recorder is not None and not self._given:
+        if not self._given:
+            self._note_given_to_part(root, args, kwargs)
+
+    def _note_given_to_part(self, part: Any, args: Any, kwargs: Any) -> None:
+        if self._recorder is not None and not self._recordings:
             leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
             tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
-            self._given = [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+            self._given += [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
         """The step after this one passes unrecorded: what runs in a thread for the first time makes its workspaces."""
@@ -141,6 +157,7 @@ class Session:
             self._cast = lambda x: x.to(wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
             cast_all = functools.partial(torch.utils._pytree.tree_map, self._cast)
             self._root.register_forward_pre_hook(lambda _, args, kwargs: cast_all((args, kwargs)), with_kwargs=True)
+            self._step_forward.hook_parts(casting_to(wanted))
         self._checkpoint(checkpointed)
 
     def _start(self, dtype: str, checkpointed: bool) -> None:
@@ -148,7 +165,7 @@ class Session:
         self._addresses[dtype, checkpointed] = {
             p.untyped_storage().data_ptr(): name for name, p in self._root.named_parameters()
         }
-        self._recorder = Recorder(self._torch, self._root, self._drain, self._cast)
+        self._recorder = Recorder(self._torch, self._root, self._drain, self._cast, self._step_forward)
         self._recorder.start()
 
     def _drain(self) -> list[dict[str, Any]]:
@@ -204,6 +221,8 @@ class Session:
                 "and then --accumulate says how many."
             )
         self._note_first_peak()
+        if self._step_forward.has_run:
+            self._limits.append(parts_called(type(self._root).__name__))
         if self._modules.autocast and ("float32", False) in self._recordings:
             self._limits.append(
                 "The script computes under autocast. Memory and collectives are as recorded; the time of a step is predicted as if it "
@@ -217,6 +236,7 @@ class Session:
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
             "given": self._given,
+            "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
             "optimizer": {
                 "kind": self._kind_of(optimizer),
@@ -264,6 +284,7 @@ class Session:
 
     def _finish(self, stop: bool) -> None:
         try:
+            check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
             model = with_points_before(self._path, model)

@@ -209,6 +209,21 @@ def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
     structure.readers, structure.saved_at = readers, saved_at
 
 
+def entered_modules(recording: Recording) -> set[str]:
+    """Modules that are called, and of which nothing runs beside that: FSDP2 gathers a unit in its own forward."""
+    entered = {call.name for call in recording.calls if call.name is not None}
+    for call in recording.calls:
+        around, above = {""}, call.parent
+        while above >= 0:
+            around.add(recording.calls[above].name or "")
+            above = recording.calls[above].parent
+        name = call.name or ""
+        while name := name.rpartition(".")[0]:
+            if name not in around:
+                entered.discard(name)
+    return entered
+
+
 def align(base: Structure, other: Structure) -> bool:
     """Gives a recording the parts of another one of the same step: what it has beside them goes to a neighbor, what it
     lacks is empty. False: it runs other modules."""

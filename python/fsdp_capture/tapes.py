@@ -225,14 +225,23 @@ class TapeWriter:
         is_read = any(parts[r].place[0] == call and parts[r].has_backward for r in readers)
         return is_read and "float" in self._storages.tensor(number).dtype
 
-    def _size(self, value: int) -> int:
+    def _sizes(self, call: int, value: int) -> set[int]:
+        """Of a value, and of what the call reads of it: the gradient of a slice is as large as the slice."""
         number = self._storages.number.get(self._interface.values[value].key, -1)
-        return self._recording.sizes[number] if number >= 0 else 0
+        if number < 0:
+            return {0}
+        sizes = {self._recording.sizes[number]}
+        for part in self._structure.readers.get(number, ()):
+            if self._structure.call_of(part) == call:
+                for op in self._structure.parts[part].dispatched:
+                    read = zip(self._recording.ops[op].inputs, self._recording.reads[op])
+                    sizes |= {tensor.bytes for tensor, storage in read if storage == number}
+        return sizes
 
     def _of_size(self, call: int, places: list[int], number: int) -> list[int]:
         """Those of the inputs, not taken yet, whose gradients have the size of a storage."""
         inputs, size = self._interface.inputs[call], self._recording.sizes[number]
-        return [p for p in places if (call, p) not in self._taken and self._size(inputs[p]) == size]
+        return [p for p in places if (call, p) not in self._taken and size in self._sizes(call, inputs[p])]
 
     def _emit(self, number: int, storage: int, born: Place, gone: Place) -> None:
         """A gradient that is made in one call and freed in an earlier one belongs to an input that this one made, or reads

@@ -15,6 +15,7 @@ from fsdp_rehearsal.apply_wrappers import Wrappers
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed
 from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.step_forward import StepForward
 from fsdp_rehearsal.steps import Steps
 
 
@@ -30,16 +31,18 @@ def start() -> None:
     phases = job.phases = Phases(meter, history, machine)
     counted = job.steps = Steps(meter, phases, history, steps, job.stop)
     profiled = job.profiled = ProfiledStep()
+    step_forward = StepForward(phases)
+    step_forward.enter.append(job.called)
     counted.at_end.append(profiled.step_ends)
     counted.at_end.append(job.step_ends)
     job.faults = Faults(job.finish)
     apply = os.environ.get("FSDP_MEASURE_APPLY", "")
     if apply and not is_launcher():
-        job.applying = ApplyPlan(apply, os.environ.get("FSDP_MEASURE_APPLY_NAME", ""), job.faults, job.finish)
+        job.applying = ApplyPlan(apply, os.environ.get("FSDP_MEASURE_APPLY_NAME", ""), job.faults, job.finish, step_forward)
     atexit.register(job.ends)
 
     def with_torch(torch: ModuleType) -> None:
-        for part in (meter, phases, counted, job):
+        for part in (meter, phases, step_forward, counted, job):
             try:
                 part.install(torch)
             except Exception as error:

@@ -52,14 +52,20 @@ class Job:
         module = torch.nn.modules.module
 
         def first(called: Any, inputs: Any) -> None:
-            trains = torch.is_grad_enabled() and any(p.requires_grad for p in called.parameters())
-            if trains and self.phases.phase == "initialization":
+            if self.called(called):
                 handle.remove()
-                self._note_rank()
-                self._roots.append(called)
-                self.phases.enter("forward")
 
         handle = module.register_module_forward_pre_hook(first)
+
+    def called(self, module: Any) -> bool:
+        """A module is called: whether the initialization is over."""
+        torch = sys.modules["torch"]
+        trains = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+        if trains and self.phases.phase == "initialization":
+            self._note_rank()
+            self._roots.append(module)
+            self.phases.enter("forward")
+        return self.phases.phase != "initialization"
 
     def step_ends(self) -> None:
         self._ends.append(time.perf_counter())

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import json
 import os
 import sys
@@ -29,8 +28,10 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
-from fsdp_rehearsal.modules import held
-from fsdp_rehearsal.switches import convert, turn_off_caches
+from fsdp_rehearsal.modules import class_name, held
+from fsdp_rehearsal.step_forward import StepForward, parts_called
+from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
+from fsdp_rehearsal.trained_model import group_of, roots_of
 
 _MOST_NAMES = 5
 _HINT_NAMES = "The module names of a plan must be those of the script's model."
@@ -49,14 +50,14 @@ class ApplyPlan:
     def in_place_of(what: str) -> str:
         return f"The plan takes the place of the script's {what}."
 
-    def __init__(self, path: str, shown: str, faults: Faults, finish: Callable[[], None]) -> None:
+    def __init__(self, path: str, shown: str, faults: Faults, finish: Callable[[], None], step_forward: StepForward) -> None:
         with open(path, encoding="utf-8") as file:
             self.plan = Plan(json.load(file))
         self.shown = shown or os.path.basename(path)
         self.applied = False
         self.applying = False
         self.root: Any = None
-        self._faults, self._finish = faults, finish
+        self._faults, self._finish, self._step_forward = faults, finish, step_forward
         self._replaced = Replaced()
         frames.hide(sys.modules[Plan.__module__].__file__)
         self._check()
@@ -160,7 +161,7 @@ class ApplyPlan:
 
     def _before_optimizer(self, groups: list[Any], optimizer: str) -> None:
         given = self._replaced.tensors(groups)
-        roots = _roots_of({id(p) for p in given})
+        roots = roots_of(given)
         if not roots:  # tensors that belong to no module: somebody else's optimizer
             return
         model = self._model_of(roots)
@@ -198,6 +199,10 @@ class ApplyPlan:
             for module in held(root).modules():
                 if not _missing(module, names):
                     return module
+        trained = [root for root in roots if any(p.requires_grad for p in root.parameters())]
+        group = group_of(trained) if len(trained) > 1 else None
+        if group is not None and not _missing(group, names):
+            return group
         root = min((held(root) for root in roots), key=lambda each: len(_missing(each, names)))
         there = {name for name, _ in root.named_modules()}
         missing = sorted(_missing(root, names), key=_by_numbers)
@@ -233,6 +238,7 @@ class ApplyPlan:
             forward, backward = _orders(root, self.plan)
             sharding.prefetch(firsts, self.plan, forward, backward)
             sharding.set_reductions(root, self.plan)
+            self._give_forward(root)
         except Exception as error:
             if isinstance(error, PlanNotApplied):
                 raise
@@ -256,6 +262,24 @@ class ApplyPlan:
             at.get("line"),
         )
 
+    def _give_forward(self, root: Any) -> None:
+        """A script that never calls its model calls parts of it: around each step a forward of the model, as FSDP2 has it of any
+        method that register_fsdp_forward_method is told of."""
+        state, step = root._get_fsdp_state(), self._step_forward
+        given = self.plan.mixed_precision
+
+        def begin() -> None:
+            if not step.has_run:
+                warn("plan_in_place", parts_called(class_name(root)))
+                _only_outside(state, root, step)
+            state._pre_forward(root, (None,), {})  # PyTorch indexes what it is given
+
+        step.of(root, begin, lambda outputs: state._post_forward(root, (), outputs))
+        if given.param_dtype and given.cast_forward_inputs:
+            from fsdp_plan_runner.kernel_table import dtype_of
+
+            step.hook_parts(casting_to(dtype_of(given.param_dtype)))
+
     def _mesh(self, sharding: ModuleType) -> Any:
         import torch.distributed as dist
 
@@ -278,10 +302,7 @@ class ApplyPlan:
 
     def _turn_off(self, root: Any) -> None:
         """What the script recomputes by transformers' own switch is for the plan to say."""
-        switched = [m for m in root.modules() if getattr(m, "gradient_checkpointing", False) is True]
-        for module in switched:
-            module.gradient_checkpointing = False
-        if switched:
+        if turn_off_checkpointing(root):
             warn("plan_in_place", "gradient_checkpointing of the script is off: the plan says what is recomputed.")
 
     def _checkpoint(self, root: Any) -> None:
@@ -328,6 +349,22 @@ class ApplyPlan:
             )
 
 
+def _only_outside(state: Any, root: Any, step: StepForward) -> None:
+    """Within the forward of a step the root that is called after all is a part. By its own hooks FSDP2 would reduce its gradients
+    when those of its inputs are there, and what was called in front of it would be too late."""
+    for handle in (state._pre_forward_hook_handle, state._post_forward_hook_handle):
+        handle.remove()
+
+    def before(module: Any, args: Any, kwargs: Any) -> Any:
+        return None if step.is_open else state._pre_forward(module, args, kwargs)
+
+    def after(module: Any, args: Any, output: Any) -> Any:
+        return None if step.is_open else state._post_forward(module, args, output)
+
+    root.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+    root.register_forward_hook(after)
+
+
 def _device() -> str:
     """Where the program trains: a measured one may have no GPU."""
     return "cuda" if sys.modules["torch"].cuda.is_available() else "cpu"
@@ -348,15 +385,6 @@ def _has(module: Any, name: str) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _roots_of(wanted: set[int]) -> list[Any]:
-    """The outermost modules that hold one of these parameters, in the order in which they were made."""
-    from torch.nn import Module
-
-    alive = [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in o.__dict__]
-    below = {id(child) for module in alive for child in module._modules.values()}
-    return [m for m in alive if id(m) not in below and any(id(p) in wanted for p in m.parameters())]
 
 
 def _orders(root: Any, plan: Plan) -> tuple[list[int], list[int]]:

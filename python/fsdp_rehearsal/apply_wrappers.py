@@ -63,7 +63,18 @@ class Wrappers:
         def register_comm_hook(holder: Any, *args: Any, **kwargs: Any) -> None:
             """Nothing is reduced here."""
 
+        def __getattr__(holder: Any, name: str) -> Any:
+            """A script that calls parts of its model takes them from the model, which the plan leaves as it is."""
+            try:
+                return base.__getattr__(holder, name)
+            except AttributeError:
+                inner = holder.__dict__.get("_modules", {}).get("module")
+                if inner is None:
+                    raise
+                return getattr(inner, name)
+
         kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("module"), self._no_sync
+        kind.__getattr__ = __getattr__
         kind.require_backward_grad_sync = self._sync_switch
         kind.register_comm_hook = kind._register_builtin_comm_hook = kind._set_static_graph = register_comm_hook
         kind.train, kind.join, kind._get_ddp_logging_data = base.train, _joined, lambda holder: {}

@@ -22,6 +22,7 @@ from fsdp_rehearsal.readbacks import Readbacks
 from fsdp_rehearsal.record import Record
 from fsdp_rehearsal.sent_objects import SentObjects
 from fsdp_rehearsal.settings import Settings
+from fsdp_rehearsal.step_forward import StepForward
 from fsdp_rehearsal.steps import Steps
 from fsdp_rehearsal.stub import Stub
 from fsdp_rehearsal.techniques import Techniques
@@ -41,6 +42,9 @@ def install(settings: Settings, is_owner: bool) -> None:
     steps = record.steps = Steps(meter, phases, history, settings.steps, record.stop)
     batches = record.batches = Batches(lambda: steps.calls)
     modules = record.modules = Modules(phases, batches)
+    step_forward = StepForward(phases)
+    step_forward.enter.append(modules.enter)
+    step_forward.leave.append(modules.leave)
     record.units = Units(stub, phases, modules)
     ties = record.ties = Ties()
     record.versions = Versions()
@@ -62,14 +66,14 @@ def install(settings: Settings, is_owner: bool) -> None:
     uploads.install()
     Launchers(settings).install()
     if settings.apply:
-        record.applying = ApplyPlan(settings.apply, settings.apply_name, faults, record.finish)
+        record.applying = ApplyPlan(settings.apply, settings.apply_name, faults, record.finish, step_forward)
 
     def with_torch(torch: ModuleType) -> None:
         progress.say("initializing")
         if torch.version.cuda is None:  # nothing to measure in a build for CPUs
             return
         check_torch(str(torch.__version__))
-        for part in (meter, history, phases, modules, steps, watchdog, ties):
+        for part in (meter, history, phases, step_forward, modules, steps, watchdog, ties):
             try:
                 part.install(torch)
             except Exception as error:
@@ -81,7 +85,7 @@ def install(settings: Settings, is_owner: bool) -> None:
         if settings.capture and is_owner:
             from fsdp_capture.session import Session
 
-            session = Session(settings, steps, phases, modules, history, meter, record.stop)
+            session = Session(settings, steps, phases, modules, step_forward, history, meter, record.stop)
             session.install(torch)
             record.at_end.append(session.end)
             Wrappers(session.unwrapped).install(after_import)

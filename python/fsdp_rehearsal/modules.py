@@ -55,6 +55,13 @@ class Modules:
         """Whether the forward of a module runs."""
         return bool(self._stack)
 
+    def enter(self, root: Any) -> None:
+        """As if a root were called, with what nobody knows, until `leave`."""
+        self._before(root, ())
+
+    def leave(self, root: Any) -> None:
+        self._after(root, (), None)
+
     def innermost(self) -> Any:
         """The module whose forward runs; nothing between modules."""
         reference = self._running[-1] if self._running else None

@@ -95,6 +95,10 @@ class Steps:
         """Steps that have ended."""
         return self.calls // self.calls_per_step if self.calls_per_step else min(self.calls, 1)
 
+    def made(self) -> list[Any]:
+        """All optimizers that there are, those included that have not stepped."""
+        return [optimizer for optimizer in (reference() for reference, _ in self._made) if optimizer is not None]
+
     def awaited(self) -> list[tuple[Any, dict[str, Any]]]:
         """Optimizers that have not been called, with the lines that made them. Those do not count that have nothing to train,
         or only what another one has trained."""

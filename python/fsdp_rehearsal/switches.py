@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -14,6 +15,14 @@ def turn_off_caches(root: Any) -> bool:
     return bool(configs)
 
 
+def turn_off_checkpointing(root: Any) -> bool:
+    """transformers' own switch, by which a script recomputes its layers. Returns whether it was on."""
+    switched = [m for m in root.modules() if getattr(m, "gradient_checkpointing", False) is True]
+    for module in switched:
+        module.gradient_checkpointing = False
+    return bool(switched)
+
+
 def convert(root: Any, dtype: Any) -> int:
     """Parameters into another dtype, as FSDP2's mixed precision has them; buffers stay as they are. Returns how many were not
     in it."""
@@ -21,3 +30,14 @@ def convert(root: Any, dtype: Any) -> int:
     for parameter in wrong:
         parameter.data = parameter.data.to(dtype)
     return len(wrong)
+
+
+def casting_to(dtype: Any) -> Callable[[Any, Any, Any], Any]:
+    """A forward pre-hook that casts what a module is handed, as FSDP2's mixed precision does."""
+    from torch import Tensor
+    from torch.utils._pytree import tree_map
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return lambda module, args, kwargs: tree_map(cast, (args, kwargs))

@@ -30,6 +30,9 @@ def check_plan(tester, model, plan):
     code, out, _ = tester.run(f"{model} --gpus 8 --mem 300M")
     tester.check(code == 1 and out.startswith("NO PLAN FITS"), f"Exit code {code}: {out}")
     _, out, _ = tester.run(f"{model} --gpus 8 --mem 24G")
+    other = "The model was captured on a stub NVIDIA H100 80GB HBM3."
+    is_said = [other in " ".join(tester.run(f"{model} --gpus 8 --gpu {gpu} --verbose")[1].split()) for gpu in ("L4", "'H100 SXM'")]
+    tester.check(is_said == [True, False], f"{other} {is_said}")
     tester.check("from the capture" in out and "Selective checkpointing was not searched" in out, out)
 
 

@@ -24,6 +24,7 @@ class Case:
     launcher: tuple[str, ...] = ()  # of Python
     options: tuple[str, ...] = ()  # of the capture
     is_quick: bool = False  # captured_scripts_test.py runs it, 14 s of CPU each
+    quick_plans: tuple[str, ...] = ("hybrid", "checkpointed")
     refusal: str = ""  # part of the sentence that is printed in place of a capture
 
 
@@ -31,8 +32,8 @@ def _published(name: str, title: str, *words: str, is_quick: bool = False) -> Ca
     return Case("-".join((name, *words)).lower(), title, ("published.py", name, *words), is_quick=is_quick)
 
 
-def _by_hand(name: str, title: str, is_quick: bool = False) -> Case:
-    return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick)
+def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -> Case:
+    return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick, refusal=refusal)
 
 
 CASES = (
@@ -56,6 +57,7 @@ CASES = (
     _published("Qwen2", "Qwen2, fp32 under autocast", "autocast", is_quick=True),
     _published("GPT2", "GPT-2, fp32", "float32"),
     _published("Llama", "Llama, frozen embedding", "frozen"),
+    _published("Llama", "Llama, gradient_checkpointing_enable()", "recomputes"),
     _by_hand("Decoder", "a decoder by hand"),
     _by_hand("Chunked", "a loss in chunks", is_quick=True),
     _by_hand("TwoLosses", "two losses"),
@@ -65,6 +67,11 @@ CASES = (
     _by_hand("UNet", "a U-Net, fp32", is_quick=True),
     _by_hand("MLP", "an MLP, fp32"),
     _by_hand("LoRA", "LoRA by hand", is_quick=True),
+    Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), is_quick=True,
+         quick_plans=("checkpointed",)),
+    Case("autoencoder", "two models, one optimizer, fp32", ("parts.py", "autoencoder")),
+    Case("prompted", "a table that is called beside its model", ("parts.py", "prompted")),
+    Case("evaluated-parts", "parts of a model, evaluated between steps", ("parts.py", "evaluated")),
     Case("accumulates", "Qwen2, 4 micro-batches", ("loops.py", "accumulates")),
     Case("evaluates", "Qwen2, evaluation between steps", ("loops.py", "evaluates")),
     Case("ddp", "Qwen2, DDP, autocast, 2 micro-batches", ("loops.py", "ddp"), TORCHRUN, ("--gpus", "4")),
@@ -73,10 +80,8 @@ CASES = (
 )
 
 REFUSED = (
-    Case("gan", "a GAN", ("../scripts/gan.py",), refusal="One model is captured"),
-    Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), refusal="One model is captured"),
-    Case("recomputes", "a script that checkpoints itself", ("published.py", "Llama", "recomputes"),
-         refusal="checkpoints activations itself"),
+    _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
+    Case("gan", "a GAN", ("../scripts/gan.py",), refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),

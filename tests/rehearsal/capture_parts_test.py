@@ -13,9 +13,11 @@ sys.dont_write_bytecode = True
 from fsdp_capture.model_file import CaptureError, with_points_before  # noqa: E402
 from fsdp_capture.recorder import DispatchedOp, Event, ModuleCall, Recording, Tensor  # noqa: E402
 from fsdp_capture.replay import Replay, recorded_peak  # noqa: E402
-from fsdp_capture.structure import align, find_stacks, structure_of  # noqa: E402
+from fsdp_capture.structure import align, entered_modules, find_stacks, structure_of  # noqa: E402
 from fsdp_capture.tapes import CallTape, interfaces_of  # noqa: E402
+from fsdp_capture.trained import check_alike  # noqa: E402
 from fsdp_capture.values import MISSING, Storages, aligned_values, find_values  # noqa: E402
+from fsdp_rehearsal.step_forward import StepForward  # noqa: E402
 
 STACKS = [["h.0", "h.1"]]
 WEIGHT = 7000  # an address
@@ -132,6 +134,107 @@ class Structures(unittest.TestCase):
     def test_other_modules_are_another_model(self):
         base, other = (structure_of(a_step(n), [], {}) for n in (("a", "b"), ("c", "d")))
         self.assertFalse(align(base, other))
+
+
+class Entered(unittest.TestCase):
+    def entered(self, *calls):
+        """`calls`: name and place of the call above."""
+        return entered_modules(Recording(calls=[ModuleCall(name, "Module", above) for name, above in calls]))
+
+    def test_a_module_whose_part_is_called_beside_it_is_no_unit(self):
+        """The table of `talker` is called in front of it."""
+        calls = (("", -1), ("talker.table", 0), ("talker", 0), ("talker.layer", 2))
+        self.assertEqual(self.entered(*calls), {"", "talker.table", "talker.layer"})
+
+    def test_a_module_whose_parts_run_in_its_own_call_is_one(self):
+        self.assertEqual(self.entered(("", -1), ("talker", 0), ("talker.layers.0", 1)), {"", "talker", "talker.layers.0"})
+
+    def test_what_lies_beside_the_model_is_not_its(self):
+        self.assertEqual(self.entered(("", -1), (None, 0)), {""})
+
+
+class Torch:
+    """What a StepForward asks of it."""
+
+    class compiler:
+        is_compiling = staticmethod(lambda: False)
+
+    def __init__(self):
+        self.grad = True
+
+    def is_grad_enabled(self):
+        return self.grad
+
+
+class Called:
+    training = True
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def named_modules(self, name=""):
+        yield name, self
+        for place, part in enumerate(self.parts):
+            yield from part.named_modules(f"{name}.{place}".lstrip("."))
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        self.first, self.inner = Called(), Called()
+        self.second = Called(self.inner)
+        self.root = Called(self.first, self.second)
+        self.seen = []
+        phases = type("Phases", (), {"in_backward": False})()
+        self.step = StepForward(phases)
+        self.step._torch, self.phases = Torch(), phases
+        self.step.enter.append(lambda root: self.seen.append("enter"))
+        self.step.leave.append(lambda root: self.seen.append("leave"))
+        self.step.of(self.root, lambda: self.seen.append("begin"), lambda outputs: self.seen.append(outputs) or outputs)
+
+    def call(self, module, *inside):
+        self.step._before(module, ())
+        for each in inside:
+            self.call(each)
+        self.step._after(module, (), None)
+
+    def test_it_begins_with_the_first_part_and_ends_at_the_backward(self):
+        self.call(self.first)
+        self.call(self.second, self.inner)
+        self.assertEqual(self.seen, ["enter", "begin"])
+        self.assertEqual(self.step._close("loss"), "loss")
+        self.assertEqual(self.seen, ["enter", "begin", "loss", "leave"])
+
+    def test_it_knows_which_parts_the_script_called(self):
+        self.call(self.second, self.inner)
+        self.call(self.first)
+        self.assertEqual(self.step._called, {"0", "1"})
+
+    def test_a_step_is_of_the_whole_model(self):
+        check_alike([{"encoder", "decoder"}, {"encoder", "decoder"}])
+        with self.assertRaisesRegex(CaptureError, "The script calls critic for one backward and not for another"):
+            check_alike([{"generator", "critic"}, {"generator"}])
+
+    def test_a_model_that_is_called_has_its_own(self):
+        self.call(self.root, self.first, self.second)
+        self.call(Called())
+        self.assertEqual(self.seen, [])
+
+    def test_what_runs_again_in_the_backward_is_no_step(self):
+        self.phases.in_backward = True
+        self.call(self.first)
+        self.assertEqual(self.seen, [])
+
+    def test_a_part_that_is_evaluated_is_one_by_itself(self):
+        self.step._torch.grad, self.root.training = False, False
+        self.call(self.first)
+        self.call(self.second, self.inner)
+        self.assertEqual(self.seen, ["enter", "begin", (), "leave"] * 2)
+
+    def test_a_part_without_a_backward_does_not_stay_gathered_over_a_step(self):
+        self.root.reshard = lambda: self.seen.append("reshard")
+        self.call(self.first)
+        self.step._at_step(None, (), {})
+        self.assertEqual(self.seen, ["enter", "begin", (), "leave", "reshard"])
 
 
 class Values(unittest.TestCase):

@@ -43,6 +43,10 @@ class Runner:
         limits = json.loads(model.read_text())["limits"]
         return {"seconds": seconds, "limits": limits, "plans": {name: self._held(model, name, words) for name, words in plans.items()}}
 
+    def says(self, *words: str) -> str:
+        """What the program prints, in the folder of the cases."""
+        return self._program_says(*words)[0]
+
     def _program_says(self, *words: str | pathlib.Path) -> tuple[str, float]:
         """Its output, and the CPU seconds that it and the script took."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as said:

@@ -5,6 +5,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 NAME = sys.argv[1]
@@ -50,6 +51,16 @@ class Decoder(nn.Module):
 
     def forward(self, ids):
         return F.cross_entropy(self.head(self.hidden(ids)).flatten(0, 1).float(), ids.flatten())
+
+
+class Recomputed(Decoder):
+    """Each layer runs again in the backward."""
+
+    def hidden(self, ids):
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for layer in self.layers:
+            x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+        return self.norm(x)
 
 
 class Chunked(Decoder):
@@ -231,7 +242,7 @@ class LoRA(Decoder):
             layer.qkv, layer.out = Adapted(layer.qkv), Adapted(layer.out)
 
 
-KINDS = (Decoder, Chunked, TwoLosses, OwnFunction, DiT, DLRM, UNet, MLP, LoRA)
+KINDS = (Decoder, Recomputed, Chunked, TwoLosses, OwnFunction, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
 if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "LoRA"):
     model.bfloat16()

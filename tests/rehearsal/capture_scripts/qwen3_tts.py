@@ -1,7 +1,11 @@
-"""Trains the published code of Qwen3-TTS, small and random, as its finetuning/sft_12hz.py does."""
+"""Trains the published code of Qwen3-TTS, small and random, as its finetuning/sft_12hz.py does.
+
+qwen3_tts.py [FOLDER]    FOLDER: with an exported plan, planned.py, which is applied as it says
+"""
 
 import pathlib
 import sys
+import types
 
 import torch
 
@@ -13,6 +17,17 @@ BATCH, SEQUENCE, GROUPS = 4, 96, 4
 published = next(model for model in MODELS if model.spec == "qwen3_tts")
 model = published.make().to("cuda", torch.bfloat16)
 model.train()
+if len(sys.argv) > 1:
+    sys.path.insert(0, sys.argv[1])
+    from planned import apply_plan
+    from torch.distributed.fsdp import register_fsdp_forward_method
+
+    torch.distributed.init_process_group("nccl")
+    model = apply_plan(model)
+    model.step = types.MethodType(published.loss, model)
+    register_fsdp_forward_method(model, "step")
+else:
+    model.step = types.MethodType(published.loss, model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-6, weight_decay=0.01)
 for _ in range(10):
     ids = torch.randint(32, (BATCH, SEQUENCE, 2), device="cuda")
@@ -27,7 +42,7 @@ for _ in range(10):
         "attention_mask": torch.ones(BATCH, SEQUENCE, dtype=torch.int64, device="cuda"),
         "codec_0_labels": ids[:, :, 1].contiguous(),
     }
-    published.loss(model, inputs).backward()
+    model.step(inputs).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()

@@ -1,0 +1,48 @@
+"""The model that a script trains, which is one even where the script never calls it: what holds all that its optimizer steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdp_capture.model_file import CaptureError
+from fsdp_rehearsal.modules import held
+from fsdp_rehearsal.trained_model import group_of, roots_of, smallest_above
+
+
+def trained_model(modules: Any, steps: Any) -> Any:
+    """`modules`, `steps`: what was seen of the steps so far. Raises CaptureError where several models have optimizers of their own."""
+    called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
+    optimizers = steps.made()
+    parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if len(called) == 1 and smallest_above(called[0], (), parameters) is not None:
+        return called[0]
+    roots = roots_of(parameters)
+    for root in roots:
+        found = smallest_above(held(root), called, parameters)
+        if found is not None:
+            return found
+    if len(called) == 1:
+        return called[0]
+    kinds = ", ".join(type(each).__name__ for each in called) or "none"
+    if len(optimizers) == 1 and len(roots) > 1 and all(_is_in(each, roots) for each in called):
+        return group_of(roots)
+    raise CaptureError(
+        f"One model is captured, or several that one optimizer steps together. This script trains {len(called)} with "
+        f"{len(optimizers)} optimizer{'s' * (len(optimizers) != 1)}: {kinds}. Capture each in a script that trains it alone, or in one "
+        "that gives the parameters of all to one optimizer."
+    )
+
+
+def check_alike(forwards: list[set[str]]) -> None:
+    """`forwards`: of each step the parts that were called in it. Raises CaptureError where they are others from one to the next."""
+    for one in forwards:
+        for other in forwards:
+            if one - other:
+                raise CaptureError(
+                    f"The script calls {sorted(one - other)[0]} for one backward and not for another. A plan has a forward of the "
+                    "whole model for each backward."
+                )
+
+
+def _is_in(module: Any, roots: list[Any]) -> bool:
+    return any(module is each for root in roots for each in root.modules())
