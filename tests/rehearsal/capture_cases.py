@@ -26,10 +26,16 @@ class Case:
     is_quick: bool = False  # captured_scripts_test.py runs it, 14 s of CPU each
     quick_plans: tuple[str, ...] = ("hybrid", "checkpointed")
     refusal: str = ""  # part of the sentence that is printed in place of a capture
+    packages: str = "published-models"  # the environment of its libraries
 
 
 def _published(name: str, title: str, *words: str, is_quick: bool = False) -> Case:
     return Case("-".join((name, *words)).lower(), title, ("published.py", name, *words), is_quick=is_quick)
+
+
+def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, refusal: str = "") -> Case:
+    name = "-".join((script, *words)).lower().replace("_", "-")
+    return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, refusal=refusal, packages="finetuning")
 
 
 def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -> Case:
@@ -77,6 +83,12 @@ CASES = (
     Case("ddp", "Qwen2, DDP, autocast, 2 micro-batches", ("loops.py", "ddp"), TORCHRUN, ("--gpus", "4")),
     Case("trainer", "Qwen2, transformers' Trainer, bf16=True", ("loops.py", "trainer")),
     Case("accelerate", "Qwen2, accelerate, mixed_precision=bf16", ("loops.py", "accelerated")),
+    _finetuned("adapters", "Llama, PEFT's LoRA, adapters in fp32", is_quick=True),
+    _finetuned("adapters", "Llama, PEFT's LoRA, adapters in bf16, dropout", "bf16", "dropout"),
+    _finetuned("adapters", "Llama, PEFT's LoRA, inputs that require gradients", "recomputable"),
+    _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16", "nf4", is_quick=True),
+    _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16, double quantization, adapters in bf16", "nf4", "double", "bf16"),
+    _finetuned("adapters", "Llama, QLoRA: NF4, prepare_model_for_kbit_training, autocast", "nf4", "double", "prepared", "autocast"),
 )
 
 REFUSED = (

@@ -105,6 +105,7 @@ def main() -> int:
     parser.add_argument("--command", type=pathlib.Path)
     parser.add_argument("--results", type=pathlib.Path, required=True)
     parser.add_argument("--document", type=pathlib.Path)
+    parser.add_argument("--packages", help="only scripts whose libraries are those of this environment")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     if (arguments.command is None) == (arguments.document is None):
@@ -119,6 +120,7 @@ def main() -> int:
     arguments.results.mkdir(parents=True, exist_ok=True)
     folder = arguments.results.resolve() / "work"
     chosen = [case for case in every if not arguments.names or case.name in arguments.names]
+    chosen = [case for case in chosen if arguments.packages in (None, case.packages)]
     try:
         return run_all(chosen, Runner(arguments.command.resolve(), folder, {}), arguments.results)
     except Failed as failed:
