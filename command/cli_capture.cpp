@@ -199,7 +199,9 @@ tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture,
   const auto runs = rehearse_all(*settings, output, folder, supervision);
   if (!runs) {
     const Errors& errors = runs.error().errors;
-    return without(errors.empty() ? "the script failed under a plan" : errors.front().what);
+    CaptureCheck failed = without(errors.empty() ? "the script failed under a plan" : errors.front().what);
+    failed.has_failed = true;
+    return failed;
   }
   if (!*runs) return std::nullopt;
   const StepReport measured = measured_report(*settings, (*runs)->runs);

@@ -44,14 +44,15 @@ std::string points_of(const ModelSpec& spec) {
   return text;
 }
 
-Entry verdict_of(bool is_good, const std::string& target) {
-  if (is_good) return {.label = "CAPTURED", .lines = {target}, .style = Style::Good};
-  return {
-      .label = "NOT CAPTURED",
-      .lines = {fmt::format("{} was not written: what it predicts differs from the script itself by more than {} %; "
-                            "--no-check writes it all the same.",
-                            target, 100 * kCaptureTolerance)},
-      .style = Style::Bad};
+Entry verdict_of(const CaptureCheck& check, const std::string& target) {
+  if (check.holds()) return {.label = "CAPTURED", .lines = {target}, .style = Style::Good};
+  const std::string why =
+      check.has_failed ? "under a plan of it the script fails"
+                       : fmt::format("what it predicts differs from the script itself by more than {} %",
+                                     100 * kCaptureTolerance);
+  return {.label = "NOT CAPTURED",
+          .lines = {fmt::format("{} was not written: {}; --no-check writes it all the same.", target, why)},
+          .style = Style::Bad};
 }
 
 Entry model_of(const ModelSpec& spec) {
@@ -95,7 +96,7 @@ void add_check(Document& document, const CaptureCheck& check) {
 
 Document document_of(const ModelSpec& spec, const CaptureCheck& check, const std::string& target, Seconds seconds) {
   const bool is_good = check.holds();
-  Document result = {verdict_of(is_good, target), model_of(spec),
+  Document result = {verdict_of(check, target), model_of(spec),
                      Entry{"recorded", {precisions_of(spec.captured->points.front()), points_of(spec)}},
                      Entry{"took", {fmt::format("{:.1f} s", seconds.count())}}};
   add_check(result, check);

@@ -20,8 +20,9 @@ struct CaptureCheck {
   std::vector<ComparedTerm> terms;   ///< Of a steady step, which is what a capture records. Empty: none was made.
   std::int64_t gpus = kCheckedGpus;  ///< That the model was sharded over.
   std::string not_made;              ///< Why there is none; empty too where nobody asked for one.
+  bool has_failed = false;           ///< The script itself fails under the plan, for the reason in `not_made`.
 
-  /// Whether every term that must be met is. Reserved bytes follow from the others by the allocator's choices, of which
+  /// Whether every term that must be met is, and the script runs under a plan. Reserved bytes follow from the others by the allocator's choices, of which
   /// a few depend on what was before: they are shown.
   bool holds() const;
 };

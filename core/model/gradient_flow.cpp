@@ -1,7 +1,8 @@
 // Which values require a gradient, and which lie on a path to the loss.
 //
 // Two walks over the calls. Forward, as autograd does it: the output of an op requires a gradient when one of its
-// inputs does or when it reads a trainable parameter; a detach and integer outputs (ids, routing indices) never do.
+// inputs does or when it reads a trainable parameter; a detach and integer outputs (ids, routing indices) never do. A
+// captured value that the script itself asked a gradient of requires one whatever made it.
 // Backward from the loss: a value reaches it when some op that passes gradients on makes a value from it that does.
 // A frozen parameter gets no gradient but lets those of its op's inputs through.
 //
@@ -30,8 +31,9 @@ bool passes_gradients(const Op& op) {
 void walk_forward(const Model& model, const Call& call, std::vector<bool>& model_values, std::vector<bool>& values) {
   const Block& block = model.blocks[call.block];
   values.assign(block.values.size(), false);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = block.values[i].requires_grad;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    values[i] = model_values[call.inputs[i]];
+    values[i] = values[i] || model_values[call.inputs[i]];
   }
   for (const Op& op : block.ops) {
     if (!passes_gradients(op)) continue;

@@ -37,6 +37,8 @@ struct Value {
   std::string name = {};
   Shape shape = {};
   std::optional<Dtype> dtype = {};
+  /// Of a captured model: the script asks for its gradient by itself (`requires_grad_()`), whatever it is made of.
+  bool requires_grad = false;
 
   bool operator==(const Value&) const = default;
 };
@@ -71,6 +73,9 @@ struct Buffer {
   Shape shape;
   Dtype dtype = Dtype::Float32;
   bool persistent = true;
+  /// Whether PyTorch knows it as a buffer. A tensor that a module merely holds, as the scales of 4-bit weights, is there all the
+  /// same on each GPU, but no broadcast has it.
+  bool registered = true;
 
   bool operator==(const Buffer&) const = default;
 };

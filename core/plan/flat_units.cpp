@@ -83,7 +83,7 @@ void check_shared_grads(const Layout& layout, const Plan& plan, const Model& mod
 void check_buffers(const Plan& plan, const Model& model, Errors& errors) {
   if (!plan.fsdp1.buffer_dtype) return;
   for (const Buffer& buffer : model.buffers) {
-    if (!is_floating_point(buffer.dtype) || buffer.dtype == *plan.fsdp1.buffer_dtype) continue;
+    if (!buffer.registered || !is_floating_point(buffer.dtype) || buffer.dtype == *plan.fsdp1.buffer_dtype) continue;
     errors.push_back({"fsdp1/buffer_dtype",
                       fmt::format("The buffer \"{}\" is {}, and its ops with one in {} are not predicted.", buffer.name,
                                   name_of(buffer.dtype), name_of(*plan.fsdp1.buffer_dtype)),

@@ -345,6 +345,7 @@ void read_values(const JsonValue& value, std::vector<Value>& out, JsonErrors& er
     if (dtype != nullptr && dtype->type != JsonType::Null) {
       read_json(*dtype, read.dtype.emplace(), errors, model_spec_reader::kSpecDtype);
     }
+    object.optional("requires_grad", read.requires_grad);
     object.finish(UnknownKeys::Ignore);
   }
 }

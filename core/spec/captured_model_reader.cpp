@@ -97,6 +97,7 @@ void read_buffer(const JsonValue& value, Model& model, JsonErrors& errors) {
   if (const JsonValue* shape = object.required_value("shape")) read_shape(*shape, buffer.shape, errors);
   object.required("dtype", buffer.dtype, model_spec_reader::kSpecDtype);
   object.optional("persistent", buffer.persistent);
+  object.optional("registered", buffer.registered);
   object.finish(UnknownKeys::Ignore);
 }
 

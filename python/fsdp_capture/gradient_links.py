@@ -24,6 +24,7 @@ class Flow:
         self._structure, self._storages, self._interface = structure, storages, interface
         self._activation = activation
         self._trainable = {p["name"] for p in parameters if p["trainable"]}
+        self._asked_for = self._find_asked_for()
         self._links: list[tuple[int, int]] = []  # parts
         self._crossing: list[tuple[int, int, int]] = []  # call, call, number of the link
         self._find_links()
@@ -59,11 +60,25 @@ class Flow:
     def _is_floating(self, number: int) -> bool:
         return number in self._storages.key and "float" in self._storages.tensor(number).dtype
 
+    def _find_asked_for(self) -> set[int]:
+        """Allocations that require a gradient though nothing that they are made of does: the script says so by itself, as
+        where a frozen embedding is followed by checkpoints (enable_input_require_grads)."""
+        recording, parts = self._structure.recording, self._structure.parts
+        passed_on = {made for part in parts if part.has_backward for made in part.made}
+        return {
+            read
+            for part in parts
+            if part.has_backward
+            for d in part.dispatched
+            for tensor, read in zip(recording.ops[d].inputs, recording.reads[d])
+            if read >= 0 and tensor.requires_grad and read not in passed_on
+        }
+
     def _find_links(self) -> None:
         """Follows gradients as the readers of the file do, and links ops that would not be reached."""
         parts = self._structure.parts
         with_backward = [i for i, part in enumerate(parts) if part.has_backward]
-        requires: set[int] = set()
+        requires = set(self._asked_for)
         for place, part in enumerate(with_backward):
             reads = self._reads(part)
             has = bool(self._structure.parameter_reads[part] & self._trainable) or any(r in requires for r in reads)
@@ -96,7 +111,11 @@ class Flow:
             tensor = self._storages.tensor(number) if number >= 0 else None
             is_own = tensor is None or tensor.dtype == self._activation
             shape = list(tensor.shape) if tensor is not None else [0]
-            rows.append({"name": f"v{len(rows)}", "shape": shape, "dtype": None if is_own else tensor.dtype})
+            row = {"name": f"v{len(rows)}", "shape": shape, "dtype": None if is_own else tensor.dtype}
+            # Where it is made, and of the batch where it is read.
+            if number in self._asked_for and (len(rows) >= len(inputs) or self._storages.key[number][0] < 0):
+                row["requires_grad"] = True
+            rows.append(row)
 
         for value in inputs:
             number = self._number(value)

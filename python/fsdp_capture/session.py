@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
+from fsdp_capture.held_tensors import HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
@@ -62,6 +63,7 @@ class Session:
         self._original: dict[str, Any] = {}
         self._torch: Any = None
         self._described: dict[str, Any] = {}
+        self._held: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._cast: Callable[[Any], Any] = lambda x: x
 
@@ -102,6 +104,8 @@ class Session:
         utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def _step_ended(self) -> None:
+        if self._backwards and self._phases.backwards == self._backwards[-1]:
+            return  # another optimizer of the same step: how many there are is not known in the first one
         self._backwards.append(self._phases.backwards)
         try:
             if len(self._backwards) < _WARM_UP:
@@ -124,6 +128,7 @@ class Session:
         if turn_off_checkpointing(self._root):
             self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
         self._described = describe(self._root)
+        self._held = HeldTensors(self._torch, self._root)
         self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
         self._step_forward.of(self._root)
         self._step_forward.hook_parts(self._note_given_to_part)
@@ -286,6 +291,7 @@ class Session:
         try:
             check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
+            self._described["buffers"] += self._held.rows()
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
             model = with_points_before(self._path, model)
         except CaptureError as error:

@@ -39,7 +39,9 @@ class BucketWalk {
     for (std::size_t p = 0; p < model.parameters.size(); ++p) {
       parts.push_back({layout().parameter_dtype[p], num_elements(model.parameters[p].shape)});
     }
-    for (const Buffer& buffer : model.buffers) parts.push_back({buffer.dtype, num_elements(buffer.shape)});
+    for (const Buffer& buffer : model.buffers) {
+      if (buffer.registered) parts.push_back({buffer.dtype, num_elements(buffer.shape)});
+    }
     broadcast(parts);
     for (std::size_t b = 0; b < first_.size(); ++b) make(b, first_[b]);
     if (!in_.plan->ddp.find_unused_parameters) return;

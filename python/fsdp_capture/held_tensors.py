@@ -1,0 +1,76 @@
+"""Tensors that modules hold beside their parameters and buffers: the scales and tables of bitsandbytes' 4-bit weights, a cached
+mask. Nothing shards them, so that each GPU has them whole.
+
+What a module holds for a step alone is in the recording of the step. So a tensor counts where the same one is held when the
+recordings begin and when they have ended.
+
+Not modeled: tensors that only a parameter's attributes lead to, since fully_shard makes other parameters.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+_DEPTH = 4  # of objects in objects
+
+
+class HeldTensors:
+    def __init__(self, torch: Any, root: Any) -> None:
+        """Looks at what is held by now below `root`, on a GPU."""
+        self._torch = torch
+        self._own = set(torch.nn.Module().__dict__)
+        registered = [*root.parameters(), *root.buffers()]
+        self._seen = {_address(t) for t in registered}
+        self._found = {name: weakref.ref(t) for name, t in self._below(root)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Those that are still there, as buffers of a captured model."""
+        tensors = {name: reference() for name, reference in self._found.items()}
+        return [_row(name, t) for name, t in tensors.items() if t is not None]
+
+    def _below(self, root: Any) -> Iterator[tuple[str, Any]]:
+        for module_name, module in root.named_modules():
+            for key, value in list(vars(module).items()):
+                if key in self._own:
+                    continue
+                for path, tensor in self._tensors(value, key, 0):
+                    address = _address(tensor)
+                    if address not in self._seen:
+                        self._seen.add(address)
+                        yield f"{module_name}.{path}" if module_name else path, tensor
+
+    def _tensors(self, value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, self._torch.Tensor):
+            if value.is_cuda and value.grad_fn is None and value.numel() > 0:
+                yield path, value
+            return
+        for key, member in self._members(value) if depth < _DEPTH else ():
+            yield from self._tensors(member, f"{path}/{key}", depth + 1)
+
+    def _members(self, value: Any) -> list[tuple[Any, Any]]:
+        if isinstance(value, dict):
+            return [(key, member) for key, member in value.items() if isinstance(key, (str, int))]
+        if isinstance(value, (list, tuple)):
+            return list(enumerate(value))
+        kind = type(value)
+        if isinstance(value, (type, self._torch.nn.Module)) or callable(value) or kind.__module__.partition(".")[0] == "torch":
+            return []
+        return list(getattr(value, "__dict__", {}).items())
+
+
+def _address(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _row(name: str, tensor: Any) -> dict[str, Any]:
+    size = tensor.untyped_storage().nbytes()
+    is_whole = tensor.numel() * tensor.element_size() == size
+    return {
+        "name": name,
+        "shape": list(tensor.shape) if is_whole else [size],
+        "dtype": str(tensor.dtype)[6:] if is_whole else "uint8",
+        "persistent": False,
+        "registered": False,
+    }
