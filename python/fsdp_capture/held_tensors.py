@@ -47,7 +47,7 @@ class HeldTensors:
                 yield path, value
             return
         for key, member in self._members(value) if depth < _DEPTH else ():
-            yield from self._tensors(member, f"{path}/{key}", depth + 1)
+            yield from self._tensors(member, f"{path}/{key}".replace(".", "_"), depth + 1)
 
     def _members(self, value: Any) -> list[tuple[Any, Any]]:
         if isinstance(value, dict):

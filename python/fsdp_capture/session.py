@@ -17,6 +17,7 @@ from typing import Any, Optional
 
 from fsdp_capture.held_tensors import HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
+from fsdp_capture.optimizer_facts import kind_of, refusal
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
 from fsdp_capture.trained import check_alike, trained_model
@@ -127,6 +128,7 @@ class Session:
             raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
         if turn_off_checkpointing(self._root):
             self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
+        self._refuse_what_is_not_predicted()
         self._described = describe(self._root)
         self._held = HeldTensors(self._torch, self._root)
         self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
@@ -138,6 +140,16 @@ class Session:
             self._wanted.append((dtype, True))
         if dtype == "float32":
             self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
+
+    def _refuse_what_is_not_predicted(self) -> None:
+        is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
+        for name, parameter in self._root.named_parameters():
+            if is_wrapper(parameter):
+                kind = type(parameter.data).__name__
+                raise CaptureError(f'The parameter "{name}" is a {kind}, which holds other tensors than it shows: its bytes are not known.')
+        why = refusal(self._torch, self._optimizers())
+        if why:
+            raise CaptureError(why)
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
         """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
@@ -215,7 +227,7 @@ class Session:
             parameter.grad = None
 
     def _facts(self) -> dict[str, Any]:
-        optimizer = next((o for o in (r() for r in self._steps.optimizers) if o is not None), None)
+        optimizer = next(iter(self._optimizers()), None)
         group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
         properties = self._torch.cuda.get_device_properties(self._meter.device)
         accumulation = self._backwards[1] - self._backwards[0]
@@ -244,7 +256,7 @@ class Session:
             "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
             "optimizer": {
-                "kind": self._kind_of(optimizer),
+                "kind": kind_of(self._torch, optimizer),
                 "class": type(optimizer).__name__,
                 # PyTorch takes it where nobody says anything, and parameters are on a GPU.
                 "foreach": group.get("foreach") is not False and not group.get("fused"),
@@ -265,11 +277,8 @@ class Session:
                 "it: an evaluation, for one. A plan does not have that: reserved memory may be larger than predicted by what is left."
             )
 
-    def _kind_of(self, optimizer: Any) -> Optional[str]:
-        """The name by which plans know it."""
-        known = self._torch.optim
-        kinds = {known.AdamW: "adamw", known.Adam: "adam", known.SGD: "sgd"}
-        return kinds.get(type(optimizer))
+    def _optimizers(self) -> list[Any]:
+        return [optimizer for optimizer in (reference() for reference in self._steps.optimizers) if optimizer is not None]
 
     def end(self, why: str) -> None:
         """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""

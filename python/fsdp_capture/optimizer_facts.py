@@ -1,0 +1,78 @@
+"""What a plan is told of the script's optimizers, and which are refused: those whose states are neither known nor as large as what
+would stand in for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+
+def refusal(torch: Any, optimizers: list[Any]) -> str:
+    """Why a step of these optimizers cannot be predicted, in sentences; empty: it can be."""
+    ways = {_way(torch, o, group) for o in optimizers for group in o.param_groups if _trains(group)}
+    names = sorted({type(o).__name__ for o in optimizers})
+    if len({way[0] for way in ways}) > 1:
+        return f"The script trains with {' and '.join(names)}, and a plan has one optimizer for all parameters."
+    if len(ways) > 1:
+        return (
+            f"The script gives {names[0]} groups of parameters that differ in foreach, fused, amsgrad or whether there is momentum, "
+            "and a plan has one way for all parameters."
+        )
+    if any(group.get("amsgrad") for o in optimizers for group in o.param_groups):
+        return f"The script's {names[0]} keeps a third state of each parameter (amsgrad=True), which is not predicted."
+    for optimizer in optimizers:
+        if kind_of(torch, optimizer) is None:
+            why = _other_states(torch, optimizer)
+            if why:
+                return why
+    return ""
+
+
+def kind_of(torch: Any, optimizer: Any) -> Optional[str]:
+    """The name by which plans know it."""
+    kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
+    return kinds.get(type(optimizer))
+
+
+def _trains(group: dict[str, Any]) -> bool:
+    return any(p.requires_grad for p in group["params"])
+
+
+def _way(torch: Any, optimizer: Any, group: dict[str, Any]) -> tuple[Any, ...]:
+    is_fused = bool(group.get("fused"))
+    is_foreach = group.get("foreach") is not False and not is_fused
+    name = kind_of(torch, optimizer) or type(optimizer).__name__
+    return name, is_foreach, is_fused, bool(group.get("amsgrad")), bool(group.get("momentum"))
+
+
+def _other_states(torch: Any, optimizer: Any) -> str:
+    """AdamW stands in for an optimizer that is not known, if its states are as large for each parameter."""
+    kept = wanted = 0
+    differs = False
+    for parameter, state in optimizer.state.items():
+        if not isinstance(parameter, torch.Tensor) or not isinstance(state, dict):
+            continue
+        size = sum(_bytes(torch, value) for value in state.values())
+        of_adamw = 2 * parameter.numel() * parameter.element_size()
+        kept, wanted = kept + size, wanted + of_adamw
+        differs = differs or size != of_adamw
+    if wanted and not differs:
+        return ""
+    kind = type(optimizer)
+    return (
+        f"The script's optimizer, {kind.__name__} of {kind.__module__.partition('.')[0]}, keeps states of {kept:,} bytes, where AdamW "
+        f"would keep {wanted:,}: they are not predicted. Capture the script with torch.optim.AdamW, Adam or SGD; for a plan with "
+        "smaller states of AdamW say --optimizer-states."
+    )
+
+
+def _bytes(torch: Any, value: Any) -> int:
+    """Of a state; a count of steps is none, and a tensor of other tensors is what these are."""
+    if isinstance(value, (list, tuple)):
+        return sum(_bytes(torch, each) for each in value)
+    if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+        return 0
+    if hasattr(type(value), "__tensor_flatten__"):
+        names, _ = value.__tensor_flatten__()
+        return sum(_bytes(torch, getattr(value, name)) for name in names)
+    return int(value.numel() * value.element_size())
