@@ -1,0 +1,50 @@
+"""Trains a small random Llama in TRL's trainers. trainers.py sft|dpo [lora]"""
+
+import sys
+import tempfile
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+NAME, WORDS = sys.argv[1], sys.argv[2:]
+BATCH, SEQUENCE, VOCABULARY = 4, 256, 4000
+CONFIG = LlamaConfig(hidden_size=256, intermediate_size=704, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+                     vocab_size=VOCABULARY, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+PLAIN = {"per_device_train_batch_size": BATCH, "bf16": True, "max_steps": 20, "report_to": "none", "save_strategy": "no",
+         "disable_tqdm": True, "dataloader_pin_memory": False, "gradient_checkpointing": False}
+
+
+def tokenizer():
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"w{number}": number for number in range(3, VOCABULARY)}
+    split = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+def text(count):
+    return " ".join(f"w{number}" for number in torch.randint(3, VOCABULARY, (count,)).tolist())
+
+
+def sft(model, lora):
+    from trl import SFTConfig, SFTTrainer
+
+    arguments = SFTConfig(tempfile.mkdtemp(), max_length=SEQUENCE, dataset_num_proc=None, **PLAIN)
+    texts = Dataset.from_dict({"text": [text(2 * SEQUENCE) for _ in range(100)]})
+    return SFTTrainer(model, arguments, train_dataset=texts, processing_class=tokenizer(), peft_config=lora)
+
+
+def dpo(model, lora):
+    from trl import DPOConfig, DPOTrainer
+
+    arguments = DPOConfig(tempfile.mkdtemp(), max_length=SEQUENCE, dataset_num_proc=None, **PLAIN)
+    half = SEQUENCE // 2
+    pairs = Dataset.from_dict({name: [text(half) for _ in range(100)] for name in ("prompt", "chosen", "rejected")})
+    reference = None if lora else LlamaForCausalLM(CONFIG)
+    return DPOTrainer(model, reference, arguments, train_dataset=pairs, processing_class=tokenizer(), peft_config=lora)
+
+
+adapters = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, task_type="CAUSAL_LM", target_modules="all-linear")
+{"sft": sft, "dpo": dpo}[NAME](LlamaForCausalLM(CONFIG), adapters if "lora" in WORDS else None).train()
