@@ -89,13 +89,24 @@ CASES = (
     _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16", "nf4", is_quick=True),
     _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16, double quantization, adapters in bf16", "nf4", "double", "bf16"),
     _finetuned("adapters", "Llama, QLoRA: NF4, prepare_model_for_kbit_training, autocast", "nf4", "double", "prepared", "autocast"),
+    _finetuned("images", "timm's ViT", "vit"),
+    _finetuned("images", "diffusers' UNet2DConditionModel, fp32", "unet"),
+    _finetuned("images", "diffusers' SD3 Transformer, fp32", "sd3"),
 )
 
 REFUSED = (
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
-    Case("gan", "a GAN", ("../scripts/gan.py",), refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
+    Case("gan", "a GAN", ("../scripts/gan.py",), is_quick=True, refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
          refusal="its FSDP plugin"),
+    _finetuned("optimizers", "bitsandbytes' AdamW8bit", "bitsandbytes", refusal="keeps states of", is_quick=True),
+    _finetuned("optimizers", "torchao's AdamW8bit", "torchao", refusal="keeps states of"),
+    _finetuned("optimizers", "torch.optim.Muon, and AdamW for the rest", "muon", refusal="a plan has one optimizer"),
+    _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
+    _finetuned("optimizers", "transformers' Adafactor", "adafactor", refusal="keeps states of"),
+    _finetuned("trainers", "TRL's SFTTrainer", "sft", refusal="was not made in the recorded step"),
+    _finetuned("trainers", "TRL's DPOTrainer", "dpo", refusal="was not made in the recorded step"),
+    _finetuned("images", "diffusers' DiT", "dit", refusal="cannot be played again"),
 )
