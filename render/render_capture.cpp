@@ -47,9 +47,9 @@ std::string points_of(const ModelSpec& spec) {
 Entry verdict_of(const CaptureCheck& check, const std::string& target) {
   if (check.holds()) return {.label = "CAPTURED", .lines = {target}, .style = Style::Good};
   const std::string why =
-      check.has_failed ? "under a plan of it the script fails"
-                       : fmt::format("what it predicts differs from the script itself by more than {} %",
-                                     100 * kCaptureTolerance);
+      check.has_failed
+          ? "under a plan of it the script fails"
+          : fmt::format("what it predicts differs from the script itself by more than {} %", 100 * kCaptureTolerance);
   return {.label = "NOT CAPTURED",
           .lines = {fmt::format("{} was not written: {}; --no-check writes it all the same.", target, why)},
           .style = Style::Bad};

@@ -22,8 +22,8 @@ struct CaptureCheck {
   std::string not_made;              ///< Why there is none; empty too where nobody asked for one.
   bool has_failed = false;           ///< The script itself fails under the plan, for the reason in `not_made`.
 
-  /// Whether every term that must be met is, and the script runs under a plan. Reserved bytes follow from the others by the allocator's choices, of which
-  /// a few depend on what was before: they are shown.
+  /// Whether every term that must be met is, and the script runs under a plan. Reserved bytes follow from the others by
+  /// the allocator's choices, of which a few depend on what was before: they are shown.
   bool holds() const;
 };
 

@@ -73,8 +73,8 @@ struct Buffer {
   Shape shape;
   Dtype dtype = Dtype::Float32;
   bool persistent = true;
-  /// Whether PyTorch knows it as a buffer. A tensor that a module merely holds, as the scales of 4-bit weights, is there all the
-  /// same on each GPU, but no broadcast has it.
+  /// Whether PyTorch knows it as a buffer. A tensor that a module merely holds, as the scales of 4-bit weights, is
+  /// there all the same on each GPU, but no broadcast has it.
   bool registered = true;
 
   bool operator==(const Buffer&) const = default;

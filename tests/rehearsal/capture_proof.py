@@ -2,9 +2,9 @@
 """Scripts, captured and planned, next to what they do under the plans: the table in docs/capture_proof.md.
 
     capture_proof.py --command PATH --results FOLDER [NAME...]   captures and rehearses; NAME is a script of capture_cases.py
-    capture_proof.py --results FOLDER --document FILE            writes the results into a Markdown file
+    capture_proof.py --results FOLDER --document FILE --packages NAME   writes the results into a Markdown file
 
-Run by a Python that has torch, transformers, accelerate and torchvision. Exit: 0 all are as expected, 1 one is not.
+Run by a Python that has torch and the packages of an environment (Case.packages). Exit: 0 all are as expected, 1 one is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from capture_cases import CASES, PLANS, REFUSED, Case
 from capture_runs import TERMS, Failed, Runner, difference, problems_of
 
 MOST_OFF = 0.005  # requested and allocated
-BEGIN, END = "<!-- results: made by ./scripts/capture_proof -->\n", "<!-- end of results -->"
+BEGIN = {"published-models": "<!-- results: made by ./scripts/capture_proof -->\n",
+         "finetuning": "<!-- results of fine-tuning: made by ./scripts/capture_proof -->\n"}
+END = "<!-- end of results -->"
 
 
 def run_all(cases: list[Case], runner: Runner, results: pathlib.Path) -> int:
@@ -84,10 +86,13 @@ def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (header, marks, *rows)]
 
 
-def document(results: pathlib.Path, path: pathlib.Path) -> None:
+def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
+    """Writes the table of the scripts whose libraries are those of one environment."""
+
     def read(case: Case) -> dict[str, Any] | None:
         file = results / f"{case.name}.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        is_wanted = case.packages == packages and file.exists()
+        return json.loads(file.read_text(encoding="utf-8")) if is_wanted else None
 
     founds = [(case, found) for case in CASES if (found := read(case)) and "plans" in found]
     lines = summary_of([found for _, found in founds])
@@ -96,8 +101,9 @@ def document(results: pathlib.Path, path: pathlib.Path) -> None:
     refused = [[case.title, found["refused"].removeprefix("error: ")] for case in (*REFUSED, *CASES)
                if (found := read(case)) and "refused" in found]
     lines += ["", "What cannot be captured, and what is printed:", "", *table(["script", "sentence"], refused, left=2), ""]
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    path.write_text(before + BEGIN + "\n".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
+    begin = BEGIN[packages]
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    path.write_text(before + begin + "\n".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
 
 
 def main() -> int:
@@ -111,7 +117,7 @@ def main() -> int:
     if (arguments.command is None) == (arguments.document is None):
         parser.error("Give one of --command and --document.")
     if arguments.document:
-        document(arguments.results, arguments.document)
+        document(arguments.results, arguments.document, arguments.packages or "published-models")
         return 0
     every = [*CASES, *REFUSED]
     unknown = set(arguments.names) - {case.name for case in every}
