@@ -181,6 +181,21 @@ std::string refinement_of(PredictedCost& cost, const Families& families, const E
                      format_bytes(Bytes(std::max<std::int64_t>(0, fastest.cost.memory - named.cost.memory))));
 }
 
+/// Puts the plan that needs least of those that are as fast in the place of the fastest, and says what that is worth.
+void name_among_ties(Attempt& attempt, const Model& model, Bytes budget, const SearchOptions& options,
+                     PointFound& found, SearchResult& result) {
+  const Families& families = attempt.limit.within;
+  const auto [named, is_whole] =
+      named_among_ties(attempt.cost, attempt.timed(), families, *found.point, budget.count(), options.should_stop,
+                       [&](const Plan& plan) { return !said_exactly_by(plan, model).empty(); });
+  result.proof.compared_ties = is_whole;
+  const double slower = named.cost.time / found.point->cost.time;
+  result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
+  result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
+  result.refinement = refinement_of(attempt.cost, families, named, *found.point);
+  found.point = named;
+}
+
 /// Looks for what to tell when no plan fits.
 class OutsideOfLimit {
  public:
@@ -393,16 +408,8 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   assert(found.point.has_value());
   result.objective = space.objective;
   if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Memory) {
-    const auto [named, is_whole] =
-        named_among_ties(cost, attempt.timed(), limit.within, *found.point, budget_of(cluster).count(),
-                         options.should_stop, [&](const Plan& plan) { return !said_exactly_by(plan, model).empty(); });
+    name_among_ties(attempt, model, budget_of(cluster), options, found, result);
     if (is_stopped(options)) return stopped();
-    result.proof.compared_ties = is_whole;
-    const double slower = named.cost.time / found.point->cost.time;
-    result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
-    result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
-    result.refinement = refinement_of(cost, limit.within, named, *found.point);
-    found.point = named;
   }
   if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
   if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
