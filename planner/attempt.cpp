@@ -93,13 +93,6 @@ Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_
   fastest.stop_when(options.should_stop);
 }
 
-void Attempt::find_fastest(const Space& space, Bytes budget) {
-  // Of 439 walks of the headline's boxes 101 ruled one out, none of them below this.
-  cost.walk_from(budget.count() / 4 * 3);
-  fitting = fastest.next(budget.count(), space.max_predictions);
-  cost.walk_from(0);
-}
-
 void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
   smallest.emplace(memory, Objective::Memory);
   smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));

@@ -35,7 +35,7 @@ struct Attempt {
   Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options);
 
   /// REQUIRES: the same arguments where it goes on after a pause.
-  void find_fastest(const Space& space, Bytes budget);
+  void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
 
   /// What the time of a plan is.
   CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }

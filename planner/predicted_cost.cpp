@@ -14,9 +14,6 @@
 // gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
 // checkpointed blocks only, and sums the others; no order of events changes what a sum adds up.
 //
-// A walk costs a hundred times what sums do, and live bytes are a fifth above them as a rule. So a search for the
-// fastest plan can leave out the walks of boxes whose sums are far below the budget: next to none would rule one out.
-//
 // These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
 // every point that turns out cheaper than a bound said.
 
@@ -242,11 +239,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }
-    case CostLevel::Live: {
-      const bool is_point = box.is_point();
-      if (!is_point && bound(box, static_cast<int>(CostLevel::Sums)).memory < walks_from_) return {no_time, no_memory};
+    case CostLevel::Live:
       return {no_time, needed_at_least(box)};
-    }
     case CostLevel::Memory: {
       const simulator::Outcome& exact = outcome_up_to(fastest, enough_);
       return {rounded(exact.step), needed_bytes(exact)};

@@ -49,9 +49,6 @@ class PredictedCost : public CostModel {
 
   /// The prediction of memory alone. It has the times only where they were asked for before.
   simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough);
-  /// From now on boxes of several points whose memory by sums is below this are not bounded by live bytes.
-  void walk_from(std::int64_t memory) { walks_from_ = memory; }
-
   /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. Of a point it is tighter than
   /// what bounds a box.
   std::int64_t needed_at_least(const Box& box);
@@ -88,7 +85,6 @@ class PredictedCost : public CostModel {
   std::array<std::map<Point, simulator::Outcome>, 3> known_;
   Asked asked_;
   Bytes enough_ = simulator::kWholePrediction;
-  std::int64_t walks_from_ = 0;
 };
 
 /// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that
