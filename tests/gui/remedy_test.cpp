@@ -122,7 +122,18 @@ TEST(Remedies, OfAPartOfAClusterKeepTheNumberOfGpusAndWhatElseWasChosenOfTheMach
   EXPECT_EQ(state.inputs().choices.intra_bandwidth, BytesPerSecond(8e9));
 }
 
-TEST(Remedies, AClickKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
+TEST(Remedies, WhatWasSearchedIsSearchedAgainByAClick) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  ASSERT_TRUE(window.state().snapshot()->explanation.remedies.front().is_searched);
+  QTest::mouseClick(window.findChild<QAbstractButton*>("remedy_1"), Qt::LeftButton);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_FALSE(window.state().inputs().kept.has_value());
+}
+
+TEST(Remedies, WhatWasPricedKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
   MainWindow window(test::library());
   window.show();
   const Inputs before = test::quick_inputs("gpt2");
@@ -130,7 +141,11 @@ TEST(Remedies, AClickKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   auto* again = window.findChild<QAbstractButton*>("search_again");
   EXPECT_FALSE(again->isVisible());
-  QTest::mouseClick(window.findChild<QAbstractButton*>("remedy_1"), Qt::LeftButton);
+  const std::vector<planner::Remedy> remedies = window.state().snapshot()->explanation.remedies;
+  const auto priced =
+      std::find_if(remedies.begin(), remedies.end(), [](const planner::Remedy& remedy) { return !remedy.is_searched; });
+  ASSERT_NE(priced, remedies.end());
+  window.state().apply_remedy(*priced);
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_TRUE(window.state().inputs().kept.has_value());
   EXPECT_TRUE(again->isVisible());
