@@ -12,7 +12,9 @@
 // checkpointed block: plans without one are boxes of their own there. And where units lie inside blocks, recomputing a
 // block gathers all of them at once, ahead of the gradients' reductions, while the backward of a block that is kept
 // gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
-// checkpointed blocks only, and sums the others; no order of events changes what a sum adds up.
+// checkpointed blocks only, and sums the others; no order of events changes what a sum adds up. The same holds for
+// ZeRO-3, whose coordinator gathers ahead by what it may hold: a recomputation can move gathers to where less waits for
+// them.
 //
 // These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
 // every point that turns out cheaper than a bound said.
@@ -235,7 +237,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
     }
     case CostLevel::Time: {
       const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
-      if (has_parts && box.ranges[1].size() > 1) return {no_time, no_memory};
+      const bool may_wait_less = has_parts || is_zero3(base_);
+      if (may_wait_less && box.ranges[1].size() > 1) return {no_time, no_memory};
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }
