@@ -164,16 +164,13 @@ Result<Attempts> Attempts::make(const Space& space, const Model& model, const Cl
 
 void Attempts::ask(std::int64_t most) {
   // What needs more of the host than there is may fit, too, and is looked at in its turn.
-  if (!fits_ && wide_->limit.beyond.empty()) fits_ = wide_->has_fitting(budget_, *options_, most);
-  if (!fits_ && wide_->limit.beyond.empty()) {
-    is_open_ = true;
-  } else if (fits_.value_or(true)) {
-    find_fastest(most > 0);
-  }
+  const bool is_by_memory_alone = wide_->limit.beyond.empty();
+  if (is_by_memory_alone && !fits_) fits_ = wide_->has_fitting(budget_, *options_, most);
+  is_open_ = is_by_memory_alone && !fits_;
+  if (!is_open_ && fits_.value_or(true)) find_fastest(most > 0);
 }
 
 void Attempts::go_on() {
-  is_open_ = false;
   ask(0);
 }
 

@@ -83,6 +83,12 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
   return fits;
 }
 
+std::optional<bool> RemedyList::try_search(Trial trial, const Plan& plan) {
+  const auto ground = ground_with(trial.change, plan, request_.workload, request_.cluster);
+  if (!ground) return std::nullopt;
+  return try_search(std::move(trial), ground->workload, ground->cluster, ground->space);
+}
+
 std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space) const {
   if (is_stopped()) return std::nullopt;

@@ -28,7 +28,7 @@ struct RemedyRequest {
   std::function<bool()> should_stop = {};
   LargerGpus larger_gpus = {};   ///< Empty: none are known.
   const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
-  bool memory_binds = false;     ///< Faster plans of the space do not fit.
+  bool memory_binds = false;     ///< The plan fits, and faster ones of the space do not.
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

@@ -105,14 +105,8 @@ void try_allocator(RemedyList& list) {
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
   const Trial trial{"use expandable segments", {.allocator_settings = settings}};
-  const RemedyRequest& request = list.request();
-  if (request.memory_binds && request.space != nullptr && request.verdict == Verdict::Fits) {
-    // The same plan is no faster with them. What fits beside it may be.
-    Space space = *request.space;
-    space.base.runtime.allocator_settings = settings;
-    space.may_expand_segments = false;
-    if (list.try_search(trial, request.workload, request.cluster, space)) return;
-  }
+  // The same plan is no faster with them. What fits beside it may be.
+  if (list.request().memory_binds && list.try_search(trial, plan)) return;
   list.try_plan(trial.what, trial.change, plan);
 }
 
