@@ -180,9 +180,7 @@ void describe_model(const Model& model, StepReport& report) {
   report.parameters = num_parameters(model);
   report.trainable_parameters = num_trainable_parameters(model);
   report.receives_gradient_parameters = num_gradient_parameters(model);
-  for (const Buffer& buffer : model.buffers) {
-    if (buffer.registered) report.buffers += size_of(buffer.dtype) * num_elements(buffer.shape);
-  }
+  report.buffers = buffer_bytes(model);
 }
 
 bool has_gpu(const PreparedPlan& prepared) {

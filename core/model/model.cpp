@@ -56,6 +56,14 @@ std::int64_t num_trainable_parameters(const Model& model) {
   return total;
 }
 
+Bytes buffer_bytes(const Model& model) {
+  Bytes total;
+  for (const Buffer& buffer : model.buffers) {
+    if (buffer.registered) total += size_of(buffer.dtype) * num_elements(buffer.shape);
+  }
+  return total;
+}
+
 std::int64_t num_gradient_parameters(const Model& model) {
   std::int64_t total = 0;
   for (const Parameter& parameter : model.parameters) {

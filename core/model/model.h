@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/units.h"
 #include "core/model/initial_values.h"
 #include "core/model/op.h"
 #include "core/model/recorded_block.h"
@@ -215,6 +216,8 @@ std::string_view parent_name(std::string_view name);
 std::int64_t num_parameters(const Model& model);
 std::int64_t num_trainable_parameters(const Model& model);
 std::int64_t num_gradient_parameters(const Model& model);
+/// Bytes of the buffers that PyTorch knows as such.
+Bytes buffer_bytes(const Model& model);
 /// Those that one token meets: of each Experts op only as many experts as a token is sent to.
 std::int64_t num_active_parameters(const Model& model);
 

@@ -199,10 +199,7 @@ std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, 
 }
 
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs) {
-  Bytes bytes;
-  for (const Buffer& buffer : model.buffers) {
-    if (buffer.registered) bytes += size_of(buffer.dtype) * num_elements(buffer.shape);
-  }
+  const Bytes bytes = buffer_bytes(model);
   if (bytes == Bytes(0)) return Seconds(0);
   return over(4 * static_cast<double>(bytes.count()), costs.memory) +
          collective_time(mesh.replicate, CollectiveKind::Broadcast, bytes);
