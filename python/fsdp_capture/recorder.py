@@ -113,7 +113,7 @@ class Recorder:
     gives the entries since the last time."""
 
     def __init__(self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any) -> None:
-        """`cast_inputs`: what is done to a tensor that is handed to the root, in front of its forward; `step_forward`: the forward of
+        """`cast_inputs`: what is done to the arguments of the root, in front of its forward; `step_forward`: the forward of
         a root that is never called."""
         self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
         self._step_forward = step_forward
@@ -183,7 +183,7 @@ class Recorder:
         def call(module, *args, **kwargs):
             name = names.get(id(module))
             if name == "":
-                args, kwargs = torch.utils._pytree.tree_map(self._cast_inputs, (args, kwargs))
+                args, kwargs = self._cast_inputs(module, args, kwargs)
             if self._mode is not None and self._step_forward.begins_with(module):
                 self._enter_root()
             with mark(f"{MODULE}{'!' if name is None else '=' + name}|{type(module).__name__}"):

@@ -23,7 +23,7 @@ from fsdp_capture.structure import find_stacks
 from fsdp_capture.trained import check_alike, trained_model
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
-from fsdp_rehearsal.step_forward import parts_called
+from fsdp_rehearsal.step_forward import Hook, parts_called
 from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
 from fsdp_rehearsal.whole_files import write_whole
 
@@ -66,7 +66,7 @@ class Session:
         self._described: dict[str, Any] = {}
         self._held: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
-        self._cast: Callable[[Any], Any] = lambda x: x
+        self._cast: Hook = lambda module, args, kwargs: (args, kwargs)
 
     def install(self, torch: Any) -> None:
         self._torch = torch
@@ -171,10 +171,9 @@ class Session:
             wanted = getattr(torch, dtype)
             convert(self._root, wanted)
             # FSDP2 casts what it hands to the root; in front of the root, so that it is no part of what is recorded.
-            self._cast = lambda x: x.to(wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-            cast_all = functools.partial(torch.utils._pytree.tree_map, self._cast)
-            self._root.register_forward_pre_hook(lambda _, args, kwargs: cast_all((args, kwargs)), with_kwargs=True)
-            self._step_forward.hook_parts(casting_to(wanted))
+            self._cast = casting_to(wanted)
+            self._root.register_forward_pre_hook(self._cast, with_kwargs=True)
+            self._step_forward.hook_parts(self._cast)
         self._checkpoint(checkpointed)
 
     def _start(self, dtype: str, checkpointed: bool) -> None:
