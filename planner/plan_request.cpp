@@ -393,14 +393,12 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   optimizer.states = choices.optimizer_states.value_or(optimizer.states);
   if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;
   if (choices.flavor) {
-    Result<Runtime> runtime = runtime_of_flavor(*choices.flavor);
-    // Of which release it is stays as it was.
-    if (runtime) {
-      runtime->version = plan.runtime.version;
-      runtime->quirks = plan.runtime.quirks;
-      plan.runtime = std::move(*runtime);
+    const Result<Runtime> of_flavor = runtime_of_flavor(*choices.flavor);
+    if (of_flavor) {
+      plan.runtime.flavor = of_flavor->flavor;
+      plan.runtime.implementations = of_flavor->implementations;
     }
-    if (!runtime) fail(errors, PlanChoice::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
+    if (!of_flavor) fail(errors, PlanChoice::Flavor, of_flavor.error()[0].what, of_flavor.error()[0].hint);
   }
   if (choices.torch) {
     const Result<TorchVersion> version = find_torch_version(*choices.torch);

@@ -179,6 +179,22 @@ TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   EXPECT_EQ(resolved->workload.dimensions, (std::vector<Dimension>{{"batch", 3}}));
 }
 
+TEST(PlanRequest, AFlavorChangesTheModelCodeAloneOfAPlan) {
+  Plan plan;
+  plan.runtime.framework = Framework::Zero3;
+  plan.runtime.allocator_settings = "expandable_segments:True";
+  plan.runtime.version = "2.10.0";
+  Plan expected = plan;
+  const Runtime torchtitan = *runtime_of_flavor("torchtitan");
+  expected.runtime.flavor = torchtitan.flavor;
+  expected.runtime.implementations = torchtitan.implementations;
+  ASSERT_NE(plan, expected);
+  Errors errors;
+  apply_work_choices({.flavor = "torchtitan"}, plan, errors);
+  EXPECT_TRUE(errors.empty());
+  EXPECT_EQ(plan, expected);
+}
+
 TEST(PlanRequest, WhatIsSaidOfTheBatchFixesIt) {
   const auto samples = [](const std::string& model, PlanChoices choices) {
     choices.gpus = 2;
