@@ -155,9 +155,11 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   return sums;
 }
 
-void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
-                            const Model& model, UnitSums& sums) const {
-  const simulator::MeshCosts mesh = simulator::mesh_costs(cluster, family.mesh);
+void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout& layout, Predictor& predictor,
+                            UnitSums& sums) const {
+  const Cluster& cluster = predictor.cluster();
+  const Model& model = predictor.model();
+  const simulator::MeshCosts& mesh = predictor.mesh_costs(family.mesh);
   const simulator::ComputeCosts costs =
       simulator::compute_costs(cluster.gpu, activation_dtype(model, plan), plan.runtime.implementations);
   const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
@@ -167,9 +169,9 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   sums.copies.assign(longest + 1, Seconds{0});
   // The layout is that of units that reshard to all ranks; the times of a smaller group are worked out here.
   const bool to_smaller = family.reshard == ReshardAfterForward::Kind::Smaller;
-  const simulator::MeshCosts smaller =
-      to_smaller ? simulator::mesh_costs(
-                       cluster, {family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
+  const simulator::MeshCosts& smaller =
+      to_smaller ? predictor.mesh_costs(
+                       {family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
                  : mesh;
   // Up to how many kept units a unit is still resharded. The root never is.
   std::vector<std::size_t> resharded;
@@ -337,7 +339,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   }
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload && layout.zero.ranks == 0) sums.states = sums.gradients = 0;
-  add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);
+  add_times(family, plan, layout, predictor, sums);
 
   const Model& model = predictor.model();
   for (const Call& call : model.calls) {

@@ -89,8 +89,8 @@ class LowerBounds {
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan);
   UnitSums make_unit_sums(const Family& family);
-  void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
-                 const Model& model, UnitSums& sums) const;
+  void add_times(const Family& family, const Plan& plan, const Layout& layout, simulator::Predictor& predictor,
+                 UnitSums& sums) const;
   static void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
                                const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs, UnitSums& sums);
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;

@@ -25,7 +25,7 @@ struct Predictor::Impl {
     for (const MeshCosts& known : meshes) {
       if (known.mesh == wanted) return known;
     }
-    return meshes.emplace_back(mesh_costs(cluster, wanted));
+    return meshes.emplace_back(simulator::mesh_costs(cluster, wanted));
   }
 
   Result<PreparedPlan> prepared(const Plan& plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
@@ -237,6 +237,10 @@ CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
             .backward_peak = std::min(cost.backward_peak, other.backward_peak)};
   }
   return cost;
+}
+
+const MeshCosts& Predictor::mesh_costs(const Mesh& mesh) {
+  return impl_->mesh(mesh);
 }
 
 Seconds Predictor::collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total) {

@@ -19,6 +19,8 @@
 
 namespace fsdp::simulator {
 
+struct MeshCosts;
+
 /// What one run of a call costs by itself, under one checkpoint mode: what the planner's bounds are made of.
 struct CallCost {
   Seconds forward{0};
@@ -92,6 +94,9 @@ class Predictor {
   /// Cost of one run of a call under the precision and runtime of `plan`. Of a call that was recorded beside
   /// checkpointed ones, too: the least of both.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
+
+  /// What collectives over the dimensions of a mesh cost. Stays where it is for the predictor's life.
+  const MeshCosts& mesh_costs(const Mesh& mesh);
 
   /// Time of one collective over a dimension of the mesh by itself. `total` is the full tensor.
   Seconds collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total);

@@ -55,9 +55,9 @@ int TapeLibrary::class_of(int call) {
   return static_cast<int>(classes_.size()) - 1;
 }
 
-TapeLibrary::Shelf& TapeLibrary::shelf_of(const TapeSettings& settings) {
-  for (const auto& shelf : shelves_) {
-    if (shelf->settings == settings) return *shelf;
+TapeLibrary::Shelf& TapeLibrary::shelf(const TapeSettings& settings) {
+  for (const auto& known : shelves_) {
+    if (known->settings == settings) return *known;
   }
   shelves_.push_back(std::make_unique<Shelf>());
   shelves_.back()->settings = settings;
@@ -151,7 +151,10 @@ TapeLibrary::Kind* TapeLibrary::kind_of(Shelf& shelf, int call_class, const Prog
 
 const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode,
                                    const std::vector<Span>& hooks) {
-  Shelf& shelf = shelf_of(settings);
+  return tape(shelf(settings), call, mode, hooks);
+}
+
+const TimedTape& TapeLibrary::tape(const Shelf& shelf, int call, CheckpointMode mode, const std::vector<Span>& hooks) {
   return tape_of(shelf, *shelf.kind_of_call[call], mode, hooks);
 }
 

@@ -39,7 +39,12 @@ class TapeLibrary {
  public:
   explicit TapeLibrary(const ModelIndex& index);
 
+  /// The tapes of one setting, for the library's life.
+  class Shelf;
+  Shelf& shelf(const TapeSettings& settings);
+
   /// The tape of a call with FSDP2's hooks inside it. Stays where it is for the library's life.
+  const TimedTape& tape(const Shelf& shelf, int call, CheckpointMode mode, const std::vector<Span>& hooks = {});
   const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
                         const std::vector<Span>& hooks = {});
 
@@ -66,14 +71,7 @@ class TapeLibrary {
     std::vector<Shape> output_grad_strides;  // [num outputs]
     std::vector<Recorded> recorded;
   };
-  struct Shelf {
-    TapeSettings settings;
-    std::vector<std::unique_ptr<Program>> programs;
-    std::vector<std::unique_ptr<Kind>> kinds;
-    std::vector<Kind*> kind_of_call;  // [num_calls]
-  };
 
-  Shelf& shelf_of(const TapeSettings& settings);
   int class_of(int call);
   void lay_out(Shelf& shelf);
   const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
@@ -87,6 +85,14 @@ class TapeLibrary {
   std::vector<CallClass> classes_;
   std::vector<int> class_of_call_;  // [num_calls]
   std::vector<std::unique_ptr<Shelf>> shelves_;
+};
+
+class TapeLibrary::Shelf {
+  friend class TapeLibrary;
+  TapeSettings settings;
+  std::vector<std::unique_ptr<Program>> programs;
+  std::vector<std::unique_ptr<Kind>> kinds;
+  std::vector<Kind*> kind_of_call;  // [num_calls]
 };
 
 }  // namespace fsdp::simulator
