@@ -170,9 +170,9 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   // The layout is that of units that reshard to all ranks; the times of a smaller group are worked out here.
   const bool to_smaller = family.reshard == ReshardAfterForward::Kind::Smaller;
   const simulator::MeshCosts& smaller =
-      to_smaller ? predictor.mesh_costs(
-                       {family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
-                 : mesh;
+      to_smaller
+          ? predictor.mesh_costs({family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
+          : mesh;
   // Up to how many kept units a unit is still resharded. The root never is.
   std::vector<std::size_t> resharded;
   for (const auto& stack : wrapping.stacks) {
