@@ -15,7 +15,8 @@ constexpr std::string_view kPayload = " payload";
 
 const ComparedTerm* payload_of(const std::string& kind, const std::vector<ComparedTerm>& terms) {
   const std::string name = kind + std::string(kPayload);
-  const auto found = std::find_if(terms.begin(), terms.end(), [&](const ComparedTerm& term) { return term.name == name; });
+  const auto found =
+      std::find_if(terms.begin(), terms.end(), [&](const ComparedTerm& term) { return term.name == name; });
   return found == terms.end() ? nullptr : &*found;
 }
 
@@ -43,7 +44,8 @@ void find_collectives_beside(CaptureCheck& check) {
 bool CaptureCheck::holds() const {
   return !has_failed && std::all_of(terms.begin(), terms.end(), [&](const ComparedTerm& term) {
     const bool is_beside = std::any_of(kinds_beside.begin(), kinds_beside.end(), [&](const std::string& kind) {
-      return term.name.starts_with(kind) && (term.name.substr(kind.size()) == kCount || term.name.substr(kind.size()) == kPayload);
+      return term.name.starts_with(kind) &&
+             (term.name.substr(kind.size()) == kCount || term.name.substr(kind.size()) == kPayload);
     });
     const bool is_shown_only = is_beside || term.name.ends_with("reserved peak") || term.name.ends_with("device peak");
     return is_shown_only || std::abs(term.relative()) <= kCaptureTolerance;

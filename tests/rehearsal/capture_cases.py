@@ -104,6 +104,7 @@ CASES = (
 REFUSED = (
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("gan", "a GAN", ("../scripts/gan.py",), is_quick=True, refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
+    _by_hand("LossOnHost", "a loss that is moved to the CPU", refusal="The backward begins with a tensor on the CPU"),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),

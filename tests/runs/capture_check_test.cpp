@@ -52,7 +52,9 @@ TEST(CaptureCheck, AGatherThatIsMissingIsAnErrorHoweverSmall) {
   EXPECT_FALSE(check_of({8, 30 * kMiB - 80}).holds());
 }
 
-TEST(CaptureCheck, MoreGathersOfFewerBytesAreAnError) { EXPECT_FALSE(check_of({10, 30 * kMiB - 80}).holds()); }
+TEST(CaptureCheck, MoreGathersOfFewerBytesAreAnError) {
+  EXPECT_FALSE(check_of({10, 30 * kMiB - 80}).holds());
+}
 
 }  // namespace
 }  // namespace fsdp::planner

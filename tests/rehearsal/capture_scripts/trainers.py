@@ -48,9 +48,8 @@ def sft(model, lora):
 def dpo(model, lora):
     from trl import DPOConfig, DPOTrainer
 
-    arguments = DPOConfig(tempfile.mkdtemp(), max_length=SEQUENCE, dataset_num_proc=None, **PLAIN)
-    half = SEQUENCE // 2
-    pairs = Dataset.from_dict({name: [text(half) for _ in range(100)] for name in ("prompt", "chosen", "rejected")})
+    arguments = DPOConfig(tempfile.mkdtemp(), max_length=2 * SEQUENCE, dataset_num_proc=None, **PLAIN)
+    pairs = Dataset.from_dict({name: [text(SEQUENCE) for _ in range(100)] for name in ("prompt", "chosen", "rejected")})
     reference = None if lora else LlamaForCausalLM(CONFIG)
     return DPOTrainer(model, reference, arguments, train_dataset=pairs, processing_class=tokenizer(), peft_config=lora)
 
