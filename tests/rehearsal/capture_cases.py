@@ -33,9 +33,10 @@ def _published(name: str, title: str, *words: str, is_quick: bool = False) -> Ca
     return Case("-".join((name, *words)).lower(), title, ("published.py", name, *words), is_quick=is_quick)
 
 
-def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, refusal: str = "") -> Case:
+def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, refusal: str = "",
+               quick_plans: tuple[str, ...] = Case.quick_plans) -> Case:
     name = "-".join((script, *words)).lower().replace("_", "-")
-    return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, refusal=refusal, packages="finetuning")
+    return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, quick_plans=quick_plans, refusal=refusal, packages="finetuning")
 
 
 def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -> Case:
@@ -91,10 +92,10 @@ CASES = (
     _finetuned("adapters", "Llama, QLoRA: NF4, prepare_model_for_kbit_training, autocast", "nf4", "double", "prepared", "autocast"),
     _finetuned("trainers", "Llama, the Trainer of transformers 5, bf16=True", "plain"),
     _finetuned("trainers", "Llama, the Trainer of transformers 5, bf16=True, 2 micro-batches", "plain", "accumulates"),
-    _finetuned("trainers", "Llama, TRL's SFTTrainer", "sft", is_quick=True),
+    _finetuned("trainers", "Llama, TRL's SFTTrainer", "sft", is_quick=True, quick_plans=("checkpointed",)),
     _finetuned("trainers", "Llama, TRL's SFTTrainer, 2 micro-batches", "sft", "accumulates"),
     _finetuned("trainers", "Llama, TRL's SFTTrainer, LoRA", "sft", "lora"),
-    _finetuned("trainers", "Llama, TRL's DPOTrainer, a reference model", "dpo"),
+    _finetuned("trainers", "Llama, TRL's DPOTrainer, a reference model", "dpo", is_quick=True, quick_plans=("hybrid",)),
     _finetuned("trainers", "Llama, TRL's DPOTrainer, LoRA", "dpo", "lora"),
     _finetuned("images", "timm's ViT", "vit"),
     _finetuned("images", "diffusers' UNet2DConditionModel, fp32", "unet"),
