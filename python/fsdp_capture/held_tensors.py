@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from fsdp_capture.model_file import CaptureError
 from fsdp_rehearsal.modules import class_name
 from fsdp_rehearsal.trained_model import outermost
 
@@ -31,13 +32,13 @@ class HeldTensors:
         registered = [*root.parameters(), *root.buffers()]
         self._seen = {_address(t) for t in registered}
         self._found = {name: weakref.ref(t) for name, t in self._below(root)}
-        self._of_others = {title: self._all_of(title, model) for title, model in _models()}
+        self._of_others = _titled([(class_name(model), self._all_of(model)) for model in outermost()])
 
     def rows(self) -> list[dict[str, Any]]:
         """Those that are still there, as buffers of a captured model."""
         found = dict(self._found)
-        for tensors in self._of_others.values():
-            found.update(tensors)
+        for title, tensors in self._of_others.items():
+            found.update({f"beside/{title}/{name}".replace(".", "/"): reference for name, reference in tensors.items()})
         tensors = {name: reference() for name, reference in found.items()}
         return [_row(name, t) for name, t in tensors.items() if t is not None]
 
@@ -53,16 +54,22 @@ class HeldTensors:
                 )
         return told
 
-    def _all_of(self, title: str, model: Any) -> dict[str, Any]:
-        """Names and weak references of what a model has on a GPU and the trained one has not."""
+    def _all_of(self, model: Any) -> dict[str, Any]:
+        """Names and weak references of what a model has on a GPU and the trained one has not. Raises CaptureError for a tensor whose
+        bytes are not known."""
         found = {}
+        is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
         registered = itertools.chain(model.named_parameters(), model.named_buffers())
         for name, tensor in registered:
+            if tensor.is_cuda and is_wrapper(tensor):
+                raise CaptureError(
+                    f'Beside the model that it trains, the script keeps {class_name(model)} on the GPU. Its "{name}" is a '
+                    f"{type(tensor.data).__name__}, which holds other tensors than it shows: its bytes are not known."
+                )
             if tensor.is_cuda and tensor.numel() > 0 and _address(tensor) not in self._seen:
                 self._seen.add(_address(tensor))
-                found[f"beside/{title}/{name}".replace(".", "/")] = weakref.ref(tensor)
-        for name, tensor in self._below(model):
-            found[f"beside/{title}/{name}".replace(".", "/")] = weakref.ref(tensor)
+                found[name] = weakref.ref(tensor)
+        found.update({name: weakref.ref(tensor) for name, tensor in self._below(model)})
         return found
 
     def _below(self, root: Any) -> Iterator[tuple[str, Any]]:
@@ -95,13 +102,14 @@ class HeldTensors:
         return list(getattr(value, "__dict__", {}).items())
 
 
-def _models() -> Iterator[tuple[str, Any]]:
-    """All models that there are, with names of their own."""
+def _titled(models: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Those that have tensors, by names of their own. Modules come in any order, and a script's runs are to give the same names."""
     count: dict[str, int] = {}
-    for model in outermost():
-        title = class_name(model)
-        count[title] = count.get(title, 0) + 1
-        yield f"{title}_{count[title]}" if count[title] > 1 else title, model
+    result = {}
+    for kind, tensors in sorted((each for each in models if each[1]), key=lambda each: (each[0], len(each[1]))):
+        count[kind] = count.get(kind, 0) + 1
+        result[f"{kind}_{count[kind]}" if count[kind] > 1 else kind] = tensors
+    return result
 
 
 def _address(tensor: Any) -> int:
