@@ -90,6 +90,15 @@ void add_check(Document& document, const CaptureCheck& check) {
                                           check.gpus)}});
     document.push_back(terms_of(check));
   }
+  if (check.collectives_beside > 0) {
+    document.push_back(
+        Entry{"note",
+              {fmt::format("In a step the script makes {} of its own, of {} in all: numbers that its ranks tell each "
+                           "other. No plan has them.",
+                           check.collectives_beside == 1 ? "1 collective"
+                                                         : fmt::format("{} collectives", check.collectives_beside),
+                           format_bytes(check.bytes_beside))}});
+  }
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 // What a capture must meet before it is written: what it predicts of its own script, sharded, beside what was
 // rehearsed.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/report/compare.h"
 
@@ -21,6 +23,11 @@ struct CaptureCheck {
   std::int64_t gpus = kCheckedGpus;  ///< That the model was sharded over.
   std::string not_made;              ///< Why there is none; empty too where nobody asked for one.
   bool has_failed = false;           ///< The script itself fails under the plan, for the reason in `not_made`.
+  /// Kinds of collectives of which the script makes some by itself in a step, which no plan has: it tells its ranks how
+  /// many labels there are, or gathers a metric. They move less than the tolerance of what all collectives move.
+  std::vector<std::string> kinds_beside;
+  std::int64_t collectives_beside = 0;  ///< So many.
+  Bytes bytes_beside = Bytes(0);        ///< Their payload.
 
   /// Whether every term that must be met is, and the script runs under a plan. Reserved bytes follow from the others by
   /// the allocator's choices, of which a few depend on what was before: they are shown.

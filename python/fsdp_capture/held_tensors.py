@@ -1,34 +1,76 @@
-"""Tensors that modules hold beside their parameters and buffers: the scales and tables of bitsandbytes' 4-bit weights, a cached
-mask. Nothing shards them, so that each GPU has them whole.
+"""Tensors on the GPU that are no parameters and no buffers of the model: what its modules hold beside them, as the scales and
+tables of bitsandbytes' 4-bit weights or a cached mask, and all that other models hold, as the reference of a DPO or a teacher.
+Nothing shards them, so that each GPU has them whole.
 
 What a module holds for a step alone is in the recording of the step. So a tensor counts where the same one is held when the
 recordings begin and when they have ended.
 
-Not modeled: tensors that only a parameter's attributes lead to, since fully_shard makes other parameters.
+Not modeled: tensors that only a parameter's attributes lead to, since fully_shard makes other parameters; tensors that no module
+leads to.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from fsdp_capture.model_file import CaptureError
+from fsdp_rehearsal.modules import class_name
+from fsdp_rehearsal.trained_model import outermost
+
+_LARGE = 1 << 20  # bytes of another model, from which on they are told of
 _DEPTH = 4  # of objects in objects
 
 
 class HeldTensors:
     def __init__(self, torch: Any, root: Any) -> None:
-        """Looks at what is held by now below `root`, on a GPU."""
+        """Looks at what is held by now, on a GPU."""
         self._torch = torch
         self._own = set(torch.nn.Module().__dict__)
         registered = [*root.parameters(), *root.buffers()]
         self._seen = {_address(t) for t in registered}
         self._found = {name: weakref.ref(t) for name, t in self._below(root)}
+        self._of_others = _titled([(class_name(model), self._all_of(model)) for model in outermost()])
 
     def rows(self) -> list[dict[str, Any]]:
         """Those that are still there, as buffers of a captured model."""
-        tensors = {name: reference() for name, reference in self._found.items()}
+        found = dict(self._found)
+        for title, tensors in self._of_others.items():
+            found.update({f"beside/{title}/{name}".replace(".", "/"): reference for name, reference in tensors.items()})
+        tensors = {name: reference() for name, reference in found.items()}
         return [_row(name, t) for name, t in tensors.items() if t is not None]
+
+    def limits(self) -> list[str]:
+        """What a reader is told of other models that are still there."""
+        told = []
+        for title, tensors in self._of_others.items():
+            size = sum(t.untyped_storage().nbytes() for t in (reference() for reference in tensors.values()) if t is not None)
+            if size >= _LARGE:
+                told.append(
+                    f"Beside the model that it trains, the script keeps {title} on the GPU: {size / 2**20:,.1f} MiB, which a plan does "
+                    "not shard. Each GPU has all of it."
+                )
+        return told
+
+    def _all_of(self, model: Any) -> dict[str, Any]:
+        """Names and weak references of what a model has on a GPU and the trained one has not. Raises CaptureError for a tensor whose
+        bytes are not known."""
+        found = {}
+        is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
+        registered = itertools.chain(model.named_parameters(), model.named_buffers())
+        for name, tensor in registered:
+            if tensor.is_cuda and is_wrapper(tensor):
+                raise CaptureError(
+                    f'Beside the model that it trains, the script keeps {class_name(model)} on the GPU. Its "{name}" is a '
+                    f"{type(tensor.data).__name__}, which holds other tensors than it shows: its bytes are not known."
+                )
+            if tensor.is_cuda and tensor.numel() > 0 and _address(tensor) not in self._seen:
+                self._seen.add(_address(tensor))
+                found[name] = weakref.ref(tensor)
+        found.update({name: weakref.ref(tensor) for name, tensor in self._below(model)})
+        return found
 
     def _below(self, root: Any) -> Iterator[tuple[str, Any]]:
         for module_name, module in root.named_modules():
@@ -58,6 +100,16 @@ class HeldTensors:
         if isinstance(value, (type, self._torch.nn.Module)) or callable(value) or kind.__module__.partition(".")[0] == "torch":
             return []
         return list(getattr(value, "__dict__", {}).items())
+
+
+def _titled(models: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Those that have tensors, by names of their own. Modules come in any order, and a script's runs are to give the same names."""
+    count: dict[str, int] = {}
+    result = {}
+    for kind, tensors in sorted((each for each in models if each[1]), key=lambda each: (each[0], len(each[1]))):
+        count[kind] = count.get(kind, 0) + 1
+        result[f"{kind}_{count[kind]}" if count[kind] > 1 else kind] = tensors
+    return result
 
 
 def _address(tensor: Any) -> int:

@@ -67,7 +67,7 @@ def model_of(
                 "The script checkpoints activations itself. Switch that off for the capture: a plan says which blocks to checkpoint."
             )
         if recording.loss < 0:
-            raise CaptureError("The tensor that the backward begins with was not made in the recorded step.")
+            raise CaptureError(_why_no_loss(recording))
     limits = list(dict.fromkeys(facts.pop("limits")))
     storages: dict[Kind, Storages] = {}
     base = next(iter(recordings))
@@ -88,6 +88,18 @@ def model_of(
         limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
     interface = interfaces[base]
     return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
+
+
+def _why_no_loss(recording: Recording) -> str:
+    if recording.loss_place not in ("", "cuda"):
+        return (
+            f"The backward begins with a tensor on the {recording.loss_place.upper()}. Call it on the loss where the model computed it, on "
+            "the GPU."
+        )
+    return (
+        "The tensor that the backward begins with was not made in the recorded step. Let each backward begin with a loss that was computed "
+        "behind the optimizer's last step."
+    )
 
 
 def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:

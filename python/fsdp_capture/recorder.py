@@ -81,6 +81,7 @@ class Recording:
     gradients: dict[int, str] = field(default_factory=dict)  # allocation -> parameter
     loss: int = -1  # allocation
     loss_bytes: int = 0  # of the tensor: mse_loss leaves its scalar where the differences of all elements had room
+    loss_place: str = ""  # type of its device
     unmatched: int = 0
     recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
     peak: int = 0  # requested bytes above what was there at the start
@@ -142,10 +143,11 @@ class Recorder:
             self._leave_root()
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
-            address, size = 0, 0
+            address, size, place = 0, 0, ""
             if loss is not None:
                 address, size = loss.untyped_storage().data_ptr(), loss.numel() * loss.element_size()
-            with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}|{size}"):
+                place = loss.device.type
+            with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}|{size}|{place}"):
                 pass
 
     def stop(self) -> Recording:
@@ -350,7 +352,7 @@ class _Walker:
             self._add(moment, Event("op", int(name.split("|")[1]), 0, call, window, recomputed))
             return
         if name.startswith(ENDED):
-            _, address, size = name.split("|")
+            _, address, size, self._recording.loss_place = name.split("|")
             self._add(moment, Event("end", bytes=int(size)), int(address, 16))
             return
         if name.startswith(MODULE) and window >= 0 and not recomputed:

@@ -300,6 +300,7 @@ class Session:
             check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
             self._described["buffers"] += self._held.rows()
+            self._limits += self._held.limits()
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
             model = with_points_before(self._path, model)
         except CaptureError as error:

@@ -18,6 +18,7 @@ compiled, which is why its first call ends all of this.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any, Callable, Optional
 
@@ -31,7 +32,7 @@ from fsdp_rehearsal.stub import Stub
 # Random, or of unknown contents; or with the contents of the argument, which share its storage.
 _NOT_FOLLOWED = frozenset(
     "__get__ __set__ __len__ __repr__ __hash__ __format__ size dim numel stride is_contiguous data_ptr untyped_storage "
-    "storage_offset element_size nelement requires_grad_ register_hook record_stream is_floating_point is_complex pin_memory "
+    "storage_offset element_size nelement requires_grad_ backward register_hook record_stream is_floating_point is_complex pin_memory "
     "empty empty_like empty_strided new_empty new_empty_strided randn rand randint randperm rand_like randn_like randint_like "
     "normal bernoulli multinomial dropout manual_seed view view_as reshape_as expand expand_as permute transpose unsqueeze "
     "squeeze t detach alias narrow split chunk unbind select movedim swapaxes".split()
@@ -65,7 +66,22 @@ def install(
     _follow_backward(torch, mode)
 
     after_import("torch._dynamo.eval_frame", lambda module: _end_with_compiled_code(module, torch, mode))
+    after_import("triton.runtime.jit", lambda module: _forget_what_kernels_write(module, torch, copies))
     return values
+
+
+def _forget_what_kernels_write(jit: Any, torch: Any, copies: KnownCopies) -> None:
+    """A kernel of Triton is handed addresses, and writes through any of them. No call of PyTorch says through which."""
+    real = jit.JITFunction.run
+
+    @functools.wraps(real)
+    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        for given in (*args, *kwargs.values()):
+            if isinstance(given, torch.Tensor):
+                copies.forget(given)
+        return real(kernel, *args, **kwargs)
+
+    jit.JITFunction.run = run
 
 
 def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:

@@ -9,18 +9,23 @@ from typing import Any
 from fsdp_rehearsal.modules import class_name, held
 
 
-def roots_of(parameters: list[Any]) -> list[Any]:
-    """The outermost modules that hold one of these parameters, in the order of the parameters."""
+def outermost() -> list[Any]:
+    """All modules that there are and that no other holds."""
     from torch.nn import Module
 
+    alive = [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in o.__dict__]
+    below = {id(child) for module in alive for child in module._modules.values()}
+    return [module for module in alive if id(module) not in below]
+
+
+def roots_of(parameters: list[Any]) -> list[Any]:
+    """The outermost modules that hold one of these parameters, in the order of the parameters."""
     place: dict[int, int] = {}
     for parameter in parameters:
         place.setdefault(id(parameter), len(place))
-    alive = [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in o.__dict__]
-    below = {id(child) for module in alive for child in module._modules.values()}
     found = []
-    for module in alive:
-        held_here = [place[id(p)] for p in module.parameters() if id(p) in place] if id(module) not in below else []
+    for module in outermost():
+        held_here = [place[id(p)] for p in module.parameters() if id(p) in place]
         if held_here:
             found.append((min(held_here), module))
     return [module for _, module in sorted(found, key=lambda pair: pair[0])]

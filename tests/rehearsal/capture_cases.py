@@ -33,9 +33,10 @@ def _published(name: str, title: str, *words: str, is_quick: bool = False) -> Ca
     return Case("-".join((name, *words)).lower(), title, ("published.py", name, *words), is_quick=is_quick)
 
 
-def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, refusal: str = "") -> Case:
+def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, refusal: str = "",
+               quick_plans: tuple[str, ...] = Case.quick_plans) -> Case:
     name = "-".join((script, *words)).lower().replace("_", "-")
-    return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, refusal=refusal, packages="finetuning")
+    return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, quick_plans=quick_plans, refusal=refusal, packages="finetuning")
 
 
 def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -> Case:
@@ -89,6 +90,13 @@ CASES = (
     _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16", "nf4", is_quick=True),
     _finetuned("adapters", "Llama, QLoRA: NF4 stored in bf16, double quantization, adapters in bf16", "nf4", "double", "bf16"),
     _finetuned("adapters", "Llama, QLoRA: NF4, prepare_model_for_kbit_training, autocast", "nf4", "double", "prepared", "autocast"),
+    _finetuned("trainers", "Llama, the Trainer of transformers 5, bf16=True", "plain"),
+    _finetuned("trainers", "Llama, the Trainer of transformers 5, bf16=True, 2 micro-batches", "plain", "accumulates"),
+    _finetuned("trainers", "Llama, TRL's SFTTrainer", "sft", is_quick=True, quick_plans=("checkpointed",)),
+    _finetuned("trainers", "Llama, TRL's SFTTrainer, 2 micro-batches", "sft", "accumulates"),
+    _finetuned("trainers", "Llama, TRL's SFTTrainer, LoRA", "sft", "lora"),
+    _finetuned("trainers", "Llama, TRL's DPOTrainer, a reference model", "dpo", is_quick=True, quick_plans=("hybrid",)),
+    _finetuned("trainers", "Llama, TRL's DPOTrainer, LoRA", "dpo", "lora"),
     _finetuned("images", "timm's ViT", "vit"),
     _finetuned("images", "diffusers' UNet2DConditionModel, fp32", "unet"),
     _finetuned("images", "diffusers' SD3 Transformer, fp32", "sd3"),
@@ -97,6 +105,7 @@ CASES = (
 REFUSED = (
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("gan", "a GAN", ("../scripts/gan.py",), is_quick=True, refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
+    _by_hand("LossOnHost", "a loss that is moved to the CPU", refusal="The backward begins with a tensor on the CPU"),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
@@ -106,7 +115,5 @@ REFUSED = (
     _finetuned("optimizers", "torch.optim.Muon, and AdamW for the rest", "muon", refusal="a plan has one optimizer"),
     _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
     _finetuned("optimizers", "transformers' Adafactor", "adafactor", refusal="keeps states of"),
-    _finetuned("trainers", "TRL's SFTTrainer", "sft", refusal="was not made in the recorded step"),
-    _finetuned("trainers", "TRL's DPOTrainer", "dpo", refusal="was not made in the recorded step"),
     _finetuned("images", "diffusers' DiT", "dit", refusal="cannot be played again"),
 )

@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = HERE / "capture_scripts"
 GPU = ("--gpu", "H100 SXM")
 GPUS = ("--gpus", "4")
-LABEL_COUNTS = 1024  # bytes
+TOLD = 1024  # bytes
 TERMS = {"requested": "live_peak_bytes", "allocated": "allocated_peak_bytes", "reserved": "reserved_peak_bytes"}
 
 
@@ -80,10 +80,11 @@ class Runner:
 
 
 def collectives_of(report: dict[str, Any]) -> dict[str, list[int]]:
-    """Count and payload of each kind. Not in a plan, and left out: numbers of labels that a loop's ranks tell each other."""
+    """Count and payload of each kind. Not in a plan, and left out: few numbers that a loop's ranks tell each other, of labels and of
+    metrics."""
     found: dict[str, list[int]] = {}
     for row in report["traffic"]["collectives"]:
-        if row["dtype"] == "int64" and row["payload_bytes"] <= LABEL_COUNTS:
+        if row["payload_bytes"] <= TOLD and (row["dtype"] == "int64" or row["kind"] == "all_gather"):
             continue
         counted = found.setdefault(f"{row['kind']} {row['dtype']} over {row['group_size']}", [0, 0])
         counted[0] += 1

@@ -55,6 +55,23 @@ class Masks(unittest.TestCase):
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
 
 
+class Kernels(unittest.TestCase):
+    """What a kernel of Triton writes through an address is known to nobody, whatever was there before."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.run_of_kernels = Run(SCRIPTS / "kernels.py", FSDP_REHEARSAL_STEPS=3)
+
+    def test_a_size_that_follows_from_it_is_warned_about(self):
+        self.assertEqual(self.run_of_kernels.errors, "")
+        lines = (SCRIPTS / "kernels.py").read_text().split("\n")
+        found = {lines[w["line"] - 1].strip() for w in self.run_of_kernels.warnings("readback")}
+        self.assertEqual(found, {'print("positive", len(positive.nonzero()))'})
+
+    def test_no_backward_is_tried_on_a_copy_of_the_host(self):
+        self.assertIn("backwards begin on cuda cuda cuda\n", self.run_of_kernels.output)
+
+
 class Intrusion(unittest.TestCase):
     def test_following_values_changes_no_allocation(self):
         """Where nothing steers sizes, every event of the allocator is the same with and without it."""

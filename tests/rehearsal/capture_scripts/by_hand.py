@@ -87,6 +87,13 @@ class TwoLosses(Decoder):
         return first + 0.3 * second
 
 
+class LossOnHost(Decoder):
+    """Its loss is moved to the CPU, from where the backward begins."""
+
+    def forward(self, ids):
+        return super().forward(ids).cpu()
+
+
 class Squared(torch.autograd.Function):
     """relu(x) ** 2, which keeps relu(x) alone."""
 
@@ -242,7 +249,7 @@ class LoRA(Decoder):
             layer.qkv, layer.out = Adapted(layer.qkv), Adapted(layer.out)
 
 
-KINDS = (Decoder, Recomputed, Chunked, TwoLosses, OwnFunction, DiT, DLRM, UNet, MLP, LoRA)
+KINDS = (Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
 if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "LoRA"):
     model.bfloat16()
