@@ -24,7 +24,8 @@ struct CaptureCheck {
   std::string not_made;              ///< Why there is none; empty too where nobody asked for one.
   bool has_failed = false;           ///< The script itself fails under the plan, for the reason in `not_made`.
   /// Kinds of collectives of which the script makes some by itself in a step, which no plan has: it tells its ranks how
-  /// many labels there are, or gathers a metric. They move less than the tolerance of what all collectives move.
+  /// many labels there are, or gathers a metric. They move at most 1 KiB each, and less than the tolerance of what all
+  /// collectives move.
   std::vector<std::string> kinds_beside;
   std::int64_t collectives_beside = 0;  ///< So many.
   Bytes bytes_beside = Bytes(0);        ///< Their payload.

@@ -43,8 +43,13 @@ TEST(CaptureCheck, AScriptThatGathersAMetricIsCaptured) {
 
 // All collectives move 40 MiB and what is gathered beside, 0.5 % of it are 210,770 bytes.
 TEST(CaptureCheck, WhatGathersMuchMoreIsNotTheScriptsOwn) {
-  EXPECT_TRUE(check_of({10, 30 * kMiB + 209'000}).holds());
-  EXPECT_FALSE(check_of({10, 30 * kMiB + 211'000}).holds());
+  EXPECT_TRUE(check_of({309, 30 * kMiB + 209'000}).holds());
+  EXPECT_FALSE(check_of({309, 30 * kMiB + 211'000}).holds());
+}
+
+TEST(CaptureCheck, AGatherAsLargeAsAUnitIsNotTheScriptsOwn) {
+  EXPECT_TRUE(check_of({10, 30 * kMiB + 1024}).holds());
+  EXPECT_FALSE(check_of({10, 30 * kMiB + 1025}).holds());
 }
 
 TEST(CaptureCheck, AGatherThatIsMissingIsAnErrorHoweverSmall) {
