@@ -66,6 +66,8 @@ Outcome answer_of(const CommandLine& line, const Output& output) {
       return measure_command(line, output);
     case Command::Execute:
       return execute_command(line, output);
+    case Command::Calibrate:
+      return calibrate_command(line, output);
     case Command::Replay:
       return replay_command(line, output);
     case Command::Compare:

@@ -48,6 +48,7 @@ Outcome rehearse_command(const CommandLine& line, const Output& output);
 Outcome run_command(const CommandLine& line, const Output& output);
 Outcome measure_command(const CommandLine& line, const Output& output);
 Outcome execute_command(const CommandLine& line, const Output& output);
+Outcome calibrate_command(const CommandLine& line, const Output& output);
 Outcome replay_command(const CommandLine& line, const Output& output);
 Outcome compare_command(const CommandLine& line, const Output& output);
 Outcome export_command(const CommandLine& line, const Output& output);

@@ -14,7 +14,10 @@
 #include "command/cli_values.h"
 #include "command/execute_proof.h"
 #include "command/execute_results.h"
+#include "core/cluster/cluster_library.h"
+#include "core/cluster/cluster_reader.h"
 #include "core/cluster/cpu_cluster.h"
+#include "core/plan/execution_limits.h"
 #include "core/report/compare.h"
 #include "core/report/report_json.h"
 #include "core/report/report_reader.h"
@@ -58,17 +61,62 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   const auto given = line.value(Option::Device);
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
   const int gpus = num_gpus_here();
-  request.on_gpus = given ? *given == "cuda" : request.given.file.cluster.has_value() && gpus >= ranks;
+  const bool is_for_cpus = refuse_execution(request.given.file.plan, /*on_gpus=*/true).has_value();
+  const bool fits = !is_for_cpus && request.given.file.cluster.has_value() && gpus >= ranks;
+  request.on_gpus = given ? *given == "cuda" : fits;
   if (request.on_gpus && !request.given.file.cluster) {
     reader.fail(Option::Device, "The plan says nothing about its GPUs, so that nothing can be predicted.",
                 "Plan again with --gpu, or write --device cpu.");
   }
   if (!request.on_gpus) {
     request.where = fmt::format("this machine's CPU over Gloo{}; bytes of tensors, not what an allocator reserves",
-                                given       ? ""
-                                : gpus == 0 ? ", as there is no GPU"
-                                            : ", as the plan is not for its GPUs");
+                                given         ? ""
+                                : gpus == 0   ? ", as there is no GPU"
+                                : is_for_cpus ? ", where alone plans of DDP are trained"
+                                              : ", as the plan is not for its GPUs");
   }
+}
+
+/// The CPU as it was measured, by `given` or by the plan's own cluster: else as the program knows it by itself.
+void choose_machines(const std::optional<Cluster>& given, Request& request) {
+  const std::int64_t ranks = request.given.file.plan.mesh.world_size();
+  const std::optional<Cluster>& of_plan = request.given.file.cluster;
+  if (request.on_gpus) {
+    request.given.cluster = *of_plan;
+    if (given) request.given.cluster.gpu.machine = given->gpu.machine;
+    return;
+  }
+  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
+  request.given.cluster = cpu_cluster(static_cast<int>(ranks), machine);
+  // As fsdp-exec shares the cores out.
+  request.given.cluster.gpu.num_sms.value = threads_of_rank(ranks);
+  const bool is_of_cpu = of_plan && of_plan->gpu.compute_capability == 0;
+  if (given || is_of_cpu) request.given.cluster.gpu.machine = (given ? given : of_plan)->gpu.machine;
+}
+
+std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std::string& library, Request& request,
+                                             OptionReader& reader) {
+  if (!line.has(Option::ClusterFile)) return std::nullopt;
+  const auto gpus = reader.keep(read_cluster_library(library + "/clusters"));
+  if (!gpus) return std::nullopt;
+  auto cluster = reader.keep(read_cluster_file(*line.value(Option::ClusterFile), gpus->gpus));
+  if (!cluster) return std::nullopt;
+  const std::string place = *line.value(Option::ClusterFile);
+  if (cluster->gpu.machine.empty()) {
+    reader.fail(Option::ClusterFile, fmt::format("{} has no measured times.", place),
+                "Write what fsdp-plan calibrate wrote, or leave it out.");
+  } else if ((cluster->gpu.compute_capability == 0) == request.on_gpus) {
+    reader.fail(Option::ClusterFile,
+                fmt::format("{} is of {}, and this runs on {}.", place, cluster->gpu.name,
+                            request.on_gpus ? "GPUs" : "the CPU"),
+                "Write that of this machine, or --device.");
+  } else if (!request.on_gpus && cluster->gpu.machine.of_ranks(request.given.file.plan.mesh.world_size()) == nullptr) {
+    reader.fail(
+        Option::ClusterFile,
+        fmt::format("{} has no times of {}.", place, counted(request.given.file.plan.mesh.world_size(), "rank")),
+        fmt::format("Calibrate with --gpus {}.", request.given.file.plan.mesh.world_size()));
+  }
+  return *std::move(cluster);
 }
 
 std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
@@ -88,8 +136,6 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   if (!given) return std::nullopt;
   request.given = *std::move(given);
   if (auto refused = refuse_captured(request.given.spec)) errors.push_back(*std::move(refused));
-  if (auto other = refuse_other_frameworks(request.given.file.plan, "fsdp-exec runs"))
-    errors.push_back(*std::move(other));
   if (calibration) request.calibration = *calibration;
   const Plan& plan = request.given.file.plan;
   if (ranks && *ranks != plan.mesh.world_size()) {
@@ -97,12 +143,10 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
                 fmt::format("Plan again with --gpus {}, or leave it out.", *ranks));
   }
   choose_device(line, reader, request);
+  const std::optional<Cluster> cluster = read_measured_cluster(line, library, request, reader);
+  if (auto refused = refuse_execution(plan, request.on_gpus)) errors.push_back(*std::move(refused));
   if (!errors.empty() || !program) return std::nullopt;
-  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
-  request.given.cluster =
-      request.on_gpus ? *request.given.file.cluster : cpu_cluster(static_cast<int>(plan.mesh.world_size()), machine);
-  // As fsdp-exec shares the cores out.
-  if (!request.on_gpus) request.given.cluster.gpu.num_sms.value = threads_of_rank(plan.mesh.world_size());
+  choose_machines(cluster, request);
   request.settings.program = *program;
   request.settings.ranks = plan.mesh.world_size();
   std::error_code ignored;

@@ -29,6 +29,8 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Measure, "measure", "-- COMMAND",
                 "Run a training script as it is, and measure its memory, collectives and step time."},
     CommandInfo{Command::Execute, "execute", "PLAN", "Train a plan on this machine and compare with its prediction."},
+    CommandInfo{Command::Calibrate, "calibrate", "MODEL",
+                "Measure this machine at the shapes of a model, and write it as a cluster file."},
     CommandInfo{Command::Replay, "replay", "FILE",
                 "Replay the allocations of a recorded run under other allocator settings."},
     CommandInfo{Command::Compare, "compare", "PREDICTED MEASURED", "Compare two reports, largest difference first."},
@@ -47,6 +49,8 @@ constexpr CommandSet kPlans = Command::Plan | Command::Simulate | Command::Expla
 constexpr CommandSet kSearches = Command::Plan | Command::Fit;
 constexpr CommandSet kPredicts = kPlans | Command::Fit;
 constexpr CommandSet kDescribes = kSearches | Command::Models;
+constexpr CommandSet kShapes = kDescribes | Command::Calibrate;
+constexpr CommandSet kTrains = kPredicts | Command::Calibrate;
 constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
 constexpr CommandSet kMeasures = Command::Run | Command::Measure;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
@@ -56,8 +60,8 @@ constexpr CommandSet kAnswers = kOnMachines | kMeasures | Command::Execute | Com
 constexpr CommandSet kPrintsJson = kPredicts | kRuns | kMeasures | Command::Replay | Command::Compare | Command::Clock |
                                    Command::Models | Command::Gpus | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
-constexpr CommandSet kWrites =
-    Command::Plan | Command::Explain | kRuns | kMeasures | Command::Capture | Command::Compare | Command::Export;
+constexpr CommandSet kWrites = Command::Plan | Command::Explain | kRuns | kMeasures | Command::Capture |
+                               Command::Compare | Command::Export | Command::Calibrate;
 
 constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
@@ -80,11 +84,13 @@ constexpr OptionInfo of_choice(PlanChoice choice, std::string_view names, std::s
 }
 
 constexpr std::array kOptions = {
-    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines, kNamesLinks | Command::Execute),
+    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines,
+              kNamesLinks | Command::Execute | Command::Calibrate),
     of_choice(PlanChoice::Nodes, "--nodes,--nnodes", "N", kMachines, kNamesLinks),
-    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, kNamesLinks),
+    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, kNamesLinks | Command::Calibrate),
     of_choice(PlanChoice::Memory, "--mem,--memory", "SIZE", kMachines, kOnMachines | Command::Execute),
-    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines, kNamesLinks),
+    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines,
+              kNamesLinks | Command::Execute | Command::Calibrate),
 
     of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, kNamesLinks),
     of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, kNamesLinks),
@@ -93,21 +99,22 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kNamesLinks),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
 
-    of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kDescribes),
-    of_choice(PlanChoice::Batch, "--batch", "N", kWork, kDescribes),
-    of_choice(PlanChoice::Sequence, "--seq", "N", kWork, kDescribes),
+    of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kShapes),
+    of_choice(PlanChoice::Batch, "--batch", "N", kWork, kShapes),
+    of_choice(PlanChoice::Sequence, "--seq", "N", kWork, kShapes),
     of_choice(PlanChoice::GlobalBatch, "--global-batch", "N", kWork, Command::Plan),
     of_choice(PlanChoice::Accumulate, "--accumulate", "N", kWork, kPredicts),
-    of_choice(PlanChoice::SetDimension, "--set", "NAME=VALUE", kWork, kDescribes, true),
-    of_choice(PlanChoice::Trainable, "--trainable", "PATTERN...", kWork, kDescribes, true, true),
-    of_choice(PlanChoice::Freeze, "--freeze,--frozen", "PATTERN...", kWork, kDescribes, true, true),
-    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, kPredicts),
-    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, kPredicts),
-    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, kPredicts),
-    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, kPredicts),
-    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kPredicts),
-    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kPredicts),
-    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPredicts | Command::Models),
+    of_choice(PlanChoice::SetDimension, "--set", "NAME=VALUE", kWork, kShapes, true),
+    of_choice(PlanChoice::Trainable, "--trainable", "PATTERN...", kWork, kShapes, true, true),
+    of_choice(PlanChoice::Freeze, "--freeze,--frozen", "PATTERN...", kWork, kShapes, true, true),
+    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, kTrains),
+    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, kTrains),
+    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, kTrains),
+    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, kTrains),
+    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kTrains),
+    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kTrains),
+    of_choice(PlanChoice::Initialization, "--initialization", "WHERE", kWork, kPredicts),
+    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kTrains | Command::Models),
     of_choice(PlanChoice::CrossEntropy, "--cross-entropy", "NAME", kWork, kPredicts),
     of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
     of_choice(PlanChoice::Torch, "--torch", "VERSION", kWork, kPredicts),
@@ -193,7 +200,7 @@ constexpr std::array kOptions = {
                "Processes to start (default: one for each rank of the plan)", Command::Execute},
     OptionInfo{Option::Device, "--device", "KIND", "cpu|cuda", kExecution,
                "cpu (over Gloo) or cuda (over NCCL); default: GPUs if the plan is for GPUs and this machine has them",
-               Command::Execute},
+               Command::Execute | Command::Calibrate},
     OptionInfo{Option::RunFolder, "--run-dir", "FOLDER", "", kExecution,
                "Keep the plan, its prediction, and each rank's log, report and trace in this folder", Command::Execute},
     OptionInfo{Option::ChromeTrace, "--chrome-trace", "FILE", "", kExecution,
@@ -201,6 +208,9 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Calibration, "--calibration", "FILE", "", kExecution,
                "Predict with this calibration if it exists, and update it with what this run measures",
                Command::Execute},
+    OptionInfo{Option::Budget, "--seconds", "N", "", kExecution,
+               "Begin no measurement after so many seconds (default: 60); the same command goes on later",
+               Command::Calibrate},
     OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data (default: 0)", Command::Execute},
     OptionInfo{Option::Reduction, "--reduction", "HOW", "direct|parity", kExecution,
                "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", Command::Execute},
@@ -294,9 +304,13 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Explain, "--explain", "", "", kOutput,
                "With --wrap size:N or class:NAME: explain for each visited module why it is or is not a unit",
                Command::Plan},
+    OptionInfo{Option::Time, "--time", "", "", kOutput,
+               "Where the time of a step goes: the waits that cost most, and what would shorten each",
+               Command::Explain},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",
                kAnswers},
-    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", kAnswers | Command::Clock},
+    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only",
+               kAnswers | Command::Clock | Command::Calibrate},
     OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", CommandSet::all()},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", CommandSet::all()},
 };
@@ -322,6 +336,22 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Timeout,
                  Command::Execute,
                  {kExecution, "How long a rank waits for the others, such as 90s (default: 5min)"}},
+    CommandWords{Option::Gpus,
+                 Command::Calibrate,
+                 {kExecution,
+                  "Processes to measure with, one for each GPU: 1, 2, 4, ... up to N (default: the GPUs of "
+                  "this machine, or 2)"}},
+    CommandWords{Option::GpuName, Command::Calibrate, {kExecution, "The GPU that is here, to measure it over NCCL"}},
+    CommandWords{Option::ClusterFile,
+                 Command::Calibrate,
+                 {kExecution, "The cluster whose machine this is, to measure it over NCCL"}},
+    CommandWords{Option::Device,
+                 Command::Calibrate,
+                 {kExecution, "cpu (over Gloo) or cuda (over NCCL); default: cuda if a GPU is named"}},
+    CommandWords{Option::Output, Command::Calibrate, {kOutput, "Write the cluster to this file"}},
+    CommandWords{Option::ClusterFile,
+                 Command::Execute,
+                 {kExecution, "Predict with the measured times of this cluster, as fsdp-plan calibrate writes it"}},
     CommandWords{Option::CompareWith, Command::Clock, {kClock, "Compare with the output of nccl-tests, size by size"}},
     CommandWords{Option::Tolerance,
                  Command::Compare,

@@ -26,10 +26,12 @@
 #include "planner/runtime_choice.h"
 #include "planner/search.h"
 #include "planner/space.h"
+#include "planner/time_changes.h"
 #include "planner/upgrade_note.h"
 #include "render/render_machines.h"
 #include "render/render_runtimes.h"
 #include "render/render_search.h"
+#include "render/render_time.h"
 #include "render/result_json.h"
 #include "render/train_line.h"
 #include "text/progress_line.h"
@@ -288,6 +290,28 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   return code_of(report.verdict);
 }
 
+namespace {
+
+/// explain --time: the step instead of the peak.
+Outcome explain_time(const CommandLine& line, const Output& output, const RemedyRequest& request,
+                     const StepReport& report) {
+  const Result<TimeExplanation> explanation = explain_time(request);
+  if (!explanation) return input_failure(explanation.error());
+  const auto written = write_plan_file(line, output, report, request.cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(report.verdict);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(report, *explanation);
+  } else if (output.quiet) {
+    print_quietly(output, report);
+  } else {
+    output.print(document_of(report, *explanation));
+  }
+  return code_of(report.verdict);
+}
+
+}  // namespace
+
 Outcome explain_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
@@ -306,13 +330,15 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   Errors none;  // They were read before.
   const PlanChoices choices = read_choices(line, none).choices;
   const auto larger = [&] { return larger_gpus(choices, given.cluster, true, output.console.library); };
-  Result<std::vector<Remedy>> remedies = remedies_for({.spec = given.spec,
-                                                       .workload = workload,
-                                                       .cluster = given.cluster,
-                                                       .predictor = predictor,
-                                                       .best = candidate,
-                                                       .verdict = report.verdict,
-                                                       .larger_gpus = larger});
+  const RemedyRequest request{.spec = given.spec,
+                              .workload = workload,
+                              .cluster = given.cluster,
+                              .predictor = predictor,
+                              .best = candidate,
+                              .verdict = report.verdict,
+                              .larger_gpus = larger};
+  if (line.has(Option::Time)) return explain_time(line, output, request, report);
+  Result<std::vector<Remedy>> remedies = remedies_for(request);
   if (!remedies) return input_failure(remedies.error());
   const Explanation explanation{.binding = binding_of(report),
                                 .remedies = std::move(*remedies),

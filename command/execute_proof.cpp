@@ -82,7 +82,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   if (!given) return std::nullopt;
   proof.given = *std::move(given);
   if (auto refused = refuse_captured(proof.given.spec)) errors.push_back(*std::move(refused));
-  if (auto other = refuse_other_frameworks(proof.given.file.plan, "fsdp-exec runs"))
+  if (auto other = refuse_other_frameworks(proof.given.file.plan, "a proof trains"))
     errors.push_back(*std::move(other));
   const std::int64_t ranks = proof.given.file.plan.mesh.world_size();
   if (gpus && *gpus != ranks) {

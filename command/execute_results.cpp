@@ -78,8 +78,8 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
 }
 
 void add_calibration(Document& document, const Executed& executed) {
-  if (!executed.calibration) return;
-  const Calibration& used = *executed.calibration;
+  const MachineTables* tables = executed.given.cluster.gpu.machine.of_ranks(executed.given.file.plan.mesh.world_size());
+  if (!executed.calibration && tables == nullptr) return;
   Table table{.name = "times",
               .columns = {{"time", "time"},
                           {"predicted", "predicted", true},
@@ -91,6 +91,9 @@ void add_calibration(Document& document, const Executed& executed) {
                           time.measured > Seconds(0) ? fmt::format("{:+.1f} %", relative * 100) : "none measured"});
   }
   document.push_back(std::move(table));
+  if (tables != nullptr) document.push_back(Entry{.label = "times", .lines = {"predicted as " + describe(*tables)}});
+  if (!executed.calibration) return;
+  const Calibration& used = *executed.calibration;
   std::vector<std::string> lines = {used.source};
   if (used.device != executed.measured.gpu || used.ranks != executed.given.file.plan.mesh.world_size()) {
     lines.push_back(fmt::format("It is of {} with {}, and this run was on {}.", used.device,

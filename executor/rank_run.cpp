@@ -15,10 +15,12 @@
 #include "core/base/files.h"
 #include "core/cluster/cpu_cluster.h"
 #include "core/library/model_library.h"
+#include "core/plan/lower_ddp.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
 #include "core/spec/captured_model.h"
 #include "core/version.h"
+#include "executor/calibrate/calibrator.h"
 #include "executor/checkpoint/checkpoint_save.h"
 #include "executor/checkpoint/parameter_file.h"
 #include "executor/measured/kernel_calls.h"
@@ -52,6 +54,7 @@ struct Job {
   ModelIndex index;
   Layout layout;
   Schedule schedule;
+  Schedule first_schedule;  ///< Empty where the first step differs from no other.
   RunStart start;
 };
 
@@ -70,7 +73,7 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
   if (auto refused = refuse_captured(job.planned.spec)) return tl::unexpected(Errors{*std::move(refused)});
   Errors errors = check(job.plan, job.planned.model);
-  for (const Error& error : check_executable(job.plan)) errors.push_back(error);
+  for (const Error& error : check_executable(job.plan, options.on_cuda)) errors.push_back(error);
   if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));
   if (options.stands_in && (rank < 0 || rank >= job.plan.mesh.world_size())) {
     return failure("--stand-in", fmt::format("The plan has no rank {}.", rank),
@@ -79,6 +82,10 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
   job.schedule = lower(job.index, job.plan, job.layout);
+  if (job.plan.runtime.framework == Framework::Ddp) {
+    job.first_schedule = lower_first_ddp_step(job.index, job.plan, job.layout);
+    if (job.first_schedule == job.schedule) job.first_schedule = {};
+  }
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};
 }
@@ -122,11 +129,11 @@ RankGroups groups_of(const GroupMaker& make, GlooNetwork* host, bool on_cuda, co
   return groups;
 }
 
-std::string instruction_text(const Job& job, int current) {
-  const Schedule one{{job.schedule.instructions[current]}};
+std::string instruction_text(const Job& job, const Schedule& schedule, int current) {
+  const Schedule one{{schedule.instructions[current]}};
   std::string text = to_text(one, job.index, job.layout);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return fmt::format("instruction {} of {}, {}", current, job.schedule.instructions.size(), text);
+  return fmt::format("instruction {} of {}, {}", current, schedule.instructions.size(), text);
 }
 
 // A long run would fill the memory that it measures: reports and traces read all of the first step and of the last
@@ -163,7 +170,7 @@ MeasuredStep row_of(const StepMeasurement& step) {
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
                           const std::optional<Evaluation>& evaluation, const std::string& device) {
   if (options.report.empty() || steps.empty()) return {};
-  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {.device = device});
+  const StepReport report = measured_report(job.index, job.plan, job.layout, steps, {.device = device});
   ReportAdditions additions;
   additions.steps.emplace();
   for (const StepMeasurement& step : steps) additions.steps->push_back(row_of(step));
@@ -175,6 +182,14 @@ Result<void> write_workspaces(const std::string& path, const KernelCalls& calls)
   JsonWriter writer;
   calls.measure(threads_of_ranks(num_cores())).write(writer);
   return write_result(path, std::move(writer).take());
+}
+
+Result<void> write_tables(const RunOptions& options, const Calibrator& calibrator, const Backend& backend,
+                          bool speaks) {
+  if (!speaks) return {};
+  JsonWriter writer;
+  write_json(calibrator.tables(backend.device_name(), options.on_cuda ? "NCCL" : "Gloo"), writer);
+  return write_result(options.measure, std::move(writer).take());
 }
 
 /// What the parameters begin with, where a seed gives them.
@@ -232,8 +247,8 @@ CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
 Result<void> write_results(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
                            const std::optional<Evaluation>& evaluation, Backend& backend, std::int64_t rank) {
   if (!options.trace.empty() && !steps.empty()) {
-    const Trace last =
-        measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
+    const Trace last = measured_trace(job.index, job.plan, job.layout, *steps.back().schedule, steps.back(),
+                                      backend.device_name(), rank);
     const auto written = write_result(options.trace, to_chrome_trace(last));
     if (!written) return written;
   }
@@ -242,7 +257,8 @@ Result<void> write_results(const RunOptions& options, const Job& job, const std:
 
 /// Where a rank is, for whoever reports its failure.
 struct Place {
-  int instruction = -1;  ///< Of the schedule; -1: between steps.
+  const Schedule* schedule = nullptr;
+  int instruction = -1;  ///< Of it; -1: between steps.
   std::string doing = "joining the other ranks";
 
   void is_at(std::string what) {
@@ -262,7 +278,8 @@ std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const
                                   .tokens = job.start.tokens,
                                   .device = backend.device(),
                                   .check = [&backend] { backend.check(); }};
-  return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
+  return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, job.first_schedule, std::move(groups),
+                                   settings);
 }
 
 /// The run of one rank: what it begins with, its steps, and what it leaves behind.
@@ -304,6 +321,7 @@ class RunOfRank {
   std::vector<StepMeasurement> steps_;
   KernelCalls calls_;
   LossInputs logits_;
+  std::unique_ptr<Calibrator> calibrator_;  ///< Of --measure; else null.
 };
 
 Result<void> RunOfRank::begin() {
@@ -319,9 +337,15 @@ Result<void> RunOfRank::begin() {
   }
   if (auto begins = progress_.begin(); !begins) return begins;
   if (network_ != nullptr) network_->barrier("ready");
-  trainer_->on_instruction([this](int instruction) { place_.instruction = instruction; });
+  trainer_->on_instruction([this](int instruction) {
+    place_.schedule = &trainer_->schedule();
+    place_.instruction = instruction;
+  });
   if (!options_.workspaces.empty() && speaks_) calls_.listen();
   if (!options_.logits.empty() && speaks_) logits_.listen();
+  if (!options_.measure.empty()) {
+    calibrator_ = std::make_unique<Calibrator>(job_.index, job_.plan, job_.layout, job_.schedule, *trainer_);
+  }
   return {};
 }
 
@@ -349,6 +373,7 @@ Result<void> RunOfRank::train_step(std::int64_t number) {
   calls_.stop();
   logits_.stop();
   if (!measures) return {};
+  if (calibrator_) calibrator_->take(measured);
   steps_.push_back(std::move(measured));
   if (is_traced) {
     if (auto written = backend_.write_trace(options_.allocations); !written) return written;
@@ -391,6 +416,12 @@ Result<void> RunOfRank::finish() {
   if (!options_.workspaces.empty() && speaks_) {
     place_.doing = "measuring what kernels take";
     if (auto measured = write_workspaces(options_.workspaces, calls_); !measured) return measured;
+  }
+  if (calibrator_) {
+    place_.doing = "measuring collectives";
+    if (options_.measures_collectives) calibrator_->measure_collectives();
+    calibrator_->measure_copies();
+    if (auto measured = write_tables(options_, *calibrator_, backend_, speaks_); !measured) return measured;
   }
   if (network_ != nullptr) network_->barrier("done");
   backend_.done();
@@ -436,7 +467,8 @@ int run_rank(RunOptions options, Backend& backend) {
     const std::string& what = intrusion.empty() ? seen : intrusion;
     const bool is_in_schedule = place.instruction >= 0;
     const std::string where =
-        is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, place.instruction)) : place.doing;
+        is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, *place.schedule, place.instruction))
+                       : place.doing;
     if (network) network->say_failed();
     const bool is_training = is_in_schedule || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();

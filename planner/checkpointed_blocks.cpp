@@ -27,7 +27,12 @@ std::vector<std::vector<std::string>> blocks_of(const Model& model) {
 
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, std::int64_t count,
                       CheckpointMode mode) {
+  std::size_t num_entries = 0;
+  for (const std::vector<std::string>& stack : stacks) {
+    num_entries += std::min(stack.size(), static_cast<std::size_t>(count));
+  }
   plan.checkpointing.entries.clear();
+  plan.checkpointing.entries.reserve(num_entries);
   for (const std::vector<std::string>& stack : stacks) {
     const std::size_t taken = std::min(stack.size(), static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < taken; ++i) plan.checkpointing.entries.push_back({stack[i], mode});

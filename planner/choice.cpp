@@ -488,6 +488,11 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
   const ReshardAfterForward never{Kind::Never, 0};
   std::vector<Unit> units;
+  std::size_t num_units = wrapping.others.size() + 1;
+  for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
+    for (const UnitGroup& group : stack) num_units += group.size();
+  }
+  units.reserve(num_units);
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) {
       const bool is_kept = static_cast<std::int64_t>(stack.size() - i) <= kept;

@@ -44,6 +44,7 @@ constexpr std::tuple kMembers{
     std::pair{PlanChoice::OptimizerImpl, &PlanChoices::optimizer_implementation},
     std::pair{PlanChoice::OptimizerStatesName, &PlanChoices::optimizer_states},
     std::pair{PlanChoice::Clip, &PlanChoices::clip},
+    std::pair{PlanChoice::Initialization, &PlanChoices::initialization},
     std::pair{PlanChoice::Flavor, &PlanChoices::flavor},
     std::pair{PlanChoice::CrossEntropy, &PlanChoices::cross_entropy},
     std::pair{PlanChoice::AllocConf, &PlanChoices::allocator_settings},

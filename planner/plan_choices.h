@@ -52,6 +52,7 @@ enum class PlanChoice : std::uint8_t {
   OptimizerImpl,
   OptimizerStatesName,
   Clip,
+  Initialization,
   Flavor,
   CrossEntropy,
   AllocConf,
@@ -128,6 +129,7 @@ struct PlanChoices {
   std::optional<OptimizerImplementation> optimizer_implementation = {};
   std::optional<OptimizerStates> optimizer_states = {};
   std::optional<GradientClipping> clip = {};
+  std::optional<fsdp::Initialization> initialization = {};
   std::optional<std::string> flavor = {};  ///< Whose model code: core/plan/runtime.h has the names.
   std::optional<CrossEntropyImplementation> cross_entropy = {};
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
@@ -224,6 +226,10 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Precision of the optimizer states", "--states"},
     PlanChoiceInfo{PlanChoice::Clip, "--clip-grad-norm", "none", "Maximum gradient norm, or none for no clipping",
                    "--clip"},
+    PlanChoiceInfo{
+        PlanChoice::Initialization, "--initialization", "meta|cpu|device",
+        "Where the model is made before it is sharded: on the meta device, in the memory of the CPU, or whole "
+        "on each GPU"},
     PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
                    "Whose model code is predicted", "--flavour"},
     PlanChoiceInfo{PlanChoice::CrossEntropy, "--cross-entropy", "pytorch|flash_attn",

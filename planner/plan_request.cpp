@@ -392,6 +392,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   optimizer.implementation = choices.optimizer_implementation.value_or(optimizer.implementation);
   optimizer.states = choices.optimizer_states.value_or(optimizer.states);
   if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;
+  if (choices.initialization) plan.initialization = *choices.initialization;
   if (choices.flavor) {
     const Result<Runtime> of_flavor = runtime_of_flavor(*choices.flavor);
     if (of_flavor) {

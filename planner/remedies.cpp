@@ -116,6 +116,7 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   if (request_.space == nullptr || change.batch || change.accumulation || is_other_world) return std::nullopt;
   Space space = *request_.space;
   space.base.optimizer = plan.optimizer;
+  space.base.initialization = plan.initialization;
   space.base.runtime = plan.runtime;
   space.base.parameter_dtype = plan.parameter_dtype;
   space.base.mixed_precision = plan.mixed_precision;

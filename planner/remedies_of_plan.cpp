@@ -70,6 +70,14 @@ void try_optimizer(RemedyList& list) {
   }
 }
 
+/// Shards alone, where each GPU makes the whole model first.
+void try_initialization(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.initialization != Initialization::Device || is_replicated(plan)) return;
+  plan.initialization = Initialization::Meta;
+  list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
+}
+
 /// A loss that makes no tensors as large as the logits but their gradient.
 void try_cross_entropy(RemedyList& list) {
   Plan plan = list.plan();
@@ -191,6 +199,7 @@ void try_plan_changes(RemedyList& list) {
   if (!is_replicated(list.plan()) || is_zero(list.plan())) try_offload(list);
   try_gradient_sync(list);
   try_optimizer(list);
+  try_initialization(list);
   try_cross_entropy(list);
   try_allocator(list);
   if (is_replicated(list.plan())) return;

@@ -154,6 +154,8 @@ Result<void> read_work_choice(PlanChoice choice, const std::string& text, PlanCh
       return put(read_clipping(text, where), choices.clip);
     case PlanChoice::Flavor:
       return put(read_flavor(text, where), choices.flavor);
+    case PlanChoice::Initialization:
+      return put(read_name(text, kInitializationTable, where), choices.initialization);
     case PlanChoice::CrossEntropy:
       return put(read_name(text, kCrossEntropyTable, where), choices.cross_entropy);
     case PlanChoice::AllocConf:
@@ -313,6 +315,8 @@ std::vector<std::string> texts_of_work(PlanChoice choice, const PlanChoices& cho
       return text_of(choices.clip);
     case PlanChoice::Flavor:
       return text_of(choices.flavor);
+    case PlanChoice::Initialization:
+      return text_of(choices.initialization, kInitializationTable);
     case PlanChoice::CrossEntropy:
       return text_of(choices.cross_entropy, kCrossEntropyTable);
     case PlanChoice::AllocConf:

@@ -28,18 +28,20 @@ struct Predictor::Impl {
     return meshes.emplace_back(simulator::mesh_costs(cluster, wanted));
   }
 
-  Result<PreparedPlan> prepared(const Plan& plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
+  Result<PreparedPlan> prepared(Plan plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
     // Shard groups are neighbors: the mesh counts replicas first.
     FSDP_TRY(Layout layout, layouts.take(plan, rank % plan.mesh.shard));
-    return prepare(index, cluster, plan, std::move(layout), mesh(plan.mesh), library, use);
+    const MeshCosts& costs = mesh(plan.mesh);
+    return prepare(index, cluster, std::move(plan), std::move(layout), costs, library, use);
   }
 
   /// Of a plan that is not asked any more, what the next one can use.
   void give_back(PreparedPlan& prepared) { layouts.give_back(prepared.plan, std::move(prepared.layout)); }
 
-  Result<void> live_bytes(const Plan& plan, Outcome& outcome) {
-    FSDP_TRY(PreparedPlan short_plan, prepared(plan, 0, PreparedFor::Bound));
+  Result<void> live_bytes(Plan asked, Outcome& outcome) {
+    FSDP_TRY(PreparedPlan short_plan, prepared(std::move(asked), 0, PreparedFor::Bound));
+    const Plan& plan = short_plan.plan;
     live.reset(short_plan.ids.total);
     WalkInput input = short_plan.walk_input();
     const bool is_fsdp2 = !short_plan.layout.is_replicated && short_plan.layout.flat == FlatParameters::None;
@@ -161,14 +163,14 @@ const Cluster& Predictor::cluster() const {
   return impl_->cluster;
 }
 
-Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enough) {
+Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   Outcome outcome;
   if (detail == Detail::Live) {
-    if (const auto walked = impl_->live_bytes(plan, outcome); !walked) return tl::unexpected(walked.error());
+    if (const auto walked = impl_->live_bytes(std::move(plan), outcome); !walked) return tl::unexpected(walked.error());
     return outcome;
   }
   if (detail == Detail::Device) {
-    FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, PreparedFor::Walk));
+    FSDP_TRY(PreparedPlan prepared, impl_->prepared(std::move(plan), 0, PreparedFor::Walk));
     FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->pools, impl_->allocator, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
@@ -176,8 +178,8 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
     return outcome;
   }
   const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
-  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, use));
-  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh));
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(std::move(plan), 0, use));
+  const TimelineResult time = prepared.timeline(impl_->mesh(prepared.plan.mesh));
   outcome.step = time.step;
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
@@ -188,6 +190,17 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
   }
   impl_->give_back(prepared);
   return outcome;
+}
+
+Result<StepTimeline> Predictor::timeline(const Plan& plan) {
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, PreparedFor::Times));
+  TimelineDetail detail;
+  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), &detail);
+  impl_->give_back(prepared);
+  return StepTimeline{.step = time.step,
+                      .compute = time.compute,
+                      .exposed_communication = time.exposed,
+                      .events = std::move(detail.events)};
 }
 
 Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {

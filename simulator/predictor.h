@@ -9,12 +9,14 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 #include "core/report/report.h"
+#include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
 
 namespace fsdp::simulator {
@@ -58,6 +60,14 @@ struct Outcome {
   bool is_whole = true;  ///< False: memory was walked only until it was above `enough`, and does not fit in that.
 };
 
+/// A steady step on the streams of a GPU.
+struct StepTimeline {
+  Seconds step{0};
+  Seconds compute{0};  ///< Busy time of the compute stream.
+  Seconds exposed_communication{0};
+  std::vector<StreamEvent> events;  ///< In issue order.
+};
+
 /// No limit for Predictor::evaluate.
 inline constexpr Bytes kWholePrediction{std::int64_t{1} << 50};
 
@@ -77,7 +87,10 @@ class Predictor {
   /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
   /// `enough`: who only asks whether a plan fits need not know by how much it does not. Errors: those of check(plan,
   /// model), and an attention backend that PyTorch refuses to run for this model, precision and GPU.
-  Result<Outcome> evaluate(const Plan& plan, Detail detail, Bytes enough = kWholePrediction);
+  Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction);
+
+  /// Without a look at memory. Errors: those of evaluate.
+  Result<StepTimeline> timeline(const Plan& plan);
 
   /// The rank whose device needs most, of equal ones the first: shards and optimizer states differ where rows do not
   /// divide. Rank 0 holds most bytes, and still another may need more, because it pads what it makes, or because of how

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
@@ -164,7 +165,9 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, cons
   }
   const UncertaintyBand band = uncertainty(mesh.shard, largest);
   const Seconds busy = timeline.step - timeline.exposed;
-  const UncertaintyBand kernels = compute_band(prepared.cluster->gpu, prepared.activation);
+  const bool was_measured = prepared.costs.tables() != nullptr;
+  const UncertaintyBand kernels =
+      was_measured ? kMachineBand : compute_band(prepared.cluster->gpu, prepared.activation);
   time.low = kernels.low * busy + band.low * timeline.exposed;
   time.high = kernels.high * busy + band.high * timeline.exposed;
   const double step = time.step.count();
@@ -201,6 +204,26 @@ std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
                                 framework + " makes it."
                           : " A CPU that runs ahead reserves no more here.";
   return line;
+}
+
+/// Where op times come from, and which do not, on a machine that was measured.
+void add_measured(const PreparedPlan& prepared, std::vector<std::string>& lines) {
+  const MachineTables* tables = prepared.costs.tables();
+  if (tables == nullptr) {
+    if (prepared.cluster->gpu.machine.empty()) return;
+    lines.push_back(fmt::format("This machine was not measured with {} ranks: fsdp-plan calibrate --gpus {} does it.",
+                                prepared.layout.mesh.world_size(), prepared.layout.mesh.world_size()));
+    return;
+  }
+  std::set<std::string> missing;
+  for (const CallTimes* times : prepared.times) missing.insert(times->not_measured.begin(), times->not_measured.end());
+  std::string line =
+      fmt::format("Times of ops{}: {}", prepared.costs.on_host ? ", copies and the optimizer" : "", describe(*tables));
+  if (!missing.empty()) {
+    line += fmt::format("; by the roofline those that were not: {}{}", *missing.begin(),
+                        missing.size() > 1 ? fmt::format(" and {} more", missing.size() - 1) : "");
+  }
+  lines.push_back(line + ".");
 }
 
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh, Bytes held) {
@@ -252,7 +275,9 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "later "
         "step.");
   }
-  if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
+  add_measured(prepared, lines);
+  const bool was_measured = prepared.costs.tables() != nullptr;
+  if (prepared.layout.mesh.shard > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);
   if (is_ddp && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());

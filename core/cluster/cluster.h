@@ -18,6 +18,7 @@
 #include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/cluster/intra_link.h"
+#include "core/cluster/machine_tables.h"
 #include "core/cluster/measurements.h"
 
 namespace fsdp {
@@ -110,6 +111,8 @@ struct Gpu {
   std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
   /// What others measured on such cards. Not written with the card: it is the library's (`take_measurements`).
   MeasuredCard measured = {};
+  /// What was measured on this very machine. Written with the cluster, not with the card.
+  MeasuredMachine machine = {};
 
   bool operator==(const Gpu&) const = default;
 };

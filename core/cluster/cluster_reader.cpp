@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/base/foreign_files.h"
@@ -337,6 +338,15 @@ struct NamedLinks {
   bool network = false;
 };
 
+void check_ranks(Fields& fields, const std::vector<MachineTables>& machine) {
+  for (std::size_t i = 0; i < machine.size() && fields.object() != nullptr; ++i) {
+    const auto is_same = [&](const MachineTables& other) { return other.ranks == machine[i].ranks; };
+    if (std::none_of(machine.begin(), machine.begin() + static_cast<std::ptrdiff_t>(i), is_same)) continue;
+    fields.object()->fail("machine", fmt::format("There are two measurements of {} ranks.", machine[i].ranks),
+                          "Leave one of them out.");
+  }
+}
+
 void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus, NamedLinks& named) {
   head_fields(fields, FileKind::Cluster);
   fields.required("name", "As its users call it.", cluster.name, kNamed);
@@ -359,6 +369,10 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
   named.network = fields.optional("network", "The network between the nodes.", cluster.network);
   fields.optional("assumptions", "Assumptions that fill in what was not given, as sentences.", cluster.assumptions);
+  std::vector<MachineTables> machine;
+  fields.optional("machine", "What fsdp-plan calibrate measured, once for each number of ranks.", machine);
+  check_ranks(fields, machine);
+  cluster.gpu.machine = MeasuredMachine(std::move(machine));
 }
 
 }  // namespace
@@ -469,6 +483,12 @@ void write_cluster(const Cluster& cluster, JsonWriter& json) {
   write_figure(json, "host_memory", cluster.host_memory);
   write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
   json.member("assumptions", cluster.assumptions);
+  if (!cluster.gpu.machine.empty()) {
+    json.key("machine");
+    json.begin_array();
+    for (const MachineTables& tables : cluster.gpu.machine.tables()) write_json(tables, json);
+    json.end_array();
+  }
   json.end_object();
 }
 

@@ -1,10 +1,11 @@
 // DDP's buckets.
 //
-// The first step reduces one bucket for each dtype. In it, the order in which gradients become ready is written down,
-// and in front of the second step the parameters are shared out over buckets in that order: a bucket takes parameters
-// until it has at least its cap, 1 MiB for the first one and 25 MiB for all others, so that it may be much larger than
-// that, and a parameter is never cut. Parameters of different dtypes go to different buckets. Buckets are reduced one
-// after the other, so one that is full waits for those before it.
+// The first step reduces one bucket for each dtype, in which parameters lie as the model registers them. In it, the
+// order in which gradients become ready is written down, and in front of the second step the parameters are shared out
+// over buckets in that order: a bucket takes parameters until it has at least its cap, 1 MiB for the first one and 25
+// MiB for all others, so that it may be much larger than that, and a parameter is never cut. Parameters of different
+// dtypes go to different buckets. Buckets are reduced one after the other, so one that is full waits for those before
+// it.
 //
 // With find_unused_parameters the buckets are made once, of the parameters as the model has them, and reduced from the
 // last to the first. Parameters that no gradient reaches are ready when the forward is over, and one more all-reduce
@@ -202,7 +203,14 @@ std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& l
     if (of == whole.end()) of = whole.insert(whole.end(), GradientBucket{.parameters = {}, .dtype = bucket.dtype});
     of->elements += bucket.elements;
     of->parameters.insert(of->parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
+    of->ready = bucket.ready;
   }
+  for (GradientBucket& of : whole) std::sort(of.parameters.begin(), of.parameters.end());
+  std::sort(whole.begin(), whole.end(), [](const GradientBucket& a, const GradientBucket& b) {
+    return a.parameters.front() > b.parameters.front();
+  });
+  int before = std::numeric_limits<int>::max();
+  for (GradientBucket& of : whole) before = of.ready = std::min(before, of.ready);
   return whole;
 }
 

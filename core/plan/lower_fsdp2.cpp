@@ -222,16 +222,19 @@ class Fsdp2Lowering {
       return std::find(modules.begin(), modules.end(), module) == modules.end();
     };
     const int stop = plan_.checkpointing.early_stop ? position : end;
-    auto next_end = std::find_if(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position > begin; });
+    auto next_end =
+        std::partition_point(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position <= begin; });
     const auto leave_units = [&](int at) {
       for (; next_end != ends_.end() && next_end->position <= std::min(at, stop); ++next_end) {
         if (quirks_.recomputation_reshards && is_inside(*next_end)) leave_recomputed(next_end->unit);
       }
     };
-    for (const UnitBoundary& boundary : begins_) {
-      if (boundary.position < begin || boundary.position >= end || !is_inside(boundary)) continue;
-      leave_units(boundary.position);
-      if (!units_[boundary.unit].pre_backward) pre_forward(boundary.unit);
+    auto next_begin =
+        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    for (; next_begin != begins_.end() && next_begin->position < end; ++next_begin) {
+      if (!is_inside(*next_begin)) continue;
+      leave_units(next_begin->position);
+      if (!units_[next_begin->unit].pre_backward) pre_forward(next_begin->unit);
     }
     leave_units(end);
   }

@@ -45,9 +45,11 @@ void sort_outer_first(std::vector<UnitBoundary>& boundaries, const Layout& layou
 
 std::vector<int> distinct_units(const std::vector<UnitBoundary>& boundaries, const Layout& layout) {
   std::vector<int> order;
+  std::vector<bool> is_known(layout.units.size(), false);
   for (const UnitBoundary& boundary : boundaries) {
-    const bool is_new = std::find(order.begin(), order.end(), boundary.unit) == order.end();
-    if (is_new && !layout.units[boundary.unit].parameters.empty()) order.push_back(boundary.unit);
+    if (is_known[boundary.unit] || layout.units[boundary.unit].parameters.empty()) continue;
+    is_known[boundary.unit] = true;
+    order.push_back(boundary.unit);
   }
   return order;
 }

@@ -453,7 +453,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   if (recipe.initialization == Initialization::Device) {
     spec.notes.emplace_back(
         "The script makes its model on the GPU, so that each GPU holds all of it before it is sharded. A model that is "
-        "made on the CPU or the meta device, and sharded first, needs less.");
+        "made on the CPU or the meta device, and sharded first, needs less: --initialization meta.");
   }
   for (const Model& point : captured->points) set_precision(point, recipe, *points, errors);
   spec.recipes = {std::move(recipe)};

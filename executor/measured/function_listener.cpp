@@ -5,8 +5,10 @@
 
 #include "executor/measured/function_listener.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 
+#include <cassert>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -63,6 +65,46 @@ FunctionListener::~FunctionListener() {
   std::erase(registry().listeners, &listener_);
   if (!registry().listeners.empty()) return;
   at::removeCallback(std::exchange(registry().handle, at::INVALID_CALLBACK_HANDLE));
+}
+
+namespace {
+
+// One at a time: a calibration has no other beside it.
+const NodeListener::Listener*& node_listener() {
+  static const NodeListener::Listener* only = nullptr;
+  return only;
+}
+
+std::unique_ptr<at::ObserverContext> node_begins(const at::RecordFunction& /*node*/) {
+  return nullptr;
+}
+
+void node_ended(const at::RecordFunction& node, at::ObserverContext* /*context*/) {
+  if (node_listener() != nullptr) (*node_listener())(node.seqNr());
+}
+
+}  // namespace
+
+struct NodeListener::Callback {
+  Listener listener;
+  at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+};
+
+NodeListener::NodeListener(Listener listener) : callback_(std::make_unique<Callback>()) {
+  assert(node_listener() == nullptr);
+  callback_->listener = std::move(listener);
+  node_listener() = &callback_->listener;
+  callback_->handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(&node_begins, &node_ended).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+NodeListener::~NodeListener() {
+  at::removeCallback(callback_->handle);
+  node_listener() = nullptr;
+}
+
+std::int64_t next_node() {
+  return static_cast<std::int64_t>(at::sequence_number::peek());
 }
 
 }  // namespace fsdp::executor

@@ -1,11 +1,13 @@
 #pragma once
 
-// Hears of every function of PyTorch that this process calls, with its arguments.
+// Hears of every function of PyTorch that this process calls, with its arguments, and of every node of autograd.
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -31,5 +33,24 @@ class FunctionListener {
  private:
   Listener listener_;
 };
+
+/// Calls its listener when a node of a backward has run, on the thread of the backward, with the number that the
+/// forward gave it (`next_node`).
+class NodeListener {
+ public:
+  using Listener = std::function<void(std::int64_t node)>;
+
+  explicit NodeListener(Listener listener);
+  ~NodeListener();
+  NodeListener(const NodeListener&) = delete;
+  NodeListener& operator=(const NodeListener&) = delete;
+
+ private:
+  struct Callback;
+  std::unique_ptr<Callback> callback_;
+};
+
+/// The number of the node of autograd that this thread makes next.
+std::int64_t next_node();
 
 }  // namespace fsdp::executor

@@ -53,13 +53,16 @@ void add_traffic(TrafficReport& traffic, const Collective& collective) {
 }
 
 // The median, as for every action.
-Seconds optimizer_time(const std::vector<StepMeasurement>& steps, std::size_t first, const Schedule& schedule) {
+Seconds optimizer_time(const std::vector<StepMeasurement>& steps, std::size_t first) {
   Seconds sum{0};
+  const Schedule& schedule = *steps.back().schedule;
   const std::vector<Instruction> actions = actions_of(schedule);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].kind != InstructionKind::OptimizerStep) continue;
     std::vector<Seconds> times;
-    for (std::size_t s = first; s < steps.size(); ++s) times.push_back(steps[s].instruction_times[i]);
+    for (std::size_t s = first; s < steps.size(); ++s) {
+      if (steps[s].schedule == &schedule) times.push_back(steps[s].instruction_times[i]);
+    }
     sum += median(std::move(times));
   }
   return sum;
@@ -67,7 +70,7 @@ Seconds optimizer_time(const std::vector<StepMeasurement>& steps, std::size_t fi
 
 }  // namespace
 
-StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout,
                            const std::vector<StepMeasurement>& steps, const RunFacts& facts) {
   const Model& model = *index.model;
   StepReport report;
@@ -89,7 +92,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   MemoryPeaks later = peaks_of(steady.peak);
   for (std::size_t s = 1; s < steps.size(); ++s) later = higher(later, peaks_of(steps[s].peak));
   report.memory.peaks = higher(later, peaks_of(steps.front().peak));
-  report.memory.peak = moment_of(schedule.instructions[steady.peak.moment], index, layout);
+  report.memory.peak = moment_of(steady.schedule->instructions[steady.peak.moment], index, layout);
   report.memory.at_peak = steady.peak.at_peak;
   report.memory.phases = {{"initialization", peaks_of(steps.front().before)},
                           {"first_step", peaks_of(steps.front().peak)}};
@@ -98,6 +101,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.traffic.collectives = steady.collectives;
   for (std::size_t i = 0; i < steady.collectives.size(); ++i) {
     add_traffic(report.traffic, steady.collectives[i]);
+    if (steps.front().schedule != steady.schedule) continue;
     Bytes first{0};
     for (const Bytes bytes : steps.front().collectives[i].live) first += bytes;
     report.traffic.collectives[i].first_step_live = first;
@@ -118,7 +122,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
     report.time.tokens_per_second_per_gpu =
         static_cast<double>(model.tokens_per_step * plan.accumulation) / report.time.step.count();
   }
-  report.time.optimizer = optimizer_time(steps, first, schedule);
+  report.time.optimizer = optimizer_time(steps, first);
   report.time.exposed_communication = median(std::move(exposed));
   report.time.compute = std::max(Seconds(0), report.time.step - report.time.exposed_communication);
   return report;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/model/model_index.h"
-#include "core/plan/schedule.h"
 #include "core/report/report.h"
 #include "executor/training/trainer.h"
 
@@ -19,7 +18,7 @@ struct RunFacts {
 
 /// The first step and the last; times are medians over the steps after the warm-up. The collectives of steps between
 /// them are not read. REQUIRES: at least one step.
-StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout,
                            const std::vector<StepMeasurement>& steps, const RunFacts& facts);
 
 }  // namespace fsdp::executor

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one seam between a schedule and the network: the three collectives of FSDP2, started now and waited for later.
+// The one seam between a schedule and the network: the collectives of FSDP2 and DDP, started now and waited for later.
 
 #include <ATen/core/Tensor.h>
 
@@ -51,6 +51,8 @@ class Group {
   /// `output` [S] becomes this rank's part of the sum over all `input` [size * S]; `input` may be overwritten.
   virtual std::unique_ptr<Pending> reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
   virtual std::unique_ptr<Pending> all_reduce(const at::Tensor& tensor, ReduceOp op) = 0;
+  /// `tensor`, which is contiguous, becomes that of the rank `root` of the group.
+  virtual std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) = 0;
 };
 
 /// How reductions are done on CPUs.

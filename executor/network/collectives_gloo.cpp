@@ -143,6 +143,16 @@ class GlooGroup final : public Group {
     });
   }
 
+  // By bytes: Gloo has not all dtypes.
+  std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) override {
+    return guarded([&] {
+      std::vector<at::Tensor> tensors = {tensor.view(-1).view(c10::kByte)};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      return std::make_unique<PendingWorks>(Works{gloo_->broadcast(tensors, options)});
+    });
+  }
+
  private:
   int next_tag() { return tag_ = (tag_ + 1) & 0xffffff; }
 

@@ -31,6 +31,14 @@ struct Texts {
   std::string nonfinite = "stop";
 };
 
+void describe_measuring(CLI::App& app, RunOptions& options) {
+  app.add_option(
+      "--measure", options.measure,
+      "Write how long ops, copies and collectives take on this machine (rank 0); fsdp-plan calibrate reads it");
+  app.add_flag("--measure-collectives", options.measures_collectives, "With --measure: time collectives by themselves")
+      ->needs("--measure");
+}
+
 void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("PLAN", options.plan, "Plan file, as fsdp-plan --output writes it")->required();
   app.add_option("--steps", options.steps, "Training steps in all, with those before a resumed checkpoint (3)")
@@ -79,6 +87,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
   app.add_option("--workspaces", options.workspaces,
                  "Measure the scratch memory of matrix products and convolutions on this CPU, and write it (rank 0)");
+  describe_measuring(app, options);
   add_choice(app, "--reduction,--reduce", options.reduce, kReduceAlgorithmTable,
              "Order of sums: direct, or parity with PyTorch on Gloo (direct)");
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
@@ -188,6 +197,9 @@ void settle(CommandLine& line, Errors& errors) {
   if (!options.on_cuda && line.app.count("--heartbeat") > 0) {
     errors.push_back({"--heartbeat", "On CPU a lost rank is noticed by its connections.",
                       "Leave it out, or write --device cuda. --timeout is for ranks that hang."});
+  }
+  if (!options.measure.empty() && options.stands_in) {
+    errors.push_back({"--measure", "A rank that runs alone measures no collectives.", "Leave --stand-in out."});
   }
   options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));
   options.has_seed = line.app.count("--seed") > 0;

@@ -44,6 +44,8 @@ struct RunOptions {
   std::string allocations;                 ///< File of all allocations of the last step; empty: none.
   std::string trace;                       ///< File of the last step as a Chrome trace; empty: none.
   std::string workspaces;                  ///< File of what kernels take for themselves; empty: none.
+  std::string measure;                     ///< File of what the run says about the machine (rank 0); empty: none.
+  bool measures_collectives = false;       ///< Of --measure: collectives by themselves, too.
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
   std::chrono::milliseconds heartbeat{30'000};  ///< Silence after which a rank is given up. On GPUs.

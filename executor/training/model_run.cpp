@@ -245,8 +245,11 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
     const InGraph where = is_training_ ? in_graph(call, op) : InGraph::No;
     const c10::AutoGradMode mode(where != InGraph::No);
     if (is_selective) kept->set_wanted(keeps[op] ? wanted_of(block_of(call).ops[op]) : Wanted::Nothing);
+    OpListener* const listener = is_in_backward_ ? nullptr : listener_;
+    if (listener != nullptr) listener->op_begins();
     run_op_at(call, op, where, piece);
     drop_after(call, op, piece);
+    if (listener != nullptr) listener->op_ended(call, op);
   }
 }
 
@@ -354,7 +357,9 @@ void ModelRun::backward(const Instruction& step) {
     const auto take = [this](int parameter, const at::Tensor& gradient) {
       return parameters_.add_to_earlier(parameter, gradient);
     };
+    if (listener_ != nullptr) listener_->backward_begins();
     PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), take);
+    if (listener_ != nullptr) listener_->backward_ended();
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
   }

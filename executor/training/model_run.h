@@ -40,6 +40,17 @@ class ScheduleBroken : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Hears when the ops of a model run, and when their backward does.
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  virtual void op_begins() = 0;
+  /// In the block of the call.
+  virtual void op_ended(int call, int op) = 0;
+  virtual void backward_begins() = 0;
+  virtual void backward_ended() = 0;
+};
+
 class ModelRun {
  public:
   /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
@@ -59,6 +70,8 @@ class ModelRun {
   void backward(const Instruction& step);
   /// Without: forwards write no graph down and drop nothing out; there is no backward. True at first.
   void set_training(bool is_training) { is_training_ = is_training; }
+  /// Null: nobody. Not told of what runs a second time. REQUIRES: it outlives this, or is taken away.
+  void set_listener(OpListener* listener) { listener_ = listener; }
   /// After backward: whatever nothing has asked for.
   void end_micro_batch();
 
@@ -115,6 +128,7 @@ class ModelRun {
   int returning_ = -1;                 ///< The call whose hooks are running; -1: none.
   bool is_in_backward_ = false;
   bool is_training_ = true;
+  OpListener* listener_ = nullptr;
   at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
   LaterNumber loss_;
 };

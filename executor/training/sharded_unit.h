@@ -31,11 +31,13 @@ struct ParameterState {
   at::Tensor grad;                         ///< Like `local`; undefined: none.
   at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
-  at::Tensor whole;      ///< A view of it with the parameter's shape.
+  at::Tensor whole;      ///< A view of it with the parameter's shape; of a replicated one, `local`.
   at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
   at::Tensor kept_grad;  ///< of earlier micro-batches without reduction, in the reduce dtype.
   int uses = 0;          ///< Gradients that come in one backward, once one has been kept; and
   int came = 0;          ///< that came in this one.
+
+  bool is_replicated = false;  ///< Whole on every rank: the shard is all of it.
 
   bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
 };
@@ -151,6 +153,7 @@ class RunningUnit {
   UnitGroups groups_;
   CollectiveListener& listener_;
   std::vector<ParameterState> parameters_;
+  bool is_replicated_;  ///< Whole at all times.
   bool is_whole_ = false;
   bool is_from_smaller_ = false;
   /// An all-gather, under way or done.

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/plan/execution_limits.h"
 #include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
 #include "executor/training/initialization.h"
@@ -54,9 +55,9 @@ Optimizer optimizer_of(const Plan& plan) {
 
 }  // namespace
 
-Errors check_executable(const Plan& plan) {
+Errors check_executable(const Plan& plan, bool on_gpus) {
   Errors errors;
-  if (auto other = refuse_other_frameworks(plan, "fsdp-exec runs")) errors.push_back(*std::move(other));
+  if (auto other = refuse_execution(plan, on_gpus)) errors.push_back(*std::move(other));
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }
@@ -77,7 +78,7 @@ Errors check_executable(const Plan& plan) {
     errors.push_back({"/runtime/quirks/clip_reduces_each_norm",
                       "The norms of all parameters are reduced one by one, as in PyTorch 2.11.", "Write true."});
   }
-  if (plan.mesh.shard == 1 && !quirks.skip_collectives_of_one) {
+  if (plan.mesh.shard == 1 && plan.runtime.framework == Framework::Fsdp2 && !quirks.skip_collectives_of_one) {
     errors.push_back({"/runtime/quirks/skip_collectives_of_one",
                       "A shard group of one rank calls no collective, as in PyTorch 2.11.", "Write true."});
   }
@@ -85,11 +86,13 @@ Errors check_executable(const Plan& plan) {
 }
 
 Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
-                 RankGroups groups, const TrainingSettings& settings)
+                 const Schedule& first_schedule, RankGroups groups, const TrainingSettings& settings)
     : index_(index),
       plan_(plan),
       layout_(layout),
       schedule_(schedule),
+      first_schedule_(first_schedule),
+      at_work_(first_schedule.instructions.empty() ? &schedule : &first_schedule),
       groups_(std::move(groups)),
       settings_(settings),
       ranges_(input_ranges(*index.model)) {
@@ -114,6 +117,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
   if (settings.device.is_cpu()) begin_peak();
+  if (layout.is_replicated) make_buckets();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
   model_run_ =
@@ -148,6 +152,23 @@ void Trainer::make_units(const Layout& layout) {
   }
 }
 
+void Trainer::make_buckets() {
+  std::vector<ParameterState*> states(index_.model->parameters.size());
+  for (ParameterState& state : units_.front()->parameters()) states[state.layout.parameter] = &state;
+  CollectiveListener& listener = *this;
+  buckets_ =
+      std::make_unique<GradientBuckets>(index_, plan_, layout_, std::move(states), groups_.replicate.get(), listener);
+  buckets_->construct(tensors_of_buffers(/*registered_only=*/true));
+}
+
+std::vector<at::Tensor> Trainer::tensors_of_buffers(bool registered_only) const {
+  std::vector<at::Tensor> tensors;
+  for (const Buffer& buffer : index_.model->buffers) {
+    if (buffer.registered || !registered_only) tensors.push_back(buffers_.at(buffer.name));
+  }
+  return tensors;
+}
+
 void Trainer::fill_parameters() {
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
@@ -167,10 +188,12 @@ at::Tensor Trainer::whole(int parameter) {
 }
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
+  if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
   units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
 }
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
+  if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
 }
 
@@ -178,7 +201,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   Collective row;
   row.kind = collective.kind;
   row.unit = unit < 0 ? "" : units_[unit]->unit().name;
-  row.phase = name_of(schedule_.instructions[current_].phase);
+  row.phase = name_of(at_work_->instructions[current_].phase);
   row.dtype = dtype_of(collective.dtype);
   row.elements = collective.elements;
   row.payload = Bytes(collective.payload);
@@ -192,7 +215,8 @@ void Trainer::called(int unit, const CalledCollective& collective) {
 StepMeasurement Trainer::step(bool measures) {
   const c10::AutoGradMode no_gradient(false);
   now_ = {};
-  now_.instruction_times.reserve(schedule_.instructions.size());
+  now_.schedule = at_work_;
+  now_.instruction_times.reserve(at_work_->instructions.size());
   losses_.clear();
   bool has_batch = false;
   const auto began = std::chrono::steady_clock::now();
@@ -201,8 +225,8 @@ StepMeasurement Trainer::step(bool measures) {
   auto last = began;
   if (clock_) clock_->begin(streams_->compute);
   action_ = -1;
-  for (Action action; action.end < schedule_.instructions.size();) {
-    action = action_at(schedule_.instructions, action.end);
+  for (Action action; action.end < at_work_->instructions.size();) {
+    action = action_at(at_work_->instructions, action.end);
     ++action_;
     set_moment(static_cast<std::int64_t>(action.main));
     if (clock_) clock_->instruction(streams_->compute);
@@ -217,6 +241,7 @@ StepMeasurement Trainer::step(bool measures) {
     last = now;
   }
   progress_ = after_step();
+  at_work_ = &schedule_;
   if (!measures) {
     ++not_measured_;
     return {};
@@ -254,6 +279,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
   begin_peak();
   model_run_->set_training(false);
   Evaluation evaluation;
+  const Schedule* const next = std::exchange(at_work_, &schedule_);
   for (std::int64_t round = 0; round < rounds; ++round) {
     now_ = {};
     collective_clock_.begin_step(std::chrono::steady_clock::now());
@@ -263,6 +289,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
       action = action_at(schedule_.instructions, action.end);
       const Instruction& step = schedule_.instructions[action.main];
       if (step.phase != StepPhase::Forward || step.micro_batch != 0) break;
+      if (step.kind == InstructionKind::PrepareReduce) continue;  // There is no backward.
       if (step.kind != InstructionKind::LoadInputs) {
         run(action);
         continue;
@@ -281,6 +308,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
   }
   std::fill(batch_.begin(), batch_.end(), at::Tensor());
   now_ = {};
+  at_work_ = next;
   model_run_->set_training(true);
   evaluation.loss /= static_cast<double>(rounds);
   evaluation.peak = live_peak();
@@ -323,10 +351,10 @@ void Trainer::begin(const Action& action) {
 void Trainer::run(const Action& action) {
   begin(action);
   // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
-  const InstructionKind kind = schedule_.instructions[action.main].kind;
+  const InstructionKind kind = at_work_->instructions[action.main].kind;
   const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
   if (!is_hook) model_run_->return_from_call();
-  for (std::size_t i = action.begin; i < action.end; ++i) run(schedule_.instructions[i]);
+  for (std::size_t i = action.begin; i < action.end; ++i) run(at_work_->instructions[i]);
 }
 
 void Trainer::run(const Instruction& step) {
@@ -354,12 +382,16 @@ void Trainer::run(const Instruction& step) {
       return units_[step.unit]->reduce(step);
     case InstructionKind::FinishReduce:
       return finish_backward();
+    case InstructionKind::SyncBuffers:
+      return buckets_->sync_buffers(tensors_of_buffers(/*registered_only=*/false));
+    case InstructionKind::PrepareReduce:
+      return buckets_->prepare_reduce();
+    case InstructionKind::ReduceBucket:
+      return buckets_->reduce(step.bucket);
+    case InstructionKind::ReduceUsedMap:
+      return buckets_->reduce_used_map();
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
-    case InstructionKind::SyncBuffers:
-    case InstructionKind::PrepareReduce:
-    case InstructionKind::ReduceBucket:
-    case InstructionKind::ReduceUsedMap:
     case InstructionKind::CheckOverflow:
     case InstructionKind::GatherParameters:
     case InstructionKind::FetchParameters:
@@ -378,6 +410,7 @@ void Trainer::run(const Instruction& step) {
       now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
       return optimizer_->step(now_.learning_rate);
     case InstructionKind::ZeroGrad:
+      if (buckets_) return buckets_->zero_grad();
       for (auto& unit : units_) unit->zero_grad();
       return;
   }
@@ -412,6 +445,7 @@ void Trainer::load_inputs(const Instruction& step) {
   } else {
     for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place, settings_.tokens.get());
   }
+  if (buckets_) buckets_->enter_forward(step.micro_batch);
   begin_forward();
 }
 
@@ -434,6 +468,7 @@ void Trainer::begin_forward() {
 }
 
 void Trainer::finish_backward() {
+  if (buckets_) buckets_->finish();
   for (auto& unit : units_) unit->wait_for_reduction();
   wait_until([this] {
     return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });

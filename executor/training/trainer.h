@@ -20,6 +20,7 @@
 #include "executor/network/collective_clock.h"
 #include "executor/network/collectives.h"
 #include "executor/training/batch_ahead.h"
+#include "executor/training/gradient_buckets.h"
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
 #include "executor/training/optimizer.h"
@@ -58,11 +59,12 @@ struct Progress {
 
 /// What one step measured.
 struct StepMeasurement {
-  double loss = 0;           ///< Of this rank: the mean of its micro-batches.
-  double gradient_norm = 0;  ///< With clipping; else 0.
-  std::int64_t number = 0;   ///< From 1 on, those before a checkpoint counted.
-  std::int64_t mean_of = 1;  ///< Steps since the last that was measured, of which `wall` is the mean.
-  double learning_rate = 0;  ///< That the optimizer has taken.
+  const Schedule* schedule = nullptr;  ///< That it has run.
+  double loss = 0;                     ///< Of this rank: the mean of its micro-batches.
+  double gradient_norm = 0;            ///< With clipping; else 0.
+  std::int64_t number = 0;             ///< From 1 on, those before a checkpoint counted.
+  std::int64_t mean_of = 1;            ///< Steps since the last that was measured, of which `wall` is the mean.
+  double learning_rate = 0;            ///< That the optimizer has taken.
   Seconds wall{0};
   Seconds cpu{0};                       ///< Of all threads of the process.
   Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
@@ -83,13 +85,14 @@ struct Evaluation {
 };
 
 /// What a plan asks for and the executor does not do; all of it.
-Errors check_executable(const Plan& plan);
+Errors check_executable(const Plan& plan, bool on_gpus);
 
 class Trainer final : private ParameterAccess, private CollectiveListener {
  public:
-  /// Makes the shards with their first values. REQUIRES: `layout` is that of the rank; all references outlive it.
-  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule, RankGroups groups,
-          const TrainingSettings& settings);
+  /// Makes the shards with their first values. `first_schedule` is that of the first step of the process; empty: that
+  /// of all. REQUIRES: `layout` is that of the rank; all references outlive it.
+  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+          const Schedule& first_schedule, RankGroups groups, const TrainingSettings& settings);
   ~Trainer() override;
 
   /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
@@ -113,8 +116,13 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
   /// In the order of `optimizer().moments()`.
   const std::vector<ParameterState*>& trained() const { return trained_; }
-  /// Called before each instruction.
+  /// Called before each instruction, with its number in the schedule at work.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
+  /// As of ModelRun::set_listener.
+  void listen_to_ops(OpListener* listener) { model_run_->set_listener(listener); }
+
+  /// What the step at work, or the last one, runs.
+  const Schedule& schedule() const { return *at_work_; }
 
  private:
   at::Tensor whole(int parameter) override;
@@ -123,6 +131,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void called(int unit, const CalledCollective& collective) override;
 
   void make_units(const Layout& layout);
+  void make_buckets();
+  std::vector<at::Tensor> tensors_of_buffers(bool registered_only) const;
   void fill_parameters();
   void begin(const Action& action);
   void run(const Action& action);
@@ -142,6 +152,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const Plan& plan_;
   const Layout& layout_;
   const Schedule& schedule_;
+  const Schedule& first_schedule_;
+  const Schedule* at_work_;
   RankGroups groups_;
   TrainingSettings settings_;
   std::unique_ptr<CommunicationStreams> streams_;  ///< Null on a CPU, as is
@@ -149,6 +161,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::vector<std::unique_ptr<RunningUnit>> units_;
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
+  std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;

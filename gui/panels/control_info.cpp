@@ -80,6 +80,7 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
+      {PlanChoice::Initialization, "Model is made", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::Flavor, "Model code", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::CrossEntropy, "Cross entropy", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
@@ -256,6 +257,8 @@ std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
       return std::string(name_of(kOptimizerStatesTable, plan.optimizer.states));
     case PlanChoice::Clip:
       return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
+    case PlanChoice::Initialization:
+      return std::string(name_of(kInitializationTable, plan.initialization));
     case PlanChoice::Flavor:
       return plan.runtime.flavor;
     case PlanChoice::CrossEntropy:

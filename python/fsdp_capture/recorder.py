@@ -26,6 +26,7 @@ from typing import Any
 MODULE, SAVED, RECOMPUTED, DISPATCHED, ENDED = "M|", "S|", "R|", "D|", "E|"
 _WINDOW = "autograd::engine::evaluate_function: "
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+_ATEN_PRODUCTS = {f"aten::{name}" for name in _PRODUCTS}
 
 
 @dataclass
@@ -57,11 +58,11 @@ class ModuleCall:
 
 @dataclass
 class Event:
-    """One thing that happened. `what`: alloc, free, save, op, node, enter, leave, end (of the forward), window."""
+    """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window."""
 
     what: str
     number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
-    # enter, leave: in Recording.calls; window: in Recording.windows
+    # enter, leave: in Recording.calls; window: in Recording.windows; workspace: 0 cuBLAS, 1 cuBLASLt
     bytes: int = 0
     call: int = -1  # innermost module call of the forward
     window: int = -1  # of the backward
@@ -282,6 +283,7 @@ class _Join:
         alive: dict[int, int] = {}
         older: dict[int, int] = {}
         live = 0
+        workspace: Any = None  # the last event
 
         def meaning(address: int) -> int:
             if address in alive:
@@ -314,6 +316,10 @@ class _Join:
                 recording.makes += [[]] * (event.number + 1 - len(recording.makes))
                 recording.reads[event.number] = [meaning(t.address) for t in op.inputs]
                 recording.makes[event.number] = [meaning(t.address) for t in op.outputs]
+                if op.name == "addmm" and len(op.inputs[0].shape) > 1 and workspace is not None:
+                    workspace.number = 0  # a matrix is added, which is no bias
+            elif event.what == "workspace":
+                workspace = event
             recording.events.append(event)
         recording.older = sorted(older, key=lambda address: older[address])
         recording.unmatched += sum(len(sizes) for sizes in requested.values())
@@ -370,9 +376,22 @@ class _Walker:
             self._add(moment, Event("window", window, 0, call, window))
         elif kind == "TorchOp" and window < 0 and fields.sequence_number >= 0:
             self._add(moment, Event("node", fields.sequence_number, 0, call))
+        first = len(self._events)
         for child in e.children:
             self.walk(child, call, window, recomputed)
+        if name in _ATEN_PRODUCTS:
+            # cuBLASLt adds biases. In a backward, what is added is a sum so far, but for a layer that runs again.
+            may_be_lt = name == "aten::addmm" and (window < 0 or recomputed)
+            self._want_workspace(first, moment, Event("workspace", int(may_be_lt), 0, call, window, recomputed))
         if is_module:
             self._add(e.end_time_ns, Event("leave", call, 0, call))
 
-
+    def _want_workspace(self, first: int, moment: int, event: Event) -> None:
+        """Of a product that has the events from `first` on: it asks when its result and copies of its arguments are there."""
+        inside = self._events[first:]
+        if any(inner.what == "workspace" for _, (inner, _) in inside):
+            return  # a mode dispatches the product once more, inside of itself
+        made = [place for place, (_, (inner, _)) in enumerate(inside) if inner.what == "alloc"]
+        if made:
+            moment = inside[made[-1]][0]
+        self._events.insert(first + (made[-1] + 1 if made else 0), (moment, (event, None)))

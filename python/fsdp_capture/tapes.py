@@ -70,7 +70,9 @@ class TapeWriter:
                 self.tapes[call].forward[op].append(["drop_carried", dropped[position]])
             if self._structure.part_of_event[position] < 0 or event.number < 0:
                 continue
-            if event.what == "alloc":
+            if event.what == "workspace":
+                self._want_workspace(position)
+            elif event.what == "alloc":
                 self._alloc(event.number, event.bytes)
             elif event.what == "free":
                 self._free(event.number)
@@ -112,6 +114,11 @@ class TapeWriter:
                     self._ends[born.call, born.op, False].append(["carry", left, size])
         elif gone is not None and born.is_backward and gone.call != born.call:
             self._emit(number, storage, born, gone)
+
+    def _want_workspace(self, position: int) -> None:
+        event = self._recording.events[position]
+        call, op = self._structure.parts[self._structure.part_of_event[position]].place
+        self._list(Place(call, op, event.window >= 0)).append(["workspace", event.number])
 
     def _parameter(self, call: int, name: str) -> int:
         names = self._interface.parameters[call]
@@ -316,15 +323,8 @@ class TapeWriter:
             is_loss = number == self._recording.loss
             size = self._recording.loss_bytes if is_loss else self._recording.sizes[number]
             tape.outputs.append({"storage": self._local[number], "bytes": size, "kept": kept})
-        for op, part in enumerate(self._structure.calls[call].ops):
+        for part in self._structure.calls[call].ops:
             tape.work.append(self._work(part))
-            names = {self._recording.ops[d].name for d in self._structure.parts[part].dispatched}
-            if names & {"mm", "addmm", "bmm", "baddbmm"}:
-                wanted = [["workspace", 0]] + ([["workspace", 1]] if "addmm" in names else [])
-                tape.forward[op][:0] = wanted
-                if self._structure.parts[part].has_backward:
-                    runs_again = self._is_checkpointed and self._structure.calls[call].member is not None
-                    tape.backward[op][:0] = wanted if runs_again else wanted[:1]
 
     def _work(self, number: int) -> list[int]:
         """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward. The backward of a

@@ -15,6 +15,7 @@
 #include "simulator/allocator/segment_pool.h"
 #include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_stream.h"
+#include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 
@@ -68,6 +69,19 @@ class LiveSink {
     live_[s] -= sums.small + sums.large;
     pool_live_[2 * s] -= sums.small;
     pool_live_[2 * s + 1] -= sums.large;
+  }
+  /// Of the compute stream.
+  void play(const TapeRun& run) {
+    static_assert(TapeRun::kLargestSmall == SegmentPool::kLargestSmall);
+    constexpr auto kStream = static_cast<std::size_t>(MemoryStream::Compute);
+    peak_[kStream] = std::max(peak_[kStream], live_[kStream] + run.peak);
+    live_[kStream] += run.small + run.large;
+    std::int64_t& small = pool_live_[2 * kStream];
+    std::int64_t& large = pool_live_[2 * kStream + 1];
+    pool_peak_[2 * kStream] = std::max(pool_peak_[2 * kStream], small + run.small_peak);
+    pool_peak_[2 * kStream + 1] = std::max(pool_peak_[2 * kStream + 1], large + run.large_peak);
+    small += run.small;
+    large += run.large;
   }
   void mark() {}
   void collective() {}

@@ -82,7 +82,7 @@ class CallWalk {
     const std::int32_t last = tape.forward_of_op[step.op_end - 1].last;
     // An input that is handed out as it is must not go with the call's own reference.
     if (step.op_begin == 0) publish_outputs(step.call, tape, Storage::Kind::Input);
-    play(tape.forward, first, last, step.call);
+    play(tape.forward, {first, last}, tape.forward_runs, step.call);
     if (static_cast<std::size_t>(step.op_end) == tape.forward_of_op.size())
       publish_outputs(step.call, tape, Storage::Kind::Inside);
     return_from_modules(in_.index->call_begin[step.call] + step.op_end);
@@ -94,7 +94,7 @@ class CallWalk {
     if (!in_backward_of_ || current_call_ != step.call) begin_backward(step.call, tape);
     const std::int32_t first = tape.backward_of_op[step.op_end - 1].first;
     const std::int32_t last = tape.backward_of_op[step.op_begin].last;
-    play(tape.backward, first, last, step.call);
+    play(tape.backward, {first, last}, tape.backward_runs, step.call);
     backward_position_ = call_begin + step.op_begin;
     hooks_are_due_ = true;
   }
@@ -106,7 +106,7 @@ class CallWalk {
       const Tape& tape = tape_of(current_call_);
       const int op = backward_position_ - in_.index->call_begin[current_call_];
       if (!tape.hooks_of_op.empty()) {
-        play(tape.backward, tape.hooks_of_op[op].first, tape.hooks_of_op[op].last, current_call_);
+        play(tape.backward, tape.hooks_of_op[op], tape.backward_runs, current_call_);
       }
     }
     grads_.reach(backward_position_);
@@ -241,7 +241,7 @@ class CallWalk {
     begin_whole_backward();
     in_backward_of_ = true;
     current_call_ = call;
-    play(tape.recompute, 0, static_cast<std::int32_t>(tape.recompute.size()), call);
+    play(tape.recompute, {0, static_cast<std::int32_t>(tape.recompute.size())}, tape.recompute_runs, call);
   }
 
   void publish_outputs(int c, const Tape& tape, Storage::Kind kind) {
@@ -289,66 +289,81 @@ class CallWalk {
     return true;
   }
 
-  void play(const std::vector<TapeEvent>& events, std::int32_t first, std::int32_t last, int c) {
+  // A sink that only counts takes events in runs, and then all of them: it does not see single tensors come or go.
+  void play(const std::vector<TapeEvent>& events, Tape::Range range, const Tape::RunsOfPieces& runs, int c) {
+    if constexpr (requires { sink_.play(TapeRun{}); }) {
+      const Tape::Range& all = runs.front().of;
+      if (all.first == range.first && all.last == range.last) return play(events, runs.front(), c);
+      for (std::size_t piece = 1; piece < runs.size(); ++piece) {
+        const Tape::Range& of = runs[piece].of;
+        if (of.first >= range.first && of.last <= range.last) play(events, runs[piece], c);
+      }
+    } else {
+      for (std::int32_t e = range.first; e < range.last; ++e) play(events[e], e, c);
+    }
+  }
+
+  void play(const std::vector<TapeEvent>& events, const Tape::Runs& runs, int c) {
+    for (const TapeRun& run : runs.runs) run.event < 0 ? sink_.play(run) : play(events[run.event], run.event, c);
+  }
+
+  void play(const TapeEvent& event, std::int32_t e, int c) {
     const Call& call = model_.calls[c];
     const int base = in_.ids->call_base[c];
-    for (std::int32_t e = first; e < last; ++e) {
-      const TapeEvent& event = events[e];
-      switch (event.kind) {
-        case TapeEvent::Kind::Alloc:
-          sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
-          break;
-        case TapeEvent::Kind::Free:
-          sink_.free(base + event.storage);
-          break;
-        case TapeEvent::Kind::AllocParamGrad:
-          units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
-          break;
-        case TapeEvent::Kind::AddParamGrad:
-          units_.add_grad(call.parameters[event.storage]);
-          break;
-        case TapeEvent::Kind::ReleaseInput:
-          drop(storage_of_input(call, event.storage));
-          break;
-        case TapeEvent::Kind::HoldInput:
-          unused_.push_back(storage_of_input(call, event.storage));
-          break;
-        case TapeEvent::Kind::HoldOwn:
-          refs_[base + event.storage] = std::max(refs_[base + event.storage], 1);
-          unused_.push_back(base + event.storage);
-          break;
-        case TapeEvent::Kind::ReleaseOutput:
-          drop(base + event.storage);
-          break;
-        case TapeEvent::Kind::ReleaseGradOut:
-          grads_.release(c, event.storage);
-          break;
-        case TapeEvent::Kind::ReleaseGradIn:
-          grads_.release_input(c, event.storage, position_in_backward(c, e));
-          break;
-        case TapeEvent::Kind::ShareGrad:
-          ++refs_[base + event.storage];
-          break;
-        case TapeEvent::Kind::UnshareGrad:
-          drop(base + event.storage);
-          break;
-        case TapeEvent::Kind::EmitGrad:
-          ++refs_[base + event.storage];
-          grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), base + event.storage, event.is_view);
-          break;
-        case TapeEvent::Kind::ForwardGradOut:
-          grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
-          break;
-        case TapeEvent::Kind::Carry:
-          carry(base + event.storage, event.bytes);
-          break;
-        case TapeEvent::Kind::DropCarried:
-          drop_carried(static_cast<std::size_t>(event.storage));
-          break;
-        case TapeEvent::Kind::Workspace:
-          workspace(event.storage == 1);
-          break;
-      }
+    switch (event.kind) {
+      case TapeEvent::Kind::Alloc:
+        sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+        break;
+      case TapeEvent::Kind::Free:
+        sink_.free(base + event.storage);
+        break;
+      case TapeEvent::Kind::AllocParamGrad:
+        units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
+        break;
+      case TapeEvent::Kind::AddParamGrad:
+        units_.add_grad(call.parameters[event.storage]);
+        break;
+      case TapeEvent::Kind::ReleaseInput:
+        drop(storage_of_input(call, event.storage));
+        break;
+      case TapeEvent::Kind::HoldInput:
+        unused_.push_back(storage_of_input(call, event.storage));
+        break;
+      case TapeEvent::Kind::HoldOwn:
+        refs_[base + event.storage] = std::max(refs_[base + event.storage], 1);
+        unused_.push_back(base + event.storage);
+        break;
+      case TapeEvent::Kind::ReleaseOutput:
+        drop(base + event.storage);
+        break;
+      case TapeEvent::Kind::ReleaseGradOut:
+        grads_.release(c, event.storage);
+        break;
+      case TapeEvent::Kind::ReleaseGradIn:
+        grads_.release_input(c, event.storage, position_in_backward(c, e));
+        break;
+      case TapeEvent::Kind::ShareGrad:
+        ++refs_[base + event.storage];
+        break;
+      case TapeEvent::Kind::UnshareGrad:
+        drop(base + event.storage);
+        break;
+      case TapeEvent::Kind::EmitGrad:
+        ++refs_[base + event.storage];
+        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), base + event.storage, event.is_view);
+        break;
+      case TapeEvent::Kind::ForwardGradOut:
+        grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
+        break;
+      case TapeEvent::Kind::Carry:
+        carry(base + event.storage, event.bytes);
+        break;
+      case TapeEvent::Kind::DropCarried:
+        drop_carried(static_cast<std::size_t>(event.storage));
+        break;
+      case TapeEvent::Kind::Workspace:
+        workspace(event.storage == 1);
+        break;
     }
   }
 

@@ -25,6 +25,8 @@
 // tables of one laboratory were held against those of five others (measured_collectives_test.cpp): from 64 MiB on all
 // but one agree within 3 percent, below the ways of measuring differ by up to a factor of two.
 //
+// Where this very machine was measured (fsdp-plan calibrate), its times come before those.
+//
 // Where several groups work through one NIC at the same time, each gets its part, and the transfer is multiplied.
 //
 // Under a ring of n ranks each rank sends (n-1)/n of the buffer, twice that for all-reduce. That is exact when n
@@ -108,6 +110,25 @@ MeasuredCollective measured_kind(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce ? MeasuredCollective::AllReduce : MeasuredCollective::AllGather;
 }
 
+const MachineTables* own_tables(const GroupShape& shape) {
+  return shape.machine.of_ranks(shape.ranks);
+}
+
+// The same of this very machine. Below its smallest size a collective takes what that one takes.
+std::optional<Seconds> time_of_machine(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape,
+                                       CollectiveKind kind, Bytes total) {
+  const MachineTables* tables = own_tables(shape);
+  if (tables == nullptr) return std::nullopt;
+  const std::string_view work = kind == CollectiveKind::AllReduce       ? "all_reduce"
+                                : kind == CollectiveKind::ReduceScatter ? "reduce_scatter"
+                                                                        : "all_gather";
+  const auto found = look_up(tables->collectives, work, 0, static_cast<double>(total.count()));
+  if (!found || found->beyond <= 1) return found ? std::optional(found->time) : std::nullopt;
+  const auto clock = [&](Bytes size) { return corrected_time(tuning, link_class, shape, kind, size); };
+  const Bytes edge(static_cast<std::int64_t>(static_cast<double>(total.count()) / found->beyond));
+  return found->time * (clock(total) / clock(edge));
+}
+
 // As measured, and as the clock beyond what was measured; nothing where it was not.
 std::optional<Seconds> time_as_measured(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape,
                                         CollectiveKind kind, Bytes total) {
@@ -125,7 +146,8 @@ TimeTable tabulate(const NcclTuning& tuning, LinkClass link_class, const GroupSh
   double longest = 0;
   for (int knot = 0; knot < TimeTable::kNumKnots; ++knot) {
     const Bytes total(knot_bytes(knot));
-    const std::optional<Seconds> measured = time_as_measured(tuning, link_class, shape, kind, total);
+    const std::optional<Seconds> own = time_of_machine(tuning, link_class, shape, kind, total);
+    const std::optional<Seconds> measured = own ? own : time_as_measured(tuning, link_class, shape, kind, total);
     const Seconds time = measured ? *measured : corrected_time(tuning, link_class, shape, kind, total);
     longest = std::max(longest, time.count());
     table.seconds[knot] = longest;
@@ -185,6 +207,9 @@ Bands bands_with_plateau(LinkClass link_class, Provenance provenance) {
 // Nine of ten points of other laboratories lie inside (their times over the table's).
 constexpr Bands kMeasuredBands{.small = {.low = .9, .high = 1.9}, .large = {.low = .95, .high = 1.1}};
 
+// Of this very machine: plans that a calibration had not seen (docs/executor.md).
+constexpr Bands kOwnBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.1}};
+
 constexpr Bytes kSmall(64LL << 20);
 
 std::string measured_provenance(const CollectiveCost& cost) {
@@ -197,6 +222,7 @@ std::string measured_provenance(const CollectiveCost& cost) {
 }
 
 std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) {
+  if (own_tables(cost.shape) != nullptr) return fmt::format("Collectives: {}.", describe(*own_tables(cost.shape)));
   if (measured_collectives(cost.shape) != nullptr) return measured_provenance(cost);
   const std::string plateau = knows_plateau(cost.shape)
                                   ? fmt::format(" at {:.3g} GB/s ({})", 1e-9 * cost.shape.bus_bandwidth.count(),
@@ -248,6 +274,7 @@ CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
   Bands bands = knows_plateau(shape) ? bands_with_plateau(cost.link_class, shape.bus_bandwidth_provenance)
                                      : bands_of(cost.link_class);
   if (measured_collectives(shape) != nullptr) bands = kMeasuredBands;
+  if (own_tables(shape) != nullptr) bands = kOwnBands;
   cost.small_band = bands.small;
   cost.band = bands.large;
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape), regime);

@@ -105,6 +105,8 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
   }
   shape.cpu = cluster.cpu;
   shape.measured = measured_on(cluster, shape);
+  const MachineTables* own = cluster.gpu.machine.of_ranks(ranks);
+  if (own != nullptr && !own->collectives.empty() && shape.nodes == 1) shape.machine = cluster.gpu.machine;
   if (shape.nodes == 1) return shape;
   shape.nic_bandwidth = cluster.network.nic_bandwidth.value;
   shape.gpus_per_nic = std::clamp(cluster.network.gpus_per_nic, 1, cluster.gpus_per_node);

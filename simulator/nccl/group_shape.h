@@ -33,6 +33,7 @@ struct GroupShape {
   bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
   /// What was measured on nodes of such GPUs and links; no collectives in it where they say nothing about this group.
   MeasuredCard measured = {};
+  MeasuredMachine machine = {};  ///< Of this very machine, where it has collectives of so many ranks of one node.
 
   bool operator==(const GroupShape&) const = default;
 };

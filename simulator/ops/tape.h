@@ -45,6 +45,20 @@ struct TapeEvent {
   std::int64_t bytes = 0;
 };
 
+/// What a sink that only counts bytes needs of a tape: an event that has to be played, or the sums of a run of
+/// allocations and frees of storages that nothing outside of the tape holds. In blocks of 512 bytes, by the pool of
+/// their size; peaks are above what is there when the run begins.
+struct TapeRun {
+  static constexpr std::int64_t kLargestSmall = 1 << 20;  ///< Of one request, in bytes.
+
+  std::int32_t event = -1;  ///< The place of the event that has to be played; -1: a run.
+  std::int64_t small = 0;   ///< By how much a run changes the pool of small requests,
+  std::int64_t large = 0;   ///< and that of large ones.
+  std::int64_t small_peak = 0;
+  std::int64_t large_peak = 0;
+  std::int64_t peak = 0;  ///< Of both together.
+};
+
 /// Work of one op on the device.
 struct OpWork {
   struct Part {
@@ -65,6 +79,13 @@ struct Tape {
     std::int32_t first = 0;
     std::int32_t last = 0;
   };
+  /// All events of a range.
+  struct Runs {
+    Range of;
+    std::vector<TapeRun> runs;
+  };
+  /// First those of all that is played in one go, then those of each piece that can be played by itself, in order.
+  using RunsOfPieces = std::vector<Runs>;
   int num_storages = 0;
   std::vector<TapeEvent> forward;
   std::vector<Range> forward_of_op;  ///< [num ops]
@@ -85,6 +106,10 @@ struct Tape {
   std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
   std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
   std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
+  // simulator/ops/tape_runs.h
+  RunsOfPieces forward_runs;    ///< In one go: all of it,
+  RunsOfPieces recompute_runs;  ///< and here, too.
+  RunsOfPieces backward_runs;   ///< All but the hooks behind its last op.
 };
 
 /// What distinguishes the calls of one block.

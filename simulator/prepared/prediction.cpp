@@ -118,6 +118,23 @@ void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings,
 
 }  // namespace
 
+namespace {
+
+// On a CPU the ranks share cores and memory, so that only what as many of them took says something.
+void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
+  const bool is_cpu = gpu.compute_capability == 0;
+  const MachineTables* tables = gpu.machine.of_ranks(ranks);
+  if (tables == nullptr && !is_cpu && !gpu.machine.empty()) tables = &gpu.machine.tables().back();
+  if (tables == nullptr) return;
+  costs.machine = gpu.machine;
+  costs.ranks = tables->ranks;
+  costs.on_host = is_cpu;
+  if (is_cpu) costs.launch = Seconds(0);
+  if (tables->launch_microseconds) costs.launch = Seconds(1e-6 * *tables->launch_microseconds);
+}
+
+}  // namespace
+
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
   TapeSettings settings;
   settings.rules = {.activation = activation_dtype(model, plan),
@@ -127,6 +144,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
   settings.costs = compute_costs(gpu, settings.rules.activation, settings.rules.implementations);
+  take_machine(gpu, plan.mesh.world_size(), settings.costs);
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
   return settings;
@@ -180,6 +198,8 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .optimizer = optimizer_time(layout, plan, mesh, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
+      .on_host = costs.on_host ? &on_host : nullptr,
+      .compute_share = costs.on_host ? costs.tables()->compute_share : 0,
       .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
       .reduces_apart = plan.separate_reduce_scatter_group,
       .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
@@ -254,6 +274,9 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   if (use != PreparedFor::Walk && use != PreparedFor::Bound) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
+    if (prepared.costs.on_host) {
+      prepared.on_host = host_times(prepared.schedule, *index.model, prepared.layout, plan, prepared.costs);
+    }
     prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
     prepared.fetch_times =
         fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, cluster, prepared.costs);

@@ -48,6 +48,7 @@ struct PreparedPlan {
   std::vector<UnitTimes> unit_times;      ///< [num_units]
   std::vector<BucketTimes> bucket_times;  ///< [num buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
+  std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host; empty where it is null.
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 

@@ -19,9 +19,11 @@
 
 #include "simulator/time/plan_times.h"
 
+#include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace fsdp::simulator {
 
@@ -65,7 +67,37 @@ void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, Seconds from_
   t.divide = over(moved, costs.memory);
 }
 
+// What the instructions themselves took is in host_times.
+void leave_copies_to_host(UnitTimes& t) {
+  for (Seconds* time : {&t.copy_in, &t.copy_out, &t.keep_gradients, &t.add_gradients, &t.reduce_copy, &t.to_host,
+                        &t.flatten, &t.divide})
+    *time = Seconds(0);
+}
+
+// Beyond the measured sizes copies and updates grow with what they move.
+std::optional<Seconds> measured_action(const NamedWork& work, const ComputeCosts& costs) {
+  const MachineTables* tables = costs.on_host ? costs.tables() : nullptr;
+  if (tables == nullptr || work.work.empty()) return std::nullopt;
+  const auto found = look_up(tables->actions, work.work, work.depth, work.size);
+  if (!found) return std::nullopt;
+  return found->time * std::max(found->beyond, 1.);
+}
+
 }  // namespace
+
+std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, const Layout& layout, const Plan& plan,
+                                const ComputeCosts& costs) {
+  std::vector<Seconds> times(schedule.instructions.size(), Seconds(0));
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const Instruction& step = schedule.instructions[i];
+    const bool is_stretch = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
+    const bool has_own = step.kind == InstructionKind::OptimizerStep || step.kind == InstructionKind::ClipGradNorm;
+    if (has_own) continue;
+    const NamedWork work = is_stretch ? work_of_stretch(step) : work_of_action(step, model, layout, plan);
+    times[i] = measured_action(work, costs).value_or(Seconds(0));
+  }
+  return times;
+}
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int shard = static_cast<int>(mesh.shard);
@@ -110,6 +142,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
       t.to_host = sent / cluster.host_link.bandwidth.value;
     }
     if (layout.flat != FlatParameters::None) make_flat(unit, costs, from_host, t);
+    if (costs.on_host) leave_copies_to_host(t);
     times.push_back(t);
   }
   return times;
@@ -303,6 +336,7 @@ Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCo
 }  // namespace
 
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (const auto measured = measured_action(work_of_optimizer(layout, plan), costs)) return *measured;
   if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh, costs);
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
@@ -332,12 +366,13 @@ Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& 
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   if (is_zero(plan)) return zero_clip_time(layout, plan, mesh, costs);
   if (!plan.optimizer.clip_grad_norm) return Seconds(0);
+  const std::optional<Seconds> measured = measured_action(work_of_clipping(layout), costs);
   std::int64_t count = 0;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) count += p.receives_gradient ? 1 : 0;
   }
   // Norms are read once; scaling reads and writes.
-  const Seconds passes = over(3 * 4 * local_elements(layout), costs.memory);
+  const Seconds passes = measured.value_or(over(3 * 4 * local_elements(layout), costs.memory));
   if (layout.is_replicated || (layout.flat != FlatParameters::None && layout.mesh.shard == 1)) return passes;
   if (layout.flat != FlatParameters::None) count = 1;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));

@@ -44,6 +44,11 @@ Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const Compu
 ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                      const ComputeCosts& costs);
 
+/// [num instructions] What the computing thread of a measured CPU does in each beside ops, the optimizer and clipping,
+/// which have their own. REQUIRES: costs.on_host.
+std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, const Layout& layout, const Plan& plan,
+                                const ComputeCosts& costs);
+
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);

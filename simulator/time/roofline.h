@@ -14,6 +14,9 @@ namespace fsdp::simulator {
 /// Of what products reach: what fused attention reaches on a card that does not say (FlashAttention-2 on H100).
 inline constexpr double kAttentionShare = 0.65;
 
+/// Of a machine that was measured: what plans that the calibration had not seen were within (docs/calibration.md).
+inline constexpr UncertaintyBand kMachineBand{.low = 0.9, .high = 1.1};
+
 /// What the roofline assumes. The seam for calibration: measured values replace these.
 struct ComputeCosts {
   FlopsPerSecond gemm{1e12};              ///< What matrix products reach.
@@ -24,6 +27,13 @@ struct ComputeCosts {
   Seconds launch{6e-6};                   ///< CPU time to issue one kernel from eager PyTorch (assumed).
   FlopsPerSecond peak{1e12};              ///< The card's peak in this dtype, for MFU.
   FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
+
+  MeasuredMachine machine = {};  ///< Whose times come before all of the above; none: nobody measured this machine,
+  std::int64_t ranks = 1;        ///< with so many ranks.
+  bool on_host = false;          ///< One thread computes, copies and starts collectives: a CPU with such times.
+
+  /// Null: there are none.
+  const MachineTables* tables() const { return machine.of_ranks(ranks); }
 
   MeasuredCard measured = {};  ///< Whose products say what a shape loses; none: all shapes are alike.
 

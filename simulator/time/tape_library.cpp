@@ -13,6 +13,7 @@
 
 #include "simulator/ops/strides.h"
 #include "simulator/ops/tape_recorded.h"
+#include "simulator/ops/tape_runs.h"
 
 namespace fsdp::simulator {
 
@@ -41,6 +42,16 @@ Shape out_of_order(const Shape& shape, const Shape& strides) {
 
 }  // namespace
 
+std::vector<NamedWork> TapeLibrary::works_of(const TapeSettings& settings, int call) const {
+  std::vector<NamedWork> works;
+  if (settings.costs.tables() == nullptr) return works;
+  const Block& block = index_.model->blocks[index_.model->calls[call].block];
+  for (int op = 0; op < static_cast<int>(block.ops.size()); ++op) {
+    works.push_back(work_of_op(index_, call, op, settings.rules.activation, settings.rules.implementations));
+  }
+  return works;
+}
+
 TapeLibrary::TapeLibrary(const ModelIndex& index) : index_(index) {
   for (int c = 0; c < static_cast<int>(index.model->calls.size()); ++c) class_of_call_.push_back(class_of(c));
 }
@@ -51,7 +62,7 @@ int TapeLibrary::class_of(int call) {
   for (std::size_t i = classes_.size(); i-- > 0;) {
     if (classes_[i].block == block && classes_[i].context == context) return static_cast<int>(i);
   }
-  classes_.push_back({block, std::move(context)});
+  classes_.push_back({block, call, std::move(context)});
   return static_cast<int>(classes_.size()) - 1;
 }
 
@@ -174,6 +185,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   if (block.recorded) {
     FoundTape found = find_recorded_tape(block, settings.rules, mode, settings.checkpointing.early_stop);
     timed.tape = std::move(found.tape);
+    add_runs(timed.tape);
     timed.times = call_times(timed.tape, settings.costs);
     timed.refusal = std::move(found.refusal);
     return timed;
@@ -188,7 +200,8 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.workspaces = settings.workspaces;
   context.threads = settings.rules.num_sms;
   timed.tape = record_tape(block, kind.program->program, context);
-  timed.times = call_times(timed.tape, settings.costs);
+  add_runs(timed.tape);
+  timed.times = call_times(timed.tape, settings.costs, works_of(settings, classes_[kind.call_class].call));
   timed.refusal = kind.program->program.refusal;
   return timed;
 }

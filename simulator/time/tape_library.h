@@ -51,6 +51,7 @@ class TapeLibrary {
  private:
   struct CallClass {
     int block = 0;
+    int call = 0;         // The first of them.
     TapeContext context;  // Without the mode.
   };
   struct Program {
@@ -73,6 +74,7 @@ class TapeLibrary {
   };
 
   int class_of(int call);
+  std::vector<NamedWork> works_of(const TapeSettings& settings, int call) const;
   void lay_out(Shelf& shelf);
   const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
                             std::vector<std::optional<Dtype>> input_dtypes);

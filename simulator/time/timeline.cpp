@@ -21,6 +21,11 @@
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
 //   the end compute waits for each in turn and copies it out.
 //
+// On a CPU that was measured (`on_host`) one thread does all but the collectives: what it takes beside ops comes before
+// what the instruction starts, and behind what it waits for; the copies of units take nothing more. While a collective
+// runs, its thread has part of the cores: computing gets longer by `compute_share` of the collective's time, which is
+// nothing where computing waits for it anyway.
+//
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
 // step shorter. The planner's bounds rest on that.
 //
@@ -62,7 +67,10 @@ class Timeline {
       const Action action = action_at(steps, begin);
       main_ = &steps[action.main];
       if (detail_ != nullptr) detail_->instructions.push_back({compute_, compute_, Seconds(0)});
+      const bool waits = waits_first(main_->kind);
+      if (!waits) work_on_host(action.main);
       for (; begin < action.end; ++begin) run(steps[begin]);
+      if (waits) work_on_host(action.main);
       if (detail_ != nullptr) detail_->instructions.back().end = compute_;
     }
     result_.step = std::max(compute_, cpu_);
@@ -70,6 +78,29 @@ class Timeline {
   }
 
  private:
+  static bool waits_first(InstructionKind kind) {
+    return kind == InstructionKind::WaitForUnshard || kind == InstructionKind::FinishReduce;
+  }
+
+  // What the computing thread of a CPU does beside ops.
+  void work_on_host(std::size_t instruction) {
+    if (in_.on_host == nullptr) return;
+    const Seconds time = (*in_.on_host)[instruction];
+    if (time == Seconds(0)) return;
+    on_compute(time, Seconds(0), has_names() ? std::string(name_of(main_->kind)) : std::string());
+  }
+
+  // Threads of a CPU that move bytes have the cores of those that compute.
+  void share_cores(Seconds collective) {
+    if (in_.on_host == nullptr || in_.compute_share <= 0) return;
+    on_compute(in_.compute_share * collective, Seconds(0), "beside a collective");
+  }
+
+  // On a CPU who computes has issued it, and no more.
+  void keep_pace() {
+    if (in_.on_host != nullptr) cpu_ = compute_;
+  }
+
   void run(const Instruction& step) {
     switch (step.kind) {
       case InstructionKind::Unshard:
@@ -179,6 +210,7 @@ class Timeline {
     const Seconds start = std::max(compute_, cpu_);
     cpu_ += cpu;
     compute_ = std::max(start + device, cpu_);
+    keep_pace();
     result_.compute += device;
     if (const int event = record(Stream::Compute, name, start, compute_, {}); event >= 0) {
       detail_->events[event].waits_for = std::move(compute_waits_);
@@ -194,6 +226,7 @@ class Timeline {
     result_.exposed += until - compute_;
     result_.exposed_of_collective[slot] += until - compute_;
     compute_ = until;
+    keep_pace();
   }
 
   std::size_t new_collective() {
@@ -229,6 +262,7 @@ class Timeline {
     gather_event_[step.unit] = event;
     last_gather_event_ = event;
     last_reduce_event_ = -1;
+    share_cores(duration);
   }
 
   // FSDP1's rate limiter: the CPU waits until the one before the last has been freed.
@@ -351,6 +385,8 @@ class Timeline {
     const int sent = record(Stream::ToHost, has_names() ? "gradients of " + name : std::string(), ready, to_host_,
                             {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
     if (sent >= 0) to_host_event_ = sent;
+    share_cores(times.reduce_scatter);
+    if (in_.layout->mesh.replicate > 1) share_cores(times.all_reduce);
   }
 
   // The forward reads them, so it waits.
@@ -490,26 +526,6 @@ class Timeline {
 };
 
 }  // namespace
-
-CallTimes call_times(const Tape& tape, const ComputeCosts& costs) {
-  CallTimes times;
-  for (auto* sums : {&times.forward, &times.backward, &times.cpu_forward, &times.cpu_backward})
-    sums->push_back(Seconds(0));
-  for (std::size_t o = 0; o < tape.work.size(); ++o) {
-    const OpWork& work = tape.work[o];
-    const Seconds forward = device_time(work.forward, costs);
-    const Seconds cpu = work.forward.num_kernels * costs.launch;
-    times.forward.push_back(times.forward.back() + forward);
-    times.backward.push_back(times.backward.back() + device_time(work.backward, costs));
-    times.cpu_forward.push_back(times.cpu_forward.back() + cpu);
-    times.cpu_backward.push_back(times.cpu_backward.back() + work.backward.num_kernels * costs.launch);
-    if (tape.recomputed[o]) {
-      times.recompute += forward;
-      times.cpu_recompute += cpu;
-    }
-  }
-  return times;
-}
 
 TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail) {
   return Timeline(input, detail).run();

@@ -8,6 +8,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"
 #include "core/plan/sharding.h"
+#include "core/plan/workload.h"
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/time/roofline.h"
@@ -22,9 +23,11 @@ struct CallTimes {
   std::vector<Seconds> cpu_backward;  ///< [num ops + 1]
   Seconds recompute{0};
   Seconds cpu_recompute{0};
+  std::vector<std::string> not_measured;  ///< Ops of which a measured machine has no time, each once.
 };
 
-CallTimes call_times(const Tape& tape, const ComputeCosts& costs);
+/// `works` [num ops]: their names, by which measured times are found; empty: there are none.
+CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vector<NamedWork>& works = {});
 
 /// Durations of one unit's collectives and copies.
 struct UnitTimes {
@@ -82,6 +85,10 @@ struct TimelineInput {
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};
+  /// [num instructions] Of a CPU that was measured: what the computing thread does in each beside ops. Null: streams
+  /// do it, and the times of units say how long it takes.
+  const std::vector<Seconds>* on_host = nullptr;
+  double compute_share = 0;     ///< What computing loses while a collective runs beside it, of the collective's time.
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
   bool reduces_apart = false;   ///< Reduce-scatters have a communicator of their own.
   bool copies_kept = false;     ///< FSDP1 with CPU offload: shards of what is still gathered, too.

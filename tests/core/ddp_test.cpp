@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/execution_limits.h"
+#include "core/plan/lower_ddp.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
@@ -65,6 +67,50 @@ TEST(Ddp, TheBucketsOfGpt2AreThoseOfTheRealOne) {
   expected.push_back(176446464);
   EXPECT_EQ(sizes_of_buckets(lowered.layout.buckets), expected);
   EXPECT_EQ(sizes_of_buckets(first_step_buckets(ddp_plan(2), lowered.layout)), std::vector<std::int64_t>{497759232});
+}
+
+// PyTorch 2.11 makes the first bucket of the parameters as they are registered (_ddp_init_helper).
+TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModelAndThoseBehindItAllBuckets) {
+  const Model model = model_of("gpt2.json");
+  Plan plan = ddp_plan(2);
+  plan.accumulation = 2;
+  const Lowered lowered = lowered_of(model, plan);
+  const std::vector<GradientBucket> first = first_step_buckets(plan, lowered.layout);
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_TRUE(std::is_sorted(first.front().parameters.begin(), first.front().parameters.end()));
+  EXPECT_FALSE(std::is_sorted(lowered.layout.buckets.front().parameters.begin(),
+                              lowered.layout.buckets.front().parameters.end()));
+  EXPECT_EQ(first.front().ready, lowered.layout.buckets.back().ready);
+  const Schedule step = lower_first_ddp_step(lowered.index, plan, lowered.layout);
+  EXPECT_EQ(count_of(step, InstructionKind::ReduceBucket, 0), 1);
+  EXPECT_EQ(count_of(step, InstructionKind::ReduceBucket, 1), 13);
+
+  plan.accumulation = 1;
+  Layout layout = lowered.layout;
+  layout.buckets = first;
+  for (const Error& error :
+       validate(lower_first_ddp_step(lowered.index, plan, lowered.layout), lowered.index, layout)) {
+    ADD_FAILURE() << to_string(error);
+  }
+  plan.ddp.find_unused_parameters = true;
+  const Lowered finding = lowered_of(model, plan);
+  EXPECT_EQ(lower_first_ddp_step(finding.index, plan, finding.layout), finding.schedule);
+}
+
+TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
+  Plan plan = ddp_plan(2);
+  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  const auto on_gpus = refuse_execution(plan, /*on_gpus=*/true);
+  ASSERT_TRUE(on_gpus);
+  EXPECT_EQ(to_string(*on_gpus),
+            "/runtime/name: fsdp-exec trains plans of pytorch-ddp on CPUs alone. Add --device cpu, or plan with "
+            "--runtime fsdp2.");
+  plan.runtime.framework = Framework::Fsdp1;
+  const auto flat = refuse_execution(plan, /*on_gpus=*/false);
+  ASSERT_TRUE(flat);
+  EXPECT_EQ(to_string(*flat),
+            "/runtime/name: The plan is of pytorch-fsdp1, and fsdp-exec runs FSDP2 and, on CPUs, DDP alone. Plan with "
+            "--runtime fsdp2 or ddp.");
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {

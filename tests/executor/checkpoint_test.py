@@ -20,6 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of, steps_in, tensors_of  # noqa: E402
+from framework_cases import ddp  # noqa: E402
 from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
 from ranks import InAFolder, results_of, started  # noqa: E402
 from small_models import CUTS  # noqa: E402
@@ -34,6 +35,7 @@ SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
 RESUMED = {
     "copies_of_bert_with_dropout": Case("b", "bert_large", 2, CLIPPED, replicate=2),
     "mixed_accumulated": Case("h", LLAMA, 2, {**MIXED, **CLIPPED, "accumulation": 2}),
+    "buckets_of_ddp": ddp("d", LLAMA, 2, {**CLIPPED, "accumulation": 2}, {"gradient_as_bucket_view": True}),
     "sgd_tied_and_frozen": Case("s", "qwen3_0_6b", 3, SGD, frozen=["model.layers.0.*"]),
     **({"pure_bf16": Case("p", LLAMA, 2, dtype="bfloat16"),
         "adam_fused_dropout": Case("g", "gpt2", 3, {"optimizer": {"implementation": "fused"}}),
@@ -93,7 +95,7 @@ class ItIsCutAnew(Runs):
         self.run_ranks(case, "--seed", "3", "--lr", "0.001", "--steps", "2", "--checkpoint-dir", str(self.folder / "four"))
         groups = [{"modules": [f"{CUTS[LLAMA].rows[0].split('.{')[0]}.{i}" for i in (0, 1)]}, {"modules": [""]}]
         chain = [Case("two", LLAMA, 2), Case("three", LLAMA, 3, units=groups),
-                 Case("one", LLAMA, 1, units=[{"modules": [""]}]), Case("copies", LLAMA, 2, replicate=2)]
+                 Case("one", LLAMA, 1, units=[{"modules": [""]}]), ddp("ddp", LLAMA, 4), Case("copies", LLAMA, 2, replicate=2)]
         first = contents_of(self.folder / "four" / "step-00000002")
         before = "four"
         for case in chain:

@@ -29,15 +29,17 @@ class Case:
     steps: int = 3
     learning_rate: float = 1e-3
     dtype: str = "float32"  # Of the checkpoint, in place of the spec's own.
+    tolerance: float = 0.0  # By which parameters may differ, and losses relatively. 0: in no bit.
     always: bool = False  # In the ordinary run, which as a whole covers every feature.
     layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers beside the spec's.
+    numbers: dict[float, float] = field(default_factory=dict)  # As of small_models.Cut, in place of the model's own.
 
     @property
     def ranks(self) -> int:
         return self.shard * self.replicate
 
     def spec(self) -> dict[str, Any]:
-        spec = small_spec(self.model, self.dtype)
+        spec = small_spec(self.model, self.dtype, self.numbers)
         spec["modules"] = [{**module, **self.layers} if module.get("block") == "decoder_layer" else module
                            for module in spec["modules"]]
         return spec
@@ -60,7 +62,7 @@ class Case:
         if "mixed_precision" not in plan and self.dtype == "float32" and self.model not in CONVOLUTIONS:
             return None
         return Case(f"teacher of {self.model}", self.model, 1, plan, units=[{"modules": [""]}],
-                    dimensions=self.dimensions, dtype=self.dtype, layers=self.layers)
+                    dimensions=self.dimensions, dtype=self.dtype, layers=self.layers, numbers=self.numbers)
 
     def write(self, folder: pathlib.Path, name: str = "plan", **changes: Any) -> pathlib.Path:
         """The plan's file, NAME.json, beside its spec; `changes` are members of the plan."""

@@ -1,9 +1,9 @@
-"""Trains small plans with PyTorch's own FSDP2 over Gloo and with fsdp-exec, and expects the same bits: the loss of
+"""Trains small plans with PyTorch's own FSDP2 or DDP over Gloo and with fsdp-exec, and expects the same bits: the loss of
 every rank and step, and every parameter at the end.
 
-    parity_test.py FSDP_EXEC FSDP_PLAN [CASE...]      run by a Python that has torch
+    parity_test.py FSDP_EXEC FSDP_PLAN [fsdp2 | ddp | CASE...]      run by a Python that has torch
 
-Without names: those cases that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them:
+Without names: those cases of both that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them:
 the Python runner spreads tokens evenly over the experts, as predictions do, while fsdp-exec sends them where the router
 says; ranks_agree_test.py has it.
 """
@@ -23,6 +23,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order, and no thread runs at a fork.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from framework_cases import DDP_CASES  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 from ranks import floats_of, run_executor, run_reference  # noqa: E402
 
@@ -30,18 +31,19 @@ EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1
 WANTED = sys.argv[3:]
 RUNS_ALL = os.environ.get("FSDP_PARITY") == "all"
 SEED = 7
+FAMILIES = {"fsdp2": CASES, "ddp": DDP_CASES}
 
 
 def bits(value: float) -> str:
     return struct.pack(">d", value).hex()
 
 
-def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """The first loss of each rank and every parameter that differ in a bit."""
+def differences(ours: dict[str, Any], theirs: dict[str, Any], tolerance: float) -> list[str]:
+    """The first loss of each rank and every parameter that differ in a bit, by more than the tolerance."""
     found = []
     for rank, (mine, real) in enumerate(zip(ours["steps"], theirs["steps"], strict=True)):
         for step, (a, b) in enumerate(zip(mine, real, strict=True), start=1):
-            if bits(a["loss"]) != bits(b["loss"]):
+            if bits(a["loss"]) != bits(b["loss"]) and abs(a["loss"] - b["loss"]) > tolerance * abs(b["loss"]):
                 found.append(f"rank {rank}, step {step}: loss {a['loss']!r}, and PyTorch has {b['loss']!r}")
                 break
     a, b = ours["parameters"], theirs["parameters"]
@@ -55,6 +57,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
         pairs = list(zip(floats_of(a[name]), floats_of(b[name]), strict=True))
         unequal = [i for i, (x, y) in enumerate(pairs) if x != y]
         worst = max(abs(x - y) for x, y in pairs)
+        if worst <= tolerance:
+            continue
         found.append(f"{name}: {len(unequal)} of {len(pairs)} elements differ, by up to {worst:.3g}, "
                      f"first {unequal[:1]}")
     return found
@@ -84,20 +88,23 @@ class TheSameBitsAsPyTorch(unittest.TestCase):
             limit = case.plan.get("optimizer", {}).get("clip_grad_norm", math.inf)
             norms = [step["gradient_norm"] for step in ours["steps"][0]]
             self.assertTrue(limit == math.inf or min(norms) > limit, f"nothing is clipped: {norms}")
-            found = differences(ours, theirs)
+            found = differences(ours, theirs, case.tolerance)
             self.assertEqual(found, [], "\n".join(found))
 
     def test_names_are_of_cases(self) -> None:
-        self.assertEqual(sorted(set(WANTED) - {case.name for case in CASES}), [])
+        known = {*FAMILIES, *(case.name for cases in FAMILIES.values() for case in cases)}
+        self.assertEqual(sorted(set(WANTED) - known), [])
 
 
 def add(case: Case) -> None:
     setattr(TheSameBitsAsPyTorch, f"test_{case.name}", lambda self: self.check(case))
 
 
-for each in CASES:
-    if each.name in WANTED or not WANTED and (RUNS_ALL or each.always):
-        add(each)
+for family, cases in FAMILIES.items():
+    for each in cases:
+        is_wanted = not WANTED or family in WANTED
+        if each.name in WANTED or is_wanted and (RUNS_ALL or each.always):
+            add(each)
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

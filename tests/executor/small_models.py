@@ -86,14 +86,15 @@ def _shortened(module: dict[str, Any], cut: Cut) -> dict[str, Any]:
     return {**module, "name": name, **({"per_layer": lists} if lists else {})}
 
 
-def small_spec(model: str, dtype: str | None = None) -> dict[str, Any]:
-    """`dtype`: of the checkpoint, in place of the spec's own."""
+def small_spec(model: str, dtype: str | None = None, numbers: dict[float, float] | None = None) -> dict[str, Any]:
+    """`dtype`: of the checkpoint, in place of the spec's own; `numbers`: in place of some of the cut's."""
     cut = CUTS[model]
+    smaller = {**cut.numbers, **(numbers or {})}
     spec = json.loads((LIBRARY / f"{model}.json").read_text(encoding="utf-8"))
     spec.pop("$schema", None)
     spec["dtype"] = dtype or spec["dtype"]
-    spec["modules"] = [_shortened(module, cut) for module in _renumbered(spec["modules"], cut.numbers)]
-    spec["inputs"] = _renumbered(spec["inputs"], cut.numbers)
+    spec["modules"] = [_shortened(module, cut) for module in _renumbered(spec["modules"], smaller)]
+    spec["inputs"] = _renumbered(spec["inputs"], smaller)
     return spec
 
 

@@ -177,6 +177,33 @@ TEST(Explain, OfAPlanThatFitsTheFastestSuggestionComesFirstAndNoneIsAnotherJob) 
   EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
 }
 
+TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
+  Question question(Bytes(8LL << 30));
+  question.spec = small_transformer({.layers = 24, .hidden = 512, .vocabulary = 8192, .batch = 1, .sequence = 64});
+  question.space.base = *base_plan(question.spec, question.workload);
+  question.space.shard = 8;
+  question.space.wrap = Wrap{1, {}};
+  question.space.checkpoint = CheckpointChoice{CheckpointMode::None, {}};
+  const auto answer = [&](Initialization where, Bytes memory) {
+    question.cluster = small_cluster(8, 1, memory);
+    question.cluster.gpu.memory.value = memory;
+    question.space.base.initialization = where;
+    return question.answer();
+  };
+  const Bytes little(400LL << 20);
+  const Bytes whole = little + answer(Initialization::Device, little).best.missing;
+  const Bytes shards = little + answer(Initialization::Meta, little).best.missing;
+  const Bytes between = shards + Bytes((whole - shards).count() / 2);
+  ASSERT_LT(shards, between);
+  const SearchResult none = answer(Initialization::Device, between);
+  ASSERT_EQ(none.verdict, Verdict::DoesNotFit);
+  const Remedy* remedy = find(none, "--initialization meta");
+  ASSERT_NE(remedy, nullptr);
+  EXPECT_EQ(remedy->verdict, Verdict::Fits);
+  EXPECT_EQ(answer(Initialization::Meta, between).verdict, Verdict::Fits);
+  EXPECT_EQ(find(answer(Initialization::Meta, little), "--initialization"), nullptr);
+}
+
 TEST(Explain, ASuggestionThatChangesTheSamplesOfAStepSaysSo) {
   Question question(Bytes(8LL << 30));
   question.space.shard.reset();

@@ -44,6 +44,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::OptimizerImpl, {"for_loop"}},
     {PlanChoice::OptimizerStatesName, {"8bit"}},
     {PlanChoice::Clip, {"0.5"}},
+    {PlanChoice::Initialization, {"cpu"}},
     {PlanChoice::Flavor, {"torchtitan"}},
     {PlanChoice::CrossEntropy, {"flash_attn"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},

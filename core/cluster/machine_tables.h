@@ -1,0 +1,107 @@
+#pragma once
+
+// What was measured on one machine, by `fsdp-plan calibrate`: how long the ops of a model take there, the work between
+// them, and collectives. A section of a cluster file; predictions take these times before any formula.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/json_document.h"
+#include "core/base/json_writer.h"
+#include "core/base/object_reader.h"
+#include "core/base/units.h"
+
+namespace fsdp {
+
+/// Times of one kind of work against its size. Sizes rise; `depth` tells apart what has one size and another shape.
+struct WorkTimes {
+  std::string work;                  ///< What it is, as `OpWorkload` or `ActionWorkload` say it (core/plan/workload.h).
+  double depth = 0;                  ///< Of attention the length of the sequence; else 0.
+  std::vector<double> sizes;         ///< [points] Elements or bytes, rising.
+  std::vector<double> microseconds;  ///< [points] Of an op: forward.
+  std::vector<double> backward_microseconds;  ///< [points] Of an op; else empty.
+
+  bool operator==(const WorkTimes&) const = default;
+};
+
+/// What was measured with one number of processes, which share the cores and links of the machine.
+struct MachineTables {
+  int ranks = 1;
+  int threads = 1;               ///< Of each of them, on a CPU; 1 on a GPU.
+  std::string device;            ///< "CPU", "NVIDIA H100 80GB HBM3".
+  std::string processor;         ///< Of the host.
+  std::string libraries;         ///< "PyTorch 2.11.0, Gloo".
+  std::string model;             ///< Whose shapes were measured.
+  std::string measured_at;       ///< "2026-11-26 12:00 UTC"
+  Seconds spent{0};              ///< On measuring.
+  double load = 0;               ///< Cores that other programs used meanwhile, in the busiest run.
+  double compute_share = 0;      ///< What computing loses while a collective runs beside it, of the collective's time.
+  std::optional<Bytes> context;  ///< Of a GPU: what its context takes,
+  std::optional<Bytes> communicator;          ///< and a communicator of NCCL.
+  std::optional<double> launch_microseconds;  ///< Of a GPU: the host's time to start one kernel.
+  std::optional<BytesPerSecond> host_to_gpu;  ///< Of a GPU: copies out of pinned memory,
+  std::optional<BytesPerSecond> gpu_to_host;  ///< and into it.
+  std::vector<WorkTimes> ops;                 ///< Sorted by work, then depth.
+  std::vector<WorkTimes> actions;             ///< Work of a schedule that is no op: copies, the optimizer. Sorted.
+  std::vector<WorkTimes> collectives;         ///< By `work`: "all_gather"; sizes are bytes of the whole buffer.
+
+  bool operator==(const MachineTables&) const = default;
+};
+
+/// The tables of a machine, shared by copies of its cluster; equal where the tables are.
+class MeasuredMachine {
+ public:
+  MeasuredMachine() = default;
+  explicit MeasuredMachine(std::vector<MachineTables> tables)
+      : tables_(tables.empty() ? nullptr : std::make_shared<const std::vector<MachineTables>>(std::move(tables))) {}
+
+  bool empty() const { return tables_ == nullptr; }
+  std::span<const MachineTables> tables() const {
+    return tables_ == nullptr ? std::span<const MachineTables>() : std::span<const MachineTables>(*tables_);
+  }
+  /// Those of so many ranks; null: nobody measured them.
+  const MachineTables* of_ranks(std::int64_t ranks) const;
+
+  bool operator==(const MeasuredMachine& other) const {
+    if (tables_ == other.tables_) return true;
+    return tables_ != nullptr && other.tables_ != nullptr && *tables_ == *other.tables_;
+  }
+
+ private:
+  std::shared_ptr<const std::vector<MachineTables>> tables_;
+};
+
+/// Of which direction of an op.
+enum class WorkDirection : std::uint8_t { Forward, Backward };
+
+/// A time that was looked up.
+struct LookedUp {
+  Seconds time{0};
+  /// Size over that of the nearest point: 1 inside the table. Whoever asks outside says how the time goes on.
+  double beyond = 1;
+};
+
+/// The time of a kind of work: log-log between the measured sizes, and between depths; that of the nearest point
+/// outside. Nothing where no such work was measured. REQUIRES: positive size.
+std::optional<LookedUp> look_up(const std::vector<WorkTimes>& tables, std::string_view work, double depth, double size,
+                                WorkDirection direction = WorkDirection::Forward);
+
+/// Puts the times of `from` into `into`. Of the same work, depth and size the shorter ones stay: whoever disturbs a
+/// measurement makes it longer.
+void merge(MachineTables& into, const MachineTables& from);
+
+/// One sentence for reports: where and when it was measured.
+std::string describe(const MachineTables& tables);
+
+/// Reads and writes the section of a cluster file, which is a list.
+bool read_json(const JsonValue& value, MachineTables& tables, JsonErrors& errors);
+std::string schema_of(const MachineTables& value);
+void write_json(const MachineTables& tables, JsonWriter& json);
+
+}  // namespace fsdp

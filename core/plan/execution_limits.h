@@ -1,0 +1,15 @@
+#pragma once
+
+// Which plans fsdp-exec trains.
+
+#include <optional>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+
+namespace fsdp {
+
+/// Refuses a plan whose framework fsdp-exec does not run: it has FSDP2 on all devices, and DDP on CPUs.
+std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus);
+
+}  // namespace fsdp

@@ -1,0 +1,74 @@
+#pragma once
+
+// Measures what a rank's run says about its machine: ops, what lies between them, collectives. `fsdp-exec --measure`.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/cluster/machine_tables.h"
+#include "core/model/model_index.h"
+#include "core/plan/schedule.h"
+#include "core/plan/workload.h"
+#include "executor/calibrate/op_clock.h"
+#include "executor/network/collectives.h"
+#include "executor/training/trainer.h"
+
+namespace fsdp::executor {
+
+/// Times of named work, one for each time that it was seen.
+class WorkSamples {
+ public:
+  void add(const NamedWork& work, Seconds forward);
+  void add(const NamedWork& work, Seconds forward, Seconds backward);
+  /// Sorted; each point is the mean of the samples between its quartiles.
+  std::vector<WorkTimes> tables() const;
+
+ private:
+  struct Point {
+    std::vector<double> forward;
+    std::vector<double> backward;
+  };
+  std::map<std::tuple<std::string, double>, std::map<double, Point>> points_;
+};
+
+class Calibrator {
+ public:
+  /// Listens to the trainer's steps until it goes. REQUIRES: all references outlive it.
+  Calibrator(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+             Trainer& trainer);
+  ~Calibrator();
+  Calibrator(const Calibrator&) = delete;
+  Calibrator& operator=(const Calibrator&) = delete;
+
+  /// Takes the times of a step. The first two are left out: they make what later ones find.
+  void take(const StepMeasurement& step);
+  /// Collectives by themselves, and beside computing. All ranks call it; nothing happens where there is one.
+  void measure_collectives();
+  /// Copies between host and GPU. Nothing happens on a CPU.
+  void measure_copies();
+  /// What was measured. `libraries`: what ran the collectives: "Gloo".
+  MachineTables tables(const std::string& device, const std::string& libraries) const;
+
+ private:
+  void take_actions(const StepMeasurement& step, const std::vector<OpSample>& ops);
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const Schedule& schedule_;
+  Trainer& trainer_;
+  Dtype activation_;
+  Implementations implementations_;
+  std::chrono::steady_clock::time_point began_;
+  std::string measured_at_;
+  std::int64_t steps_ = 0;
+  OpClock clock_;
+  WorkSamples ops_;
+  WorkSamples actions_;
+  MachineTables measured_;  ///< Collectives and copies.
+};
+
+}  // namespace fsdp::executor

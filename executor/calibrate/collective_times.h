@@ -1,0 +1,35 @@
+#pragma once
+
+// Collectives by themselves, and what they cost whoever computes beside them; copies between a host and its GPU.
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/cluster/machine_tables.h"
+#include "executor/network/collectives.h"
+
+namespace fsdp::executor {
+
+struct CollectiveSettings {
+  Bytes largest{0};  ///< Of the whole buffer.
+  c10::ScalarType gathered = c10::kFloat;
+  c10::ScalarType reduced = c10::kFloat;
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+/// All-gathers, reduce-scatters and all-reduces from 1 KiB to the largest. All ranks call it alike.
+std::vector<WorkTimes> time_collectives(Group& group, const CollectiveSettings& settings);
+
+/// By how much computing takes longer while an all-gather runs, as a share of the all-gather's time, 0 to 1.
+double compute_share(Group& group, const CollectiveSettings& settings);
+
+/// Of large copies out of pinned memory and into it. REQUIRES: a GPU.
+std::pair<BytesPerSecond, BytesPerSecond> time_copies(c10::Device device);
+
+/// The host's time to start a small kernel. REQUIRES: a GPU.
+Seconds time_launch(c10::Device device);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,57 @@
+#pragma once
+
+// How long each op of a step takes, forward and backward, while the step runs as it always does.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/units.h"
+#include "executor/calibrate/marks.h"
+#include "executor/measured/function_listener.h"
+#include "executor/training/model_run.h"
+
+namespace fsdp::executor {
+
+/// An op as it ran once.
+struct OpSample {
+  int call = 0;
+  int op = 0;
+  Seconds forward{0};
+  Seconds backward{0};
+  bool has_backward = false;  ///< A node of autograd ran for it.
+};
+
+class OpClock final : public OpListener {
+ public:
+  explicit OpClock(c10::Device device);
+
+  /// What ran since the last call, in forward order; waits for the device.
+  std::vector<OpSample> take();
+
+  void op_begins() override;
+  void op_ended(int call, int op) override;
+  void backward_begins() override;
+  void backward_ended() override;
+
+ private:
+  struct Ran {
+    int call = 0;
+    int op = 0;
+    std::size_t begin = 0, end = 0;  ///< Marks.
+    std::int64_t first_node = 0, end_node = 0;
+  };
+  struct Node {
+    std::int64_t number = 0;
+    std::size_t begin = 0, end = 0;  ///< Marks: of the node before, or of the backward's begin, and its own.
+  };
+
+  Marks marks_;
+  std::vector<Ran> ran_;  ///< With rising nodes.
+  std::vector<Node> nodes_;
+  std::size_t last_mark_ = 0;  ///< In a backward.
+  bool is_in_backward_ = false;
+  std::unique_ptr<NodeListener> listener_;
+};
+
+}  // namespace fsdp::executor

@@ -1,0 +1,18 @@
+#pragma once
+
+// Where the time of a step goes, for people and for scripts.
+
+#include <string>
+
+#include "core/report/report.h"
+#include "planner/time_changes.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+Document document_of(const StepReport& report, const TimeExplanation& explanation);
+
+/// What `explain --time --json` prints; docs/file_formats.md says what the keys mean.
+std::string to_json(const StepReport& report, const TimeExplanation& explanation);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,28 @@
+#pragma once
+
+// What a calibration runs: plans of one model whose ops, units and collectives span the sizes that other plans of it
+// will ask for.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp::planner {
+
+/// One run of fsdp-exec.
+struct CalibrationItem {
+  std::string name;  ///< "2 ranks, batch 4, seq 128, units of 1 block": unique.
+  Plan plan;
+  bool with_collectives = false;  ///< It times collectives, too.
+};
+
+/// In the order of their worth, so that a run that ends early has what matters most. `base`: precision, optimizer,
+/// model; its units, mesh and sizes are overwritten. `ranks`: numbers of processes. Errors: those of the model.
+Result<std::vector<CalibrationItem>> calibration_items(const ModelSpec& spec, const Workload& workload,
+                                                       const Plan& base, const std::vector<std::int64_t>& ranks);
+
+}  // namespace fsdp::planner

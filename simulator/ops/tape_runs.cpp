@@ -1,0 +1,135 @@
+// A search plays each tape many thousands of times only to learn how many bytes live at most. Most events of a tape are
+// allocations and frees of storages that no other call, no gradient and no hook can see. What a row of them does to the
+// sums is the same each time, so it is worked out once: by how much each pool changes, and how far it rises in between.
+//
+// A storage counts as seen from outside when any event beside Alloc and Free names it, when an output lies in it, or
+// when it does not go the plain way: made once and freed once behind that, in the order forward, recomputation,
+// backward. Its events are played one by one. Peaks of the sums are those of the single events.
+
+#include "simulator/ops/tape_runs.h"
+
+#include <algorithm>
+
+namespace fsdp::simulator {
+
+namespace {
+
+using Kind = TapeEvent::Kind;
+
+bool names_own_storage(Kind kind) {
+  switch (kind) {
+    case Kind::ReleaseOutput:
+    case Kind::ShareGrad:
+    case Kind::UnshareGrad:
+    case Kind::EmitGrad:
+    case Kind::HoldOwn:
+    case Kind::Carry:
+      return true;
+    case Kind::Alloc:
+    case Kind::Free:
+    case Kind::AllocParamGrad:
+    case Kind::AddParamGrad:
+    case Kind::ReleaseInput:
+    case Kind::ReleaseGradOut:
+    case Kind::ReleaseGradIn:
+    case Kind::ForwardGradOut:
+    case Kind::HoldInput:
+    case Kind::DropCarried:
+    case Kind::Workspace:
+      return false;
+  }
+  return true;
+}
+
+std::int64_t in_blocks(std::int64_t bytes) {
+  return (bytes + 511) / 512 * 512;
+}
+
+/// Storages that others see, and the bytes of those that they do not.
+class Storages {
+ public:
+  explicit Storages(const Tape& tape)
+      : is_seen(static_cast<std::size_t>(tape.num_storages), false), bytes(is_seen.size(), 0) {
+    for (const Storage& output : tape.output) {
+      if (output.kind == Storage::Kind::Inside) is_seen[output.index] = true;
+    }
+    std::vector<bool> is_alive(is_seen.size(), false);
+    for (const auto* events : {&tape.forward, &tape.recompute, &tape.backward}) {
+      for (const TapeEvent& event : *events) {
+        if (event.kind == Kind::Alloc) {
+          const std::int64_t rounded = in_blocks(event.bytes);
+          const bool is_other = bytes[event.storage] != 0 && bytes[event.storage] != rounded;
+          if (is_alive[event.storage] || is_other) is_seen[event.storage] = true;
+          is_alive[event.storage] = true;
+          bytes[event.storage] = rounded;
+        } else if (event.kind == Kind::Free) {
+          if (!is_alive[event.storage]) is_seen[event.storage] = true;
+          is_alive[event.storage] = false;
+        } else if (names_own_storage(event.kind)) {
+          is_seen[event.storage] = true;
+        }
+      }
+    }
+    for (std::size_t s = 0; s < is_seen.size(); ++s) is_seen[s] = is_seen[s] || is_alive[s];
+  }
+
+  std::vector<bool> is_seen;        // [num storages]
+  std::vector<std::int64_t> bytes;  // [num storages] In blocks.
+};
+
+Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, const Storages& storages) {
+  Tape::Runs result{.of = range, .runs = {}};
+  bool is_open = false;
+  for (std::int32_t e = range.first; e < range.last; ++e) {
+    const TapeEvent& event = events[e];
+    const bool is_alloc = event.kind == Kind::Alloc;
+    if ((!is_alloc && event.kind != Kind::Free) || storages.is_seen[event.storage]) {
+      result.runs.push_back({.event = e});
+      is_open = false;
+      continue;
+    }
+    if (!is_open) result.runs.emplace_back();
+    is_open = true;
+    TapeRun& run = result.runs.back();
+    const std::int64_t bytes = storages.bytes[event.storage];
+    const bool is_large = bytes > TapeRun::kLargestSmall;
+    (is_large ? run.large : run.small) += is_alloc ? bytes : -bytes;
+    run.small_peak = std::max(run.small_peak, run.small);
+    run.large_peak = std::max(run.large_peak, run.large);
+    run.peak = std::max(run.peak, run.small + run.large);
+  }
+  return result;
+}
+
+Tape::RunsOfPieces runs_of_pieces(const std::vector<TapeEvent>& events, Tape::Range all,
+                                  const std::vector<Tape::Range>& parts, const Storages& storages) {
+  Tape::RunsOfPieces result = {runs_of(events, all, storages)};
+  std::vector<std::int32_t> borders = {0, static_cast<std::int32_t>(events.size())};
+  for (const Tape::Range& part : parts) borders.insert(borders.end(), {part.first, part.last});
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  for (std::size_t b = 0; b + 1 < borders.size(); ++b) {
+    result.push_back(runs_of(events, {borders[b], borders[b + 1]}, storages));
+  }
+  return result;
+}
+
+}  // namespace
+
+void add_runs(Tape& tape) {
+  const Storages storages(tape);
+  if (!tape.forward_of_op.empty()) {
+    const Tape::Range all{tape.forward_of_op.front().first, tape.forward_of_op.back().last};
+    tape.forward_runs = runs_of_pieces(tape.forward, all, tape.forward_of_op, storages);
+  }
+  const Tape::Range recomputation{0, static_cast<std::int32_t>(tape.recompute.size())};
+  tape.recompute_runs = runs_of_pieces(tape.recompute, recomputation, {}, storages);
+  if (!tape.backward_of_op.empty()) {
+    const Tape::Range all{tape.backward_of_op.back().first, tape.backward_of_op.front().last};
+    std::vector<Tape::Range> parts = tape.backward_of_op;
+    parts.insert(parts.end(), tape.hooks_of_op.begin(), tape.hooks_of_op.end());
+    tape.backward_runs = runs_of_pieces(tape.backward, all, parts, storages);
+  }
+}
+
+}  // namespace fsdp::simulator
