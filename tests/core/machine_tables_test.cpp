@@ -51,11 +51,14 @@ TEST(MergeTables, KeepsTheShorterTimeOfASize) {
   MachineTables known{.ops = attention()};
   merge(known,
         {.compute_share = .5,
-         .ops = {{.work = "linear", .sizes = {10, 50}, .microseconds = {3, 4}, .backward_microseconds = {5, 6}}}});
+         .ops = {{.work = "linear",
+                  .sizes = {10, 50, 1000},
+                  .microseconds = {3, 4, 80},
+                  .backward_microseconds = {1.5, 6, 400}}}});
   EXPECT_EQ(known.ops.back(), (WorkTimes{.work = "linear",
                                          .sizes = {10, 50, 1000},
-                                         .microseconds = {3, 4, 100},
-                                         .backward_microseconds = {5, 6, 300}}));
+                                         .microseconds = {1, 4, 80},
+                                         .backward_microseconds = {1.5, 6, 300}}));
   EXPECT_EQ(known.ops.front(), attention().front());
   EXPECT_DOUBLE_EQ(known.compute_share, .5);
 }

@@ -186,9 +186,9 @@ class Refusals(InAFolder):
             help_text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
             names[words[0]] = set(re.findall(r"^  (?:-\w,\s*)?(--[a-z-]+)", help_text, re.MULTILINE))
         missing = names[str(EXECUTOR)] - names[str(PLANNER)]
-        # Of one rank, or settled by execute itself.
+        # Of one rank, or settled by execute and calibrate themselves.
         self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
-                                   "--heartbeat", "--save-logits"})
+                                   "--heartbeat", "--save-logits", "--measure", "--measure-collectives"})
 
     def test_execute_passes_on_how_to_train(self) -> None:
         saved, run, metrics = (self.folder / name for name in ("parameters", "run", "metrics"))
