@@ -49,12 +49,11 @@ TEST(LookUpWork, KnowsNothingOfOtherWork) {
 
 TEST(MergeTables, KeepsTheShorterTimeOfASize) {
   MachineTables known{.ops = attention()};
-  merge(known,
-        {.compute_share = .5,
-         .ops = {{.work = "linear",
-                  .sizes = {10, 50, 1000},
-                  .microseconds = {3, 4, 80},
-                  .backward_microseconds = {1.5, 6, 400}}}});
+  merge(known, {.compute_share = .5,
+                .ops = {{.work = "linear",
+                         .sizes = {10, 50, 1000},
+                         .microseconds = {3, 4, 80},
+                         .backward_microseconds = {1.5, 6, 400}}}});
   EXPECT_EQ(known.ops.back(), (WorkTimes{.work = "linear",
                                          .sizes = {10, 50, 1000},
                                          .microseconds = {1, 4, 80},
