@@ -180,7 +180,7 @@ TEST(ChildProcess, DiesWithItsSupervisor) {
   const pid_t supervisor = fork();
   if (supervisor == 0) {
     Supervision supervision;
-    const auto process = ChildProcess::start(shell("echo $$ > " + file + "; sleep 100000"));
+    const auto process = ChildProcess::start(shell("echo $$ > " + file + "; exec sleep 100000"));
     pause();
     _exit(0);
   }
