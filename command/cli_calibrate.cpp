@@ -29,6 +29,8 @@ namespace fsdp::planner {
 namespace {
 
 constexpr double kDefaultBudget = 60;
+constexpr std::int64_t kDefaultRounds = 3;
+constexpr std::int64_t kMostRounds = 1000;
 constexpr std::int64_t kMostRanks = 1024;
 
 struct CalibrationRequest {
@@ -133,6 +135,7 @@ std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& l
   OptionReader reader(line, errors);
   CalibrationRequest request;
   const auto budget = reader.number(Option::Budget);
+  const auto rounds = reader.count(Option::Rounds);
   const auto program = reader.keep(find_executor());
   if (const auto file = line.value(Option::Output); file && *file != "-") {
     request.file = *file;
@@ -147,7 +150,8 @@ std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& l
                       .partial = request.file + ".partial",
                       .key = key_of(request),
                       .on_gpus = request.on_gpus,
-                      .budget = Seconds(budget.value_or(kDefaultBudget))};
+                      .budget = Seconds(budget.value_or(kDefaultBudget)),
+                      .rounds = static_cast<int>(std::min(rounds.value_or(kDefaultRounds), kMostRounds))};
   return request;
 }
 

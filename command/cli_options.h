@@ -154,6 +154,7 @@ enum class Option {
   ChromeTrace,
   Calibration,
   Budget,
+  Rounds,
   // What is trained, for fsdp-exec (`handed_on`).
   Seed,
   Reduction,

@@ -60,7 +60,10 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
   plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
-  if (choices.checkpoint) checkpoint(plan, given.model, *choices.checkpoint);
+  if (choices.checkpoint) {
+    const auto checkpointed = checkpoint(plan, given.model, *choices.checkpoint);
+    if (!checkpointed) append(errors, checkpointed.error());
+  }
   // By the names of the options, which are what is wrong.
   if (!choices.torch && !choices.reduce_scatter_buffers && !choices.separate_reduce_scatter) return;
   for (Error error : check_torch(plan)) {

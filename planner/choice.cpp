@@ -1,9 +1,10 @@
 #include "planner/choice.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "core/base/limits.h"
 #include "core/model/model_index.h"
@@ -191,24 +192,62 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
 
 struct Checkpoint {
   CheckpointMode mode = CheckpointMode::Full;
-  std::vector<std::int32_t> blocks = {0};
+  int order = 0;
+  std::vector<std::int32_t> numbers = {0};
 };
 
-/// No checkpointing is in the range of the first mode only, so that it is one point of the space.
-std::vector<Checkpoint> checkpoints_of(const Space& space, std::int64_t longest_stack) {
-  const auto all = static_cast<std::int32_t>(longest_stack);
-  if (all == 0) return {Checkpoint{}};
-  if (space.checkpoint) {
-    if (space.checkpoint->mode == CheckpointMode::None) return {Checkpoint{}};
-    const auto blocks = static_cast<std::int32_t>(std::min<std::int64_t>(space.checkpoint->blocks.value_or(all), all));
-    return {Checkpoint{space.checkpoint->mode, {blocks}}};
+/// Of orders by stack: equal steps, and the whole first stack; what no order before it has.
+std::vector<std::int32_t> numbers_of_order(const Space& space, const std::vector<CheckpointOrder>& orders, int order,
+                                           std::vector<StackCounts>& known) {
+  const std::vector<StackCounts>& counts = orders[static_cast<std::size_t>(order)].counts;
+  const auto all = static_cast<std::int32_t>(counts.size()) - 1;
+  const std::int32_t step = space.every_number ? 1 : (all + kCheckpointSteps - 1) / kCheckpointSteps;
+  // The number at which the first stack is whole: the one that comes first does not grow any more.
+  const auto first = static_cast<std::size_t>(order - 1);
+  std::vector<std::int32_t> numbers;
+  for (std::int32_t n = 1; n < all; ++n) {
+    const StackCounts& each = counts[static_cast<std::size_t>(n)];
+    const bool is_whole_first = each[first] == n && counts[static_cast<std::size_t>(n) + 1][first] == n;
+    if (n % step != 0 && !is_whole_first) continue;
+    if (std::find(known.begin(), known.end(), each) != known.end()) continue;
+    known.push_back(each);
+    numbers.push_back(n);
   }
+  return numbers;
+}
+
+/// What is fixed; an order of its own where stacks differ.
+Checkpoint fixed_checkpoint(const CheckpointChoice& choice, const StackCounts& counts, Families& families) {
+  if (choice.mode == CheckpointMode::None || counts.empty()) return {};
+  if (is_alike(counts, families.blocks)) return {choice.mode, 0, {*std::max_element(counts.begin(), counts.end())}};
+  families.orders.push_back({{alike(families.blocks, 0), counts}});
+  return {choice.mode, static_cast<int>(families.orders.size()) - 1, {1}};
+}
+
+/// No checkpointing is in the range of the first mode only, so that it is one point of the space.
+std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& families) {
+  const auto all = static_cast<std::int32_t>(families.longest_stack());
   std::vector<Checkpoint> checkpoints;
+  if (all == 0) return {Checkpoint{}};
   for (const CheckpointMode mode : space.checkpoint_modes) {
-    checkpoints.push_back({mode, checkpoint_numbers(space, checkpoints.empty(), all)});
+    checkpoints.push_back({mode, 0, checkpoint_numbers(space, checkpoints.empty(), all)});
+  }
+  const std::vector<StackCounts>& same = families.orders.front().counts;
+  for (const CheckpointMode mode : space.checkpoint_modes) {
+    std::vector<StackCounts> known(same.begin(), same.end());
+    for (int order = 1; order < static_cast<int>(families.orders.size()); ++order) {
+      std::vector<std::int32_t> numbers = numbers_of_order(space, families.orders, order, known);
+      if (!numbers.empty()) checkpoints.push_back({mode, order, std::move(numbers)});
+    }
   }
   if (checkpoints.empty()) checkpoints.push_back({});
   return checkpoints;
+}
+
+Result<std::vector<Checkpoint>> checkpoints_of(const Space& space, Families& families) {
+  if (!space.checkpoint) return free_checkpoints(space, families);
+  FSDP_TRY(const StackCounts counts, counts_of(*space.checkpoint, families.blocks));
+  return std::vector{fixed_checkpoint(*space.checkpoint, counts, families)};
 }
 
 Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) {
@@ -260,14 +299,14 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
     parts.emplace_back("reshard False");
   }
   if (!is_replicated(plan)) parts.push_back(wrapping.label);
-  std::int64_t checkpointed = 0;
-  for (const auto& stack : families.blocks) {
-    checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
-  }
+  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
+  const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (checkpointed > 0) {
-    parts.push_back(fmt::format("{} {} of {}",
-                                family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint",
-                                checkpointed, families.num_blocks()));
+    const std::string_view word = family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint";
+    // Where the stacks differ, one number does not say it.
+    parts.push_back(is_alike(counts, families.blocks)
+                        ? fmt::format("{} {} of {}", word, checkpointed, families.num_blocks())
+                        : fmt::format("{} {} blocks", word, fmt::join(counts, " + ")));
   }
   if (family.cpu_offload) parts.emplace_back("CPU offload");
   if (family.micro_batch > 0) parts.push_back(fmt::format("batch {} x {}", family.micro_batch, family.accumulation));
@@ -422,16 +461,18 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   auto wrappings = wrappings_of(space, model, cluster);
   const auto meshes = meshes_of(space, cluster);
   const auto batches = batches_of(space, cluster);
+  Families result;
+  result.framework = space.base.runtime.framework;
+  result.blocks = blocks_of(model);
+  result.orders = orders_of(model);
+  const auto checkpoints = checkpoints_of(space, result);
   keep_errors(wrappings, errors);
   keep_errors(meshes, errors);
   keep_errors(batches, errors);
+  keep_errors(checkpoints, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
 
-  Families result;
-  result.framework = space.base.runtime.framework;
   result.wrappings = *std::move(wrappings);
-  result.blocks = blocks_of(model);
-  const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
   result.arguments = space.arguments;
   if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
   drop_of_other_nodes(result.arguments, cluster);
@@ -464,7 +505,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
     for (std::size_t w = 0; w < result.wrappings.size(); ++w) {
       for (Reshard& reshard : reshards_of(space, cluster, mesh, result.wrappings[w].wrapping)) {
         if (!result.wrappings[w].can_stay) reshard.kept = {0};
-        for (const Checkpoint& checkpoint : checkpoints) {
+        for (const Checkpoint& checkpoint : *checkpoints) {
           Family family;
           family.mesh = mesh;
           family.wrapping = static_cast<int>(w);
@@ -473,7 +514,8 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
           family.root = reshard.root;
           family.kept = reshard.kept;
           family.mode = checkpoint.mode;
-          family.checkpointed = checkpoint.blocks;
+          family.order = checkpoint.order;
+          family.checkpointed = checkpoint.numbers;
           add_with(family);
         }
       }
@@ -510,7 +552,7 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   Plan plan = base;
   plan.mesh = family.mesh;
   plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, choice.kept);
-  checkpoint_first(plan, families.blocks, choice.checkpointed, family.mode);
+  checkpoint_first(plan, families.blocks, families.checkpointed(family, choice.checkpointed), family.mode);
   plan.accumulation = family.accumulation;
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;

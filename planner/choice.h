@@ -3,9 +3,9 @@
 // Points of the search space, as small numbers, and the plans that they mean.
 //
 // A family is a choice of all that is not a matter of degree (mesh, units, checkpoint mode, batch, ...). Inside a
-// family two numbers are free (both rising): how many units of each stack stay unsharded, and how many blocks of each
-// stack are checkpointed. Step time and memory move one way with each of them, which is what the search's bounds rest
-// on.
+// family two numbers are free (both rising): how many units of each stack stay unsharded, and how many blocks are
+// checkpointed, in the family's order. Step time and memory move one way with each of them, which is what the search's
+// bounds rest on.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 #include "planner/branch_and_bound.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/framework_arguments.h"
 #include "planner/space.h"
 #include "planner/wrapping.h"
@@ -38,7 +39,8 @@ struct Family {
   std::int64_t backward_prefetch = 1;
   int arguments = 0;               ///< In `Families::arguments`.
   std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
-  std::vector<std::int32_t> checkpointed;  ///< First blocks of each stack that are checkpointed.
+  int order = 0;                   ///< In `Families::orders`: which blocks a number of them is.
+  std::vector<std::int32_t> checkpointed;  ///< Numbers of that order.
 
   std::int64_t size() const { return static_cast<std::int64_t>(kept.size() * checkpointed.size()); }
   bool operator==(const Family&) const = default;
@@ -62,10 +64,15 @@ struct Families {
   std::vector<FrameworkArguments> arguments;     ///< Those of the space's base first.
   std::vector<Family> families;                  ///< In the order of the space.
   std::vector<std::vector<std::string>> blocks;  ///< [stack][block] Names of the blocks that can be checkpointed.
+  std::vector<CheckpointOrder> orders;           ///< In which they are; that of all stacks alike first.
 
   std::int64_t size() const;
   std::int64_t num_blocks() const;
   std::int64_t longest_stack() const;
+  /// Of each stack, at a number of a family's order.
+  const StackCounts& checkpointed(const Family& family, std::int32_t number) const {
+    return orders[static_cast<std::size_t>(family.order)].counts[static_cast<std::size_t>(number)];
+  }
 };
 
 /// A point.

@@ -123,27 +123,21 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
     kept += costs[c].kept.count();
     compute += costs[c].forward + costs[c].backward + costs[c].recompute;
   }
-  sums.compute.push_back(compute);
-  for (std::int64_t block = 0; block < families_.longest_stack(); ++block) {
-    for (const StackOfCalls& stack : stacks_) {
-      if (static_cast<std::size_t>(block) >= stack.calls.size()) continue;
-      for (const int call : stack.all_calls[block]) {
-        const CallCost& none = costs[call];
-        const CallCost& mode = mode_costs[call];
-        compute += mode.forward + mode.backward + mode.recompute - none.forward - none.backward - none.recompute;
-      }
-    }
-    sums.compute.push_back(compute);
-  }
+  sums.compute = compute;
   for (const StackOfCalls& stack : stacks_) {
     sums.saved.push_back({0});
+    sums.added.push_back({Seconds(0)});
     for (const std::vector<int>& calls : stack.all_calls) {
       std::int64_t saved = sums.saved.back().back();
+      Seconds added = sums.added.back().back();
       for (const int call : calls) {
-        const std::size_t c = static_cast<std::size_t>(call);
-        saved += std::min<std::int64_t>(0, mode_costs[c].kept.count() - costs[c].kept.count());
+        const CallCost& none = costs[call];
+        const CallCost& mode = mode_costs[call];
+        saved += std::min<std::int64_t>(0, mode.kept.count() - none.kept.count());
+        added += mode.forward + mode.backward + mode.recompute - none.forward - none.backward - none.recompute;
       }
       sums.saved.back().push_back(saved);
+      sums.added.back().push_back(added);
     }
   }
   for (std::size_t c = 0; c < num_calls; ++c) {
@@ -384,15 +378,14 @@ std::int64_t LowerBounds::kept_gradients(const Family& family, const UnitSums& u
 }
 
 std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
-                                    std::int64_t kept, Interval checkpointed_range) const {
-  const std::int64_t checkpointed = checkpointed_range.last;
+                                    std::int64_t kept, const CountRange& checkpointed) const {
   const std::size_t c = static_cast<std::size_t>(call);
   const auto [own_stack, own_block] = block_of_call_[c];
   std::int64_t bytes = units.states + units.root + units.unit_of_call[c] + calls.kept[c];
   if (family.accumulation > 1) bytes += kept_gradients(family, units, c);
   // In some plans of the box the block is checkpointed, in others not; recomputing can need more than having kept.
-  const bool may_be = own_block >= 0 && own_block < checkpointed;
-  const bool must_be = own_block >= 0 && own_block < checkpointed_range.first;
+  const bool may_be = own_block >= 0 && own_block < checkpointed.most[static_cast<std::size_t>(own_stack)];
+  const bool must_be = own_block >= 0 && own_block < checkpointed.fewest[static_cast<std::size_t>(own_stack)];
   bytes += !may_be ? calls.peak[c] : must_be ? calls.mode_peak[c] : std::min(calls.mode_peak[c], calls.peak[c]);
   for (std::size_t s = 0; s < stacks_.size(); ++s) {
     const StackOfCalls& stack = stacks_[s];
@@ -401,7 +394,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
     const auto ran = is_own                      ? static_cast<std::int64_t>(own_block)
                      : stack.calls.back() < call ? static_cast<std::int64_t>(stack.calls.size())
                                                  : 0;
-    bytes += calls.saved[s][std::min(ran, checkpointed)];
+    bytes += calls.saved[s][std::min<std::int64_t>(ran, checkpointed.most[s])];
   }
   for (std::size_t s = 0; s < std::min(units.unsharded.size(), stacks_.size()); ++s) {
     const std::vector<std::int64_t>& unsharded = units.unsharded[s];
@@ -423,17 +416,16 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
 }
 
 std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
-                                 Interval checkpointed_range) const {
-  const std::int64_t checkpointed = checkpointed_range.last;
+                                 const CountRange& checkpointed) const {
   std::int64_t highest = units.states + units.gradients;
   const auto look_at = [&](int call) {
-    highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed_range));
+    highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
   };
-  for (const StackOfCalls& stack : stacks_) {
+  for (std::size_t s = 0; s < stacks_.size(); ++s) {
+    const StackOfCalls& stack = stacks_[s];
     if (stack.calls.empty()) continue;
-    const auto last = static_cast<std::int64_t>(stack.calls.size()) - 1;
-    look_at(stack.calls[last]);
-    if (checkpointed > 0) look_at(stack.calls[std::min(checkpointed - 1, last)]);
+    look_at(stack.calls.back());
+    if (checkpointed.most[s] > 0) look_at(stack.calls[static_cast<std::size_t>(checkpointed.most[s]) - 1]);
   }
   for (const int call : calls.outside) look_at(call);
   Bytes device(highest);
@@ -443,11 +435,15 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
 
 Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {
   assert(!first_checkpoint_saves_work_ || checkpointed.first > 0 || checkpointed.last == 0);
+  const CountRange counts{.fewest = families_.checkpointed(family, static_cast<std::int32_t>(checkpointed.first)),
+                          .most = families_.checkpointed(family, static_cast<std::int32_t>(checkpointed.last))};
   const CallSums& calls = call_sums(family, checkpointed.first > 0);
   const UnitSums& units = unit_sums(family);
   const double micro_batches = static_cast<double>(family.accumulation);
   const double reductions = family.sync_every_micro_batch ? micro_batches : 1;
-  const Seconds compute = micro_batches * calls.compute[checkpointed.first];
+  Seconds once = calls.compute;
+  for (std::size_t s = 0; s < stacks_.size(); ++s) once += calls.added[s][static_cast<std::size_t>(counts.fewest[s])];
+  const Seconds compute = micro_batches * once;
   const std::size_t most_kept = static_cast<std::size_t>(kept.last);
   const bool accumulates = family.accumulation > 1 && !family.sync_every_micro_batch;
   const Seconds kept_gradients = accumulates ? units.keeps + (micro_batches - 1) * units.adds : Seconds(0);
@@ -460,7 +456,7 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds communicator = is_apart ? std::max(gathers, reduces) : gathers + reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});
-  return {time.count(), memory(family, calls, units, kept.first, checkpointed)};
+  return {time.count(), memory(family, calls, units, kept.first, counts)};
 }
 
 std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed) {

@@ -46,7 +46,9 @@ class LowerBounds {
  private:
   /// Sums over calls, for one micro-batch, one mode of checkpointing, and keys and values cached or not.
   struct CallSums {
-    std::vector<Seconds> compute;         ///< [checkpointed blocks] Of one micro-batch.
+    Seconds compute{0};  ///< Of one micro-batch, nothing checkpointed.
+    /// [stack][blocks] What checkpointing the first blocks adds to it.
+    std::vector<std::vector<Seconds>> added;
     std::vector<std::int64_t> kept;       ///< [call] Activations of the calls before it, nothing checkpointed.
     std::vector<std::int64_t> peak;       ///< [call] Of its backward, not checkpointed.
     std::vector<std::int64_t> mode_peak;  ///< [call] Of its backward, checkpointed.
@@ -100,10 +102,15 @@ class LowerBounds {
   /// Unsharded gradients of earlier micro-batches that a plan holds while they are not reduced.
   void add_accumulated(const Layout& layout, UnitSums& sums) const;
   static std::int64_t kept_gradients(const Family& family, const UnitSums& units, std::size_t call);
+  /// Which blocks the plans of a box checkpoint: all of them the first, some of them the second.
+  struct CountRange {
+    const StackCounts& fewest;
+    const StackCounts& most;
+  };
   std::int64_t memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
-                         std::int64_t kept, Interval checkpointed) const;
+                         std::int64_t kept, const CountRange& checkpointed) const;
   std::int64_t memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
-                      Interval checkpointed) const;
+                      const CountRange& checkpointed) const;
 
   const Plan& base_;
   const Families& families_;

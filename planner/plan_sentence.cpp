@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/framework_arguments.h"
 #include "planner/strategy_names.h"
 #include "text/figures.h"
@@ -18,6 +19,25 @@ namespace {
 
 /// Names of units other than blocks are told up to this length; more of them are counted.
 constexpr std::size_t kMostNameColumns = 44;
+
+/// "checkpoint 32 of 32 blocks of encoder.layers, 12 of 32 of decoder.layers": where the stacks differ, and in one
+/// mode.
+std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
+  const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
+  const auto counts = first_blocks_of(plan, facts.blocks_of_stacks);
+  if (!counts || is_alike(*counts, facts.blocks_of_stacks)) return "";
+  const bool is_one_mode = std::all_of(entries.begin(), entries.end(),
+                                       [&](const auto& entry) { return entry.mode == entries.front().mode; });
+  if (!is_one_mode) return "";
+  std::vector<std::string> parts;
+  for (std::size_t s = 0; s < counts->size(); ++s) {
+    if ((*counts)[s] == 0) continue;
+    parts.push_back(fmt::format("{} of {}{} of {}", (*counts)[s], facts.blocks_of_stacks[s].size(),
+                                parts.empty() ? " blocks" : "", facts.stacks[s].name));
+  }
+  const bool is_selective = entries.front().mode == CheckpointMode::Selective;
+  return fmt::format("checkpoint {}{}", fmt::join(parts, ", "), is_selective ? " selectively" : "");
+}
 
 std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   std::int64_t full = 0;
@@ -31,6 +51,7 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
     return count >= all ? fmt::format("all {}", counted(count, "block"))
                         : fmt::format("{} of {}", count, counted(all, "block"));
   };
+  if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty()) return unlike;
   std::string text;
   if (full > 0) text = fmt::format("checkpoint {}", share(full));
   if (selective > 0) text += fmt::format("{}checkpoint {} selectively", text.empty() ? "" : ", ", share(selective));
@@ -65,6 +86,8 @@ std::string_view name_of(OptimizerImplementation implementation) {
 
 ModelFacts facts_of(const Model& model) {
   ModelFacts facts;
+  facts.stacks = model.stacks;
+  facts.blocks_of_stacks = blocks_of(model);
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
       const int module = model.calls[call].module;

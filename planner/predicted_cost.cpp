@@ -1,4 +1,5 @@
 // A box holds the plans of one family whose number of kept units and of checkpointed blocks lie in two intervals.
+// Blocks are checkpointed in an order that the family has: of two numbers the larger has all of the smaller's blocks.
 //
 // Keeping one more unit unsharded takes an all-gather and a copy out of the backward, and holds that unit from its
 // forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its

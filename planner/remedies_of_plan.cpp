@@ -29,17 +29,13 @@ void try_checkpointing(RemedyList& list) {
   for (const auto& stack : stacks) longest = std::max(longest, stack.size());
   if (longest == 0) return;
   const auto& entries = list.plan().checkpointing.entries;
-  std::size_t now = 0;
-  for (const auto& stack : stacks) {
-    const auto is_checkpointed = [&](const std::string& block) {
-      return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.module == block; });
-    };
-    now = std::max(now, static_cast<std::size_t>(std::count_if(stack.begin(), stack.end(), is_checkpointed)));
-  }
+  const auto counts = first_blocks_of(list.plan(), stacks);
+  const bool are_alike = counts && is_alike(*counts, stacks);
+  const std::size_t now = are_alike ? static_cast<std::size_t>(*std::max_element(counts->begin(), counts->end())) : 0;
   const bool is_selective = !entries.empty() && entries.front().mode == CheckpointMode::Selective;
   const CheckpointMode mode = is_selective ? CheckpointMode::Selective : CheckpointMode::Full;
   const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
-  if (more > now && more < longest) {
+  if (are_alike && more > now && more < longest) {
     list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
                   {.checkpoint = CheckpointChoice{mode, static_cast<std::int64_t>(more)}},
                   with_checkpointing(list.plan(), stacks, more, mode));

@@ -251,7 +251,10 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
     Plan plan = space.base;
     plan.mesh = {1, world_size(cluster)};
     plan.units = {Unit{{""}, {}}};
-    if (space.checkpoint) checkpoint(plan, predictor.model(), *space.checkpoint);
+    if (space.checkpoint) {
+      const auto checkpointed = checkpoint(plan, predictor.model(), *space.checkpoint);
+      if (!checkpointed) return checkpointed;
+    }
     if (const auto outcome = predictor.evaluate(plan, simulator::Detail::Time); !outcome) {
       return tl::unexpected(outcome.error());
     }

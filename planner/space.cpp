@@ -1,12 +1,13 @@
 #include "planner/space.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
@@ -149,30 +150,40 @@ Result<ReshardChoice> parse_reshard(std::string_view text) {
 
 Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
   std::string_view mode_text = text;
-  std::optional<std::int64_t> blocks;
+  std::vector<std::int64_t> counts;
+  std::string_view counts_text;
   if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
     mode_text = text.substr(0, colon);
-    blocks = parse_count(text.substr(colon + 1));
-    if (!blocks) {
-      return failure("--activation-checkpointing",
-                     fmt::format("\"{}\" is not a number of blocks.", text.substr(colon + 1)),
-                     "Write \"full:12\" for the first 12 blocks of each stack.");
-    }
-  } else if (const auto count = parse_count(text)) {
+    counts_text = text.substr(colon + 1);
+  } else if (!text.empty() && (std::isdigit(static_cast<unsigned char>(text.front())) != 0)) {
     mode_text = "full";
-    blocks = count;
+    counts_text = text;
+  }
+  if (counts_text.data() != nullptr) {
+    for (const std::string_view part : split(counts_text, ',')) {
+      if (const auto count = parse_count(part)) {
+        counts.push_back(*count);
+        continue;
+      }
+      return failure(
+          "--activation-checkpointing", fmt::format("\"{}\" is not a number of blocks.", counts_text),
+          "Write \"full:12\" for the first 12 blocks of each stack, \"full:32,12\" for 32 of the first stack "
+          "and 12 of the second.");
+    }
   }
   CheckpointMode mode = CheckpointMode::None;
   if (mode_text == "full") {
     mode = CheckpointMode::Full;
   } else if (mode_text == "selective") {
     mode = CheckpointMode::Selective;
-  } else if (mode_text != "none" || blocks) {
+  } else if (mode_text != "none" || !counts.empty()) {
     return failure("--activation-checkpointing", fmt::format("\"{}\" is not a way to checkpoint.", text),
                    "Write none, full, selective, or a number of blocks such as 12, full:12 or selective:12.");
   }
-  if (blocks == 0) return CheckpointChoice{};
-  return CheckpointChoice{mode, blocks};
+  const bool is_nothing = std::all_of(counts.begin(), counts.end(), [](std::int64_t count) { return count == 0; });
+  if (mode == CheckpointMode::None || (!counts.empty() && is_nothing)) return CheckpointChoice{};
+  if (counts.size() > 1) return CheckpointChoice{mode, std::nullopt, std::move(counts)};
+  return counts.empty() ? CheckpointChoice{mode} : CheckpointChoice{mode, counts.front()};
 }
 
 std::string to_text(const Wrap& wrap) {
@@ -193,7 +204,9 @@ std::string to_text(const ReshardChoice& reshard) {
 
 std::string to_text(const CheckpointChoice& checkpoint) {
   std::string text(name_of_mode(checkpoint.mode));
-  if (checkpoint.mode != CheckpointMode::None && checkpoint.blocks) text += fmt::format(":{}", *checkpoint.blocks);
+  if (checkpoint.mode == CheckpointMode::None) return text;
+  if (checkpoint.blocks) text += fmt::format(":{}", *checkpoint.blocks);
+  if (!checkpoint.by_stack.empty()) text += fmt::format(":{}", fmt::join(checkpoint.by_stack, ","));
   return text;
 }
 
@@ -264,6 +277,26 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
   std::erase_if(space.checkpoint_modes, [&](CheckpointMode mode) { return mode != CheckpointMode::Full || !can; });
 }
 
+namespace {
+
+std::string text_of_checkpoints(const Families& families, const Family& family) {
+  const auto total = [&](std::int32_t number) {
+    const StackCounts& counts = families.checkpointed(family, number);
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  if (total(family.checkpointed.back()) == 0) return "none";
+  if (family.order == 0) {
+    return fmt::format("{} of the first {} blocks", name_of_mode(family.mode), join(family.checkpointed));
+  }
+  std::vector<std::string> numbers;
+  for (const std::int32_t number : family.checkpointed) {
+    numbers.push_back(fmt::format("{}", fmt::join(families.checkpointed(family, number), " + ")));
+  }
+  return fmt::format("{} of {} blocks", name_of_mode(family.mode), join(numbers));
+}
+
+}  // namespace
+
 std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster) {
   const auto families = families_of(space, model, cluster);
   if (!families) return {};
@@ -276,10 +309,7 @@ std::vector<std::string> describe(const Space& space, const Model& model, const 
     add(meshes, fmt::format("{} x {}", family.mesh.replicate, family.mesh.shard));
     add(reshards, family.reshard == Kind::Smaller ? fmt::format("to {}", family.reshard_world_size)
                                                   : fmt::format("all but the last {} units", join(family.kept)));
-    add(checkpoints,
-        family.checkpointed.back() == 0
-            ? "none"
-            : fmt::format("{} of the first {} blocks", name_of_mode(family.mode), join(family.checkpointed)));
+    add(checkpoints, text_of_checkpoints(*families, family));
     add(offloads, family.cpu_offload ? "yes" : "no");
     if (family.micro_batch > 0) add(batches, fmt::format("{} x {}", family.micro_batch, family.accumulation));
     if (family.accumulation > 1) add(syncs, family.sync_every_micro_batch ? "every micro-batch" : "the last one");

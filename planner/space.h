@@ -12,7 +12,8 @@
 //               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. Units
 //               inside blocks count by the block. With several nodes also the integer "GPUs of a node".
 //   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
-//               all of them.
+//               all of them. Of a model with several stacks that matter (planner/checkpointed_blocks.h) also those of one
+//               stack first, then those of the others.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
 //   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
@@ -81,10 +82,12 @@ struct ReshardChoice {
   bool operator==(const ReshardChoice&) const = default;
 };
 
-/// As text: "none", "full", "selective" (all blocks), "12" or "full:12", "selective:12" (the first 12 of each stack).
+/// As text: "none", "full", "selective" (all blocks), "12" or "full:12", "selective:12" (the first 12 of each stack),
+/// "full:32,12" (the first 32 of the first stack, 12 of the second).
 struct CheckpointChoice {
   CheckpointMode mode = CheckpointMode::None;
-  std::optional<std::int64_t> blocks;  ///< Empty: all of them.
+  std::optional<std::int64_t> blocks = {};  ///< Empty: all of them.
+  std::vector<std::int64_t> by_stack = {};  ///< Where stacks differ: of each one; `blocks` is empty then.
 
   bool operator==(const CheckpointChoice&) const = default;
 };

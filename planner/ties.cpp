@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -66,7 +67,9 @@ int complexity_of(const Families& families, const Choice& choice) {
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
   const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
-  const bool is_partial = choice.checkpointed > 0 && choice.checkpointed < families.longest_stack();
+  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
+  const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const bool is_partial = checkpointed > 0 && checkpointed < families.num_blocks();
   int complexity = 0;
   complexity += family.cpu_offload ? 4 : 0;
   complexity += is_hybrid ? 2 : 0;
@@ -74,6 +77,7 @@ int complexity_of(const Families& families, const Choice& choice) {
   complexity += family.reshard == ReshardAfterForward::Kind::Smaller ? 2 : 0;
   complexity += family.accumulation > 1 && !family.sync_every_micro_batch ? 1 : 0;
   complexity += is_partial ? 2 : 0;
+  complexity += is_alike(counts, families.blocks) ? 0 : 1;
   complexity += family.mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
   complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
   complexity += wrapping.parts != BlockParts::Whole ? 2 : 0;

@@ -4,6 +4,8 @@
 //
 // Other programs make a run longer and never shorter. What they used of the cores meanwhile is the CPU time of the
 // whole machine less that of the run; a run that they disturbed is made again, and of each time the shortest stays.
+// What the host of a virtual machine does besides shows nowhere in it, and can slow it for minutes: so while there is
+// time all runs are made again, one round after the other.
 
 #include "runs/calibration_run.h"
 
@@ -146,6 +148,25 @@ Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const
   return tables;
 }
 
+/// Runs an item until nobody disturbs it, a few times at most, and adds what it finds to the tables.
+Result<void> measure_quietly(const CalibrationItem& item, const CalibrationSettings& settings,
+                             const std::string& folder, const std::function<bool()>& is_over,
+                             CalibrationOutcome& result, Partial& partial, Supervision& supervision) {
+  for (int attempt = 0; attempt < kMostAttempts && result.interrupted_by == 0; ++attempt) {
+    const CpuTimes before = cpu_times();
+    const Seconds at = seconds_of_this_process();
+    FSDP_TRY(std::optional<MachineTables> tables, run_item(item, settings, folder, result.interrupted_by, supervision));
+    if (!tables) break;
+    const CpuTimes after = cpu_times();
+    const Seconds took = seconds_of_this_process() - at;
+    tables->load = std::max(0., (after.all - before.all - (after.own - before.own)) / took.count());
+    const bool is_quiet = tables->load <= kQuietCores;
+    add_tables(partial.machine, *std::move(tables));
+    if (is_quiet || is_over()) break;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& items,
@@ -154,32 +175,26 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
   FSDP_TRY(const TemporaryFolder folder, TemporaryFolder::make());
   CalibrationOutcome result;
   const Seconds began = seconds_of_this_process();
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const CalibrationItem& item = items[i];
-    const bool is_done = std::find(partial.done.begin(), partial.done.end(), item.name) != partial.done.end();
-    if (is_done) ++result.found;
-    const Seconds spent = seconds_of_this_process() - began;
-    if (is_done || spent >= settings.budget) continue;
-    if (settings.tell) {
-      settings.tell(fmt::format("{} of {}: {} ({:.0f} of {:.0f} s)", i + 1, items.size(), item.name, spent.count(),
-                                settings.budget.count()));
+  const auto is_over = [&] { return seconds_of_this_process() - began >= settings.budget; };
+  const auto is_done = [&](const CalibrationItem& item) {
+    return std::find(partial.done.begin(), partial.done.end(), item.name) != partial.done.end();
+  };
+  result.found = static_cast<std::size_t>(std::count_if(items.begin(), items.end(), is_done));
+  for (int round = 0; round < settings.rounds && !is_over() && result.interrupted_by == 0; ++round) {
+    for (std::size_t i = 0; i < items.size() && !is_over(); ++i) {
+      const CalibrationItem& item = items[i];
+      if (round == 0 && is_done(item)) continue;
+      if (settings.tell) {
+        settings.tell(fmt::format("{}{} of {}: {} ({:.0f} of {:.0f} s)", round > 0 ? "again, " : "", i + 1,
+                                  items.size(), item.name, (seconds_of_this_process() - began).count(),
+                                  settings.budget.count()));
+      }
+      const auto measured = measure_quietly(item, settings, folder.path(), is_over, result, partial, supervision);
+      if (!measured) return tl::unexpected(measured.error());
+      if (result.interrupted_by != 0) break;
+      if (!is_done(item)) partial.done.push_back(item.name);
+      if (auto written = write_partial(settings.partial, partial); !written) return tl::unexpected(written.error());
     }
-    for (int attempt = 0; attempt < kMostAttempts && result.interrupted_by == 0; ++attempt) {
-      const CpuTimes before = cpu_times();
-      const Seconds at = seconds_of_this_process();
-      FSDP_TRY(std::optional<MachineTables> tables,
-               run_item(item, settings, folder.path(), result.interrupted_by, supervision));
-      if (!tables) break;
-      const CpuTimes after = cpu_times();
-      const Seconds took = seconds_of_this_process() - at;
-      tables->load = std::max(0., (after.all - before.all - (after.own - before.own)) / took.count());
-      const bool is_quiet = tables->load <= kQuietCores;
-      add_tables(partial.machine, *std::move(tables));
-      if (is_quiet || seconds_of_this_process() - began >= settings.budget) break;
-    }
-    if (result.interrupted_by != 0) break;
-    partial.done.push_back(item.name);
-    if (auto written = write_partial(settings.partial, partial); !written) return tl::unexpected(written.error());
   }
   result.done = partial.done.size();
   result.machine = std::move(partial.machine);

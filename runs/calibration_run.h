@@ -21,7 +21,8 @@ struct CalibrationSettings {
   std::string partial;  ///< File of what is there so far.
   std::string key;      ///< What is measured, in words: a partial file of another key is refused.
   bool on_gpus = false;
-  Seconds budget{60};                                 ///< No run is begun after it; one that has begun ends.
+  Seconds budget{60};  ///< No run is begun after it; one that has begun ends.
+  int rounds = 3;      ///< When all is done and there is time, all of it is run again, so often in all.
   std::function<void(const std::string& line)> tell;  ///< What is about to run. May be empty.
 };
 

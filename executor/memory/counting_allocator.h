@@ -16,7 +16,8 @@ class Tensor;
 
 namespace fsdp::executor {
 
-/// Puts the counting allocator in place of PyTorch's own for CPU tensors. REQUIRES: no tensor exists yet.
+/// Puts the counting allocator in place of PyTorch's own for CPU tensors. Memory that they free stays with the process.
+/// REQUIRES: no tensor exists yet.
 void install_counting_allocator();
 
 /// What new allocations count as, on any thread, while it lives; then what they counted as before.

@@ -104,7 +104,9 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
     case PlanChoice::WrapEnds:
       return with_ends(std::move(plan), *made.wrap_ends, model);
     case PlanChoice::Checkpoint:
-      planner::checkpoint(plan, model, *made.checkpoint);
+      if (const auto checkpointed = planner::checkpoint(plan, model, *made.checkpoint); !checkpointed) {
+        return tl::unexpected(checkpointed.error());
+      }
       return plan;
     case PlanChoice::Offload:
       set_offload(plan, *made.cpu_offload);

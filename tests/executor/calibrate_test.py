@@ -28,13 +28,15 @@ def check(is_good: bool, what: str) -> None:
 
 
 def calibrate(folder: pathlib.Path, seconds: str, *more: str) -> tuple[int, str, str]:
-    return run(folder, "calibrate", "mlp", "--batch", "4", "--gpus", "2", "--seconds", seconds, "-o", "c.json", "--force", *more)
+    return run(folder, "calibrate", "mlp", "--batch", "4", "--gpus", "2", "--seconds", seconds, "--rounds", "1", "-o", "c.json",
+               "--force", *more)
 
 
 def refusals(folder: pathlib.Path) -> None:
     for words, wanted in ((["calibrate", "mlp"], "Write -o cluster.json."),
                           (["calibrate", "mpl", "-o", "x.json"], "mlp"),
                           (["calibrate", "mlp", "-o", "x.json", "--seconds", "0"], "--seconds"),
+                          (["calibrate", "mlp", "-o", "x.json", "--rounds", "0"], "--rounds"),
                           (["calibrate", "mlp", "-o", "x.json", "--gpus", "5000"], "too many for one machine"),
                           (["calibrate", "mlp", "-o", "x.json", "--device", "cuda"], "Write --gpu NAME"),
                           (["calibrate", "mlp", "-o", "x.json", "--device", "tpu"], "Write cpu or cuda."),

@@ -19,8 +19,10 @@ using Kind = ReshardAfterForward::Kind;
 
 struct Points {
   explicit Points(const SmallTransformer& sizes, int gpus = 4, int nodes = 1)
-      : model(*build_model(small_transformer(sizes))), cluster(small_cluster(gpus, nodes, Bytes(1 << 30))) {
-    space.base = *base_plan(small_transformer(sizes), {});
+      : Points(small_transformer(sizes), gpus, nodes) {}
+  explicit Points(const ModelSpec& spec, int gpus = 4, int nodes = 1)
+      : model(*build_model(spec)), cluster(small_cluster(gpus, nodes, Bytes(1 << 30))) {
+    space.base = *base_plan(spec, {});
     space.every_number = true;
   }
 
@@ -98,6 +100,48 @@ TEST(Choice, APlanDiffersFromAnotherInWhatItHasBesideIt) {
   EXPECT_EQ(difference_of(points.families, plain, checkpointed),
             "without reshard False for the last 2, checkpoint 3 of 4");
   EXPECT_EQ(difference_of(points.families, plain, plain), "");
+}
+
+TEST(Choice, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
+  Points points(small_encoder_decoder({.layers = 2, .hidden = 256, .vocabulary = 8192}), 2);
+  points.space.shard = 2;
+  points.space.wrap = Wrap{1, {}};
+  points.space.cpu_offload = false;
+  expect_valid_and_distinct(points);
+  points.space.reshard = ReshardChoice{Kind::Always, 0, 0};
+  points.space.wrap_ends = true;
+  points.space.checkpoint_modes = {CheckpointMode::Full};
+  std::set<StackCounts> found;
+  for (const Choice& choice : points.all()) {
+    found.insert(points.families.checkpointed(points.families.families[static_cast<std::size_t>(choice.family)],
+                                              choice.checkpointed));
+  }
+  // With two blocks each the orders leave nothing out.
+  EXPECT_EQ(found, (std::set<StackCounts>{{0, 0}, {1, 1}, {2, 2}, {1, 0}, {2, 0}, {2, 1}, {0, 1}, {0, 2}, {1, 2}}));
+}
+
+TEST(Choice, EachStackCanHaveANumberOfItsOwn) {
+  Points points(small_encoder_decoder({.layers = 3, .hidden = 256, .vocabulary = 8192}), 2);
+  points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, std::nullopt, {1, 2}};
+  const std::vector<Choice> all = points.all();
+  for (const Choice& choice : all) {
+    const Plan plan = plan_of(points.space.base, points.families, choice);
+    const auto counts = first_blocks_of(plan, points.families.blocks);
+    ASSERT_TRUE(counts.has_value());
+    EXPECT_EQ(*counts, (StackCounts{1, 2}));
+    EXPECT_EQ(plan.checkpointing.entries.front().mode, CheckpointMode::Selective);
+    EXPECT_NE(label_of(points.families, choice).find("selective checkpoint 1 + 2 blocks"), std::string::npos);
+  }
+  EXPECT_NE(sentence_of(plan_of(points.space.base, points.families, all.front()), facts_of(points.model), "")
+                .find("checkpoint 1 of 3 blocks of encoder.block, 2 of 3 of decoder.block selectively"),
+            std::string::npos)
+      << sentence_of(plan_of(points.space.base, points.families, all.front()), facts_of(points.model), "");
+  points.space.checkpoint = CheckpointChoice{CheckpointMode::Full, std::nullopt, {1, 2, 3}};
+  const auto refused = families_of(points.space, points.model, points.cluster);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(to_string(refused.error().at(0)),
+            "--activation-checkpointing: \"full:1,2,3\" has numbers for 3 stacks of blocks; the model has 2. Write a "
+            "number for each stack, in forward order and at most 3, 3, or one for all of them.");
 }
 
 TEST(Choice, TiedTablesStayInOneUnit) {

@@ -67,6 +67,14 @@ TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
   EXPECT_FALSE(suits(all[4], 12, 8));
 }
 
+TEST(FrameworkArguments, ASecondCopyThatWasAskedForKeepsParametersOnTheGpus) {
+  Plan plan = plan_of(Framework::Zero3);
+  plan.zero.hpz_partition_size = 2;
+  for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 2)) {
+    EXPECT_FALSE(arguments.offload_param && arguments.hpz_partition_size > 1);
+  }
+}
+
 TEST(FrameworkArguments, Fsdp2ReducesWithOneInputMoreAndApartFromTorch213On) {
   Plan plan = plan_of(Framework::Fsdp2);
   set_torch_version(plan.runtime, *find_torch_version("2.13"));

@@ -81,7 +81,13 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
   EXPECT_EQ(*parse_checkpoint("0"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
   EXPECT_EQ(to_string(parse_checkpoint("full:x").error().at(0)),
             "--activation-checkpointing: \"x\" is not a number of blocks. Write \"full:12\" for the first 12 blocks of "
-            "each stack.");
+            "each stack, \"full:32,12\" for 32 of the first stack and 12 of the second.");
+  EXPECT_EQ(*parse_checkpoint("selective:3,0"), (CheckpointChoice{CheckpointMode::Selective, std::nullopt, {3, 0}}));
+  EXPECT_EQ(*parse_checkpoint("3,4"), (CheckpointChoice{CheckpointMode::Full, std::nullopt, {3, 4}}));
+  EXPECT_EQ(*parse_checkpoint("full:0,0"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
+  EXPECT_FALSE(parse_checkpoint("full:3,,4"));
+  EXPECT_FALSE(parse_checkpoint("full:"));
+  EXPECT_FALSE(parse_checkpoint("none:3"));
   EXPECT_EQ(to_string(parse_checkpoint("some").error().at(0)),
             "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, selective, or a number "
             "of blocks such "
@@ -93,7 +99,7 @@ TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
                                  "size:1234567", "class:A,B"})
     EXPECT_EQ(to_text(*parse_wrap(text)), text);
   for (const std::string text : {"true", "false", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
-  for (const std::string text : {"none", "full", "selective", "full:12"}) {
+  for (const std::string text : {"none", "full", "selective", "full:12", "selective:32,0"}) {
     EXPECT_EQ(to_text(*parse_checkpoint(text)), text);
   }
 }
