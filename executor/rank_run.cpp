@@ -85,6 +85,8 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   if (job.plan.runtime.framework == Framework::Ddp) {
     job.first_schedule = lower_first_ddp_step(job.index, job.plan, job.layout);
     if (job.first_schedule == job.schedule) job.first_schedule = {};
+  } else {
+    job.first_schedule = lower_first_step(job.index, job.plan, job.layout);
   }
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};

@@ -88,7 +88,7 @@ void check_model(const CheckpointIndex& index, const Model& model, const std::st
 
 Result<void> load_moment(const at::Tensor& to, StoredReader& reader, const StoredTensor& stored,
                          const ParameterState& state, std::int64_t shard_rank) {
-  return read_into(to, reader, stored, shard_rank * state.layout.shard_elements);
+  return read_into(to, reader, stored, first_element(state.layout, shard_rank));
 }
 
 Result<std::int64_t> read_step(StoredReader& reader, const StoredTensor& stored) {

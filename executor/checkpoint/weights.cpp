@@ -15,6 +15,7 @@
 #include "core/base/json_writer.h"
 #include "core/base/nearest.h"
 #include "executor/memory/tensors.h"
+#include "executor/training/flat_unit.h"
 
 namespace fsdp::executor {
 
@@ -144,7 +145,7 @@ Result<std::int64_t> load_weights(const StoredTensors& stored, std::vector<std::
   StoredReader reader(stored);
   for (auto& unit : units) {
     for (ParameterState& state : unit->parameters()) {
-      const std::int64_t first = shard_rank * state.layout.shard_elements;
+      const std::int64_t first = first_element(state.layout, shard_rank);
       const Result<void> read = read_into(state.shard.narrow(0, 0, state.layout.local_elements), reader,
                                           *stored_parameter(stored, *state.parameter), first);
       if (!read) return tl::unexpected(read.error());

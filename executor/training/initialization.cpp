@@ -32,7 +32,11 @@ class Initializer {
 
   Buffers run() {
     if (device_.is_cpu()) {
-      for (auto& unit : units_) make_shards(*unit);
+      // Those of FSDP1 lie in flat ones, which are there.
+      const bool is_flat = layout_.flat != FlatParameters::None;
+      for (auto& unit : units_) {
+        if (!is_flat) make_shards(*unit);
+      }
       make_all_buffers();
       return std::move(buffers_);
     }

@@ -70,8 +70,8 @@ struct ModelRun::CallState {
   std::shared_ptr<Recomputation> recomputation;  // Of a checkpointed call, during its forward.
 };
 
-ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
-                   ParameterAccess& parameters, std::int64_t loss_divisor)
+ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, const Schedule& first_schedule,
+                   KernelContext context, ParameterAccess& parameters, std::int64_t loss_divisor)
     : index_(index),
       context_(std::move(context)),
       parameters_(parameters),
@@ -87,6 +87,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
   find_cuts(schedule);
+  if (is_flat(plan)) find_cuts(first_schedule);
   for (std::vector<int>& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

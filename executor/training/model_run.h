@@ -53,9 +53,10 @@ class OpListener {
 
 class ModelRun {
  public:
-  /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
-  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
-           ParameterAccess& parameters, std::int64_t loss_divisor = 1);
+  /// `schedule` says where the backward may stop, and `first_schedule` of the first step. Gradients are those of the
+  /// loss over `loss_divisor`.
+  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, const Schedule& first_schedule,
+           KernelContext context, ParameterAccess& parameters, std::int64_t loss_divisor = 1);
   ~ModelRun();
 
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.

@@ -121,16 +121,10 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
   model_run_ =
-      std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model, settings.device, buffers_),
-                                 parameters, is_mean ? plan.accumulation : 1);
-  // In the order in which the modules register them.
-  for (auto& unit : units_) {
-    for (ParameterState& state : unit->parameters()) {
-      if (state.parameter->trainable) trained_.push_back(&state);
-    }
-  }
-  std::sort(trained_.begin(), trained_.end(),
-            [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
+      std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
+                                 context_of(plan, *index.model, settings.device, buffers_), parameters,
+                                 is_mean ? plan.accumulation : 1);
+  find_trained();
   // Dropout: each rank drops others.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
   optimizer_ = std::make_unique<RunningOptimizer>(optimizer_of(plan), settings.hyperparameters, trained_,
@@ -150,6 +144,22 @@ void Trainer::make_units(const Layout& layout) {
                                                    groups, listener,
                                                    UnitPlace{settings_.device, streams_.get(), clock_.get()}));
   }
+  if (layout.flat == FlatParameters::None) return;
+  CollectiveListener& listener = *this;
+  flat_ = std::make_unique<FlatUnits>(layout, units_, UnitGroups{groups_.shard.get(), groups_.replicate.get(), nullptr},
+                                      listener);
+}
+
+// In the order in which the modules register them.
+void Trainer::find_trained() {
+  for (auto& unit : units_) {
+    for (ParameterState& state : unit->parameters()) {
+      if (state.parameter->trainable) trained_.push_back(&state);
+    }
+  }
+  std::sort(trained_.begin(), trained_.end(),
+            [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
+  if (flat_) trained_ = flat_->updated(trained_);
 }
 
 void Trainer::make_buckets() {
@@ -172,7 +182,7 @@ std::vector<at::Tensor> Trainer::tensors_of_buffers(bool registered_only) const 
 void Trainer::fill_parameters() {
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
-      const std::int64_t first = layout_.rank * state.layout.shard_elements;
+      const std::int64_t first = first_element(state.layout, layout_.rank);
       fill_parameter(state.shard.narrow(0, 0, state.layout.local_elements), settings_.seed, *state.parameter, first);
     }
   }
@@ -181,7 +191,8 @@ void Trainer::fill_parameters() {
 at::Tensor Trainer::whole(int parameter) {
   const int unit = layout_.unit_of_parameter[parameter];
   const ParameterState& state = units_[unit]->parameter(parameter);
-  if (!units_[unit]->is_whole() || !is_resident(state.whole)) {
+  const bool is_whole = flat_ ? flat_->unit(unit).is_whole() : units_[unit]->is_whole();
+  if (!is_whole || !is_resident(state.whole)) {
     throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
   }
   return state.whole;
@@ -189,11 +200,15 @@ at::Tensor Trainer::whole(int parameter) {
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
+  if (flat_) {
+    return flat_->unit(layout_.unit_of_parameter[parameter]).add_gradient(parameter, std::move(gradient));
+  }
   units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
 }
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
+  if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
 }
 
@@ -302,6 +317,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
       unit->free_all_gathers();
       unit->reshard(false);
     }
+    if (flat_) flat_->reshard_all();
     if (clock_) wait_for_device();
     evaluation.loss += model_run_->loss().value();
     model_run_->end_micro_batch();
@@ -358,11 +374,12 @@ void Trainer::run(const Action& action) {
 }
 
 void Trainer::run(const Instruction& step) {
+  if (step.kind == InstructionKind::Unshard && step.phase == StepPhase::Backward) model_run_->begin_backward();
+  if (flat_ && flat_->run(step)) return;
   switch (step.kind) {
     case InstructionKind::LoadInputs:
       return load_inputs(step);
     case InstructionKind::Unshard:
-      if (step.phase == StepPhase::Backward) model_run_->begin_backward();
       return units_[step.unit]->unshard(step.slot, step.smaller_group);
     case InstructionKind::WaitForUnshard:
       return units_[step.unit]->wait_for_unshard(step.slot);
@@ -403,9 +420,7 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::Free:
       return units_[step.unit]->free(step.buffer, step.slot);
     case InstructionKind::ClipGradNorm:
-      gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm,
-                                      groups_.norms ? *groups_.norms : *groups_.shard, *this);
-      return;
+      return clip();
     case InstructionKind::OptimizerStep:
       now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
       return optimizer_->step(now_.learning_rate);
@@ -414,6 +429,12 @@ void Trainer::run(const Instruction& step) {
       for (auto& unit : units_) unit->zero_grad();
       return;
   }
+}
+
+void Trainer::clip() {
+  const double most = *plan_.optimizer.clip_grad_norm;
+  gradient_norm_ = flat_ ? flat_->clip(trained_, most)
+                         : clip_gradients(trained_, most, groups_.norms ? *groups_.norms : *groups_.shard, *this);
 }
 
 BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
@@ -446,6 +467,7 @@ void Trainer::load_inputs(const Instruction& step) {
     for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place, settings_.tokens.get());
   }
   if (buckets_) buckets_->enter_forward(step.micro_batch);
+  if (flat_) flat_->enter_forward();
   begin_forward();
 }
 

@@ -20,6 +20,7 @@
 #include "executor/network/collective_clock.h"
 #include "executor/network/collectives.h"
 #include "executor/training/batch_ahead.h"
+#include "executor/training/flat_units.h"
 #include "executor/training/gradient_buckets.h"
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
@@ -114,7 +115,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void set_progress(const Progress& progress) { progress_ = progress; }
   /// Values of the model's buffers, by their names.
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
-  /// In the order of `optimizer().moments()`.
+  /// In the order of `optimizer().moments()`. Of FSDP1 without use_orig_params: flat parameters.
   const std::vector<ParameterState*>& trained() const { return trained_; }
   /// Called before each instruction, with its number in the schedule at work.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
@@ -132,11 +133,13 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
 
   void make_units(const Layout& layout);
   void make_buckets();
+  void find_trained();
   std::vector<at::Tensor> tensors_of_buffers(bool registered_only) const;
   void fill_parameters();
   void begin(const Action& action);
   void run(const Action& action);
   void run(const Instruction& step);
+  void clip();
   void finish_backward();
   void take_collective_times();
   void wait_for_device();
@@ -162,6 +165,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
+  std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;

@@ -1,14 +1,17 @@
-"""Trains a plan with the real FSDP2 over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
+"""Trains a plan with the real FSDP2, FSDP1 or DDP over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
 fsdp-exec must give bit for bit."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner.modules import PlannedModule
@@ -42,15 +45,24 @@ class SyntheticBatch(Batch):
             self.values[i] = input_values(self._job.model, tensor, dtype, self._job.trial.seed, stream)
 
 
+@contextlib.contextmanager
+def parameters_of(root: PlannedModule, writes: bool) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
+    """All parameters by their names in the model. Those of FSDP1 are whole meanwhile; what is written stays, if it
+    `writes`."""
+    flat = root.wrapper[0] if root.wrapper and isinstance(root.wrapper[0], FullyShardedDataParallel) else None
+    with FullyShardedDataParallel.summon_full_params(flat, writeback=writes) if flat else contextlib.nullcontext():
+        yield [(name.replace("_fsdp_wrapped_module.", ""), parameter) for name, parameter in root.named_parameters()]
+
+
 def fill(job: Job, root: PlannedModule) -> None:
-    """Each rank fills its own rows."""
-    shard_rank = job.rank % job.plan.shard
+    """Each rank fills its own rows; of what is whole, all of them."""
     weights = Weights(job.trial.weights) if job.trial.weights else None
-    with torch.no_grad():
-        for name, parameter in root.named_parameters():
-            local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    with torch.no_grad(), parameters_of(root, writes=True) as parameters:
+        for name, parameter in parameters:
+            is_cut = isinstance(parameter, DTensor)
+            local = parameter.to_local() if is_cut else parameter
             rows = -(-parameter.shape[0] // job.plan.shard)
-            first = shard_rank * rows * (parameter.numel() // parameter.shape[0])
+            first = job.rank % job.plan.shard * rows * (parameter.numel() // parameter.shape[0]) if is_cut else 0
             if weights:
                 names = [name, *(p.name for p in job.model.parameters if p.tied_to == name)]
                 values = weights.elements(names, first, local.numel())
@@ -65,13 +77,15 @@ def fill(job: Job, root: PlannedModule) -> None:
 def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:
     """All parameters, whole, in the order of their names."""
     header, pieces, begin = {}, [], 0
-    for name, parameter in sorted(root.named_parameters()):
-        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-        data = whole.detach().contiguous().view(torch.uint8).numpy().tobytes()
-        header[name] = {"dtype": _SAFETENSORS[whole.dtype], "shape": list(whole.shape),
-                        "data_offsets": [begin, begin + len(data)]}
-        begin += len(data)
-        pieces.append(data)
+    with parameters_of(root, writes=False) as parameters:
+        for name, parameter in sorted(parameters):
+            whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+            # A copy: a storage that NumPy has seen cannot be given up.
+            data = whole.detach().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes()
+            header[name] = {"dtype": _SAFETENSORS[whole.dtype], "shape": list(whole.shape),
+                            "data_offsets": [begin, begin + len(data)]}
+            begin += len(data)
+            pieces.append(data)
     if not writes:
         return
     text = json.dumps(header).encode()
