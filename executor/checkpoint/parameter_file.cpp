@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "executor/checkpoint/flat_parts.h"
 #include "executor/memory/tensors.h"
 
 namespace fsdp::executor {
@@ -61,6 +62,9 @@ class NewFile {
 
 at::Tensor gathered(const ParameterState& state, Group& shard) {
   if (shard.size() == 1) return state.shard;
+  if (state.layout.flat_begin >= 0) {
+    return gather_parts(state.shard, state.layout, state.parameter->shape, state.dtype, shard);
+  }
   const at::Tensor whole = at::empty({shard.size() * state.layout.shard_elements}, state.dtype);
   shard.all_gather(whole, state.shard)->wait();
   return whole;

@@ -235,10 +235,22 @@ class OptimizerWalk {
 
   // fsdp-exec, which has no other way: the padded shards at once.
   void make_shards() {
-    for (const ShardedUnit& unit : in_.layout->units) {
+    for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
+      const ShardedUnit& unit = in_.layout->units[u];
+      if (in_.layout->flat != FlatParameters::None) {
+        make_flat_shard(static_cast<int>(u));
+        continue;
+      }
       for (const ShardedParameter& p : unit.parameters) make_shard(p);
     }
     buffers();
+  }
+
+  void make_flat_shard(int u) {
+    const ShardedUnit& unit = in_.layout->units[u];
+    if (unit.parameters.empty()) return;
+    sink_.alloc(in_.ids->of(UnitTensor::FlatShard, u), unit.shard_elements * size_of(unit.original_dtype).count(),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
   // A model that nobody shards: made in place, or moved, which goes as to_empty does.

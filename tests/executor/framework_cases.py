@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity_cases import CLIPPED, Case, checkpointed
+from parity_cases import CLIPPED, HALF, HALF_REDUCED, MIXED, Case, checkpointed
+from small_models import each_block_a_unit
 
 # Bytes of several buckets: the smallest cap is 1 MiB.
 WIDE = {8192: 1500.0}
 # What several blocks read, as the output of an encoder, gets a gradient from each of their uses. DDP has no hook between
 # blocks, and autograd adds them one by one; fsdp-exec adds those of a block first, as under FSDP2. Measured: 5.2e-7 after
-# three steps, in which parameters move by about 3e-3.
+# three steps, in which parameters move by about 3e-3. FSDP1's hooks are on the outputs of blocks, and change no sum either.
 SUMS_OF_BLOCKS = 1e-6
 
 
@@ -59,4 +60,82 @@ DDP_CASES = [
         tolerance=SUMS_OF_BLOCKS),
     ddp("ddp_whisper_of_4", "whisper_large_v3", 4, tolerance=SUMS_OF_BLOCKS),
     ddp("ddp_vit_of_3", "vit_b_16", 3, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1),
+]
+
+
+def fsdp1(name: str, model: str, shard: int, plan: dict[str, Any] | None = None,
+          fsdp1_options: dict[str, Any] | None = None, **case: Any) -> Case:
+    members = {"runtime": {"name": "pytorch-fsdp1"}, **(plan or {})}
+    if fsdp1_options:
+        members["fsdp1"] = fsdp1_options
+    return Case(name, model, shard, members, **case)
+
+
+VIEWS = {"use_orig_params": True}
+WITHOUT_SYNC = {"accumulation": 3, "sync_every_micro_batch": False}
+DECAYED = {"optimizer": {"clip_grad_norm": 0.1, "weight_decay": 0.1}}
+REDUCED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}}
+
+
+def kept(model: str) -> list[dict[str, Any]]:
+    """Units of SHARD_GRAD_OP."""
+    return each_block_a_unit(model, reshard_after_forward=False)
+
+
+FSDP1_CASES = [
+    fsdp1("fsdp1_llama", "llama3_2_1b", 2, always=True),
+    fsdp1("fsdp1_llama_of_4", "llama3_2_1b", 4, DECAYED, always=True),
+    fsdp1("fsdp1_llama_of_3", "llama3_2_1b", 3, CLIPPED),
+    fsdp1("fsdp1_llama_views_of_4", "llama3_2_1b", 4, DECAYED, VIEWS, always=True),
+    fsdp1("fsdp1_llama_views_of_3", "llama3_2_1b", 3, CLIPPED, VIEWS, always=True),
+    fsdp1("fsdp1_llama_alone", "llama3_2_1b", 1, CLIPPED, always=True),
+    fsdp1("fsdp1_llama_no_shard", "llama3_2_1b", 1, CLIPPED, replicate=2, always=True),
+    fsdp1("fsdp1_llama_no_shard_views_of_4", "llama3_2_1b", 1, {**MIXED, **CLIPPED}, VIEWS, replicate=4, always=True),
+    fsdp1("fsdp1_llama_no_shard_accumulate_of_3", "llama3_2_1b", 1, {**MIXED, "accumulation": 3}, replicate=3, always=True),
+    fsdp1("fsdp1_llama_no_shard_accumulate_reduced_of_4", "llama3_2_1b", 1, {**REDUCED, "accumulation": 2}, replicate=4),
+    fsdp1("fsdp1_llama_no_shard_without_sync_of_4", "llama3_2_1b", 1, {**WITHOUT_SYNC, **CLIPPED}, VIEWS, replicate=4),
+    fsdp1("fsdp1_llama_shard_grad_op_of_4", "llama3_2_1b", 4, CLIPPED, units=kept("llama3_2_1b"), always=True),
+    fsdp1("fsdp1_llama_shard_grad_op_without_sync", "llama3_2_1b", 2, {**MIXED, **WITHOUT_SYNC}, units=kept("llama3_2_1b"),
+          always=True),
+    fsdp1("fsdp1_llama_hybrid", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
+    fsdp1("fsdp1_llama_hybrid_views_accumulate", "llama3_2_1b", 2, {"accumulation": 2, **CLIPPED}, VIEWS, replicate=2),
+    fsdp1("fsdp1_llama_hybrid_zero2", "llama3_2_1b", 2, WITHOUT_SYNC, replicate=2, units=kept("llama3_2_1b"), always=True),
+    fsdp1("fsdp1_llama_mixed_views", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, VIEWS, dtype="bfloat16", always=True),
+    fsdp1("fsdp1_llama_bf16_reduced_of_4", "llama3_2_1b", 4, {**REDUCED, "accumulation": 2}, always=True),
+    fsdp1("fsdp1_llama_pure_bf16_of_4", "llama3_2_1b", 4, DECAYED, dtype="bfloat16", always=True),
+    fsdp1("fsdp1_llama_pure_bf16_views", "llama3_2_1b", 2, DECAYED, VIEWS, dtype="bfloat16"),
+    fsdp1("fsdp1_llama_half", "llama3_2_1b", 2, {**HALF, **CLIPPED}),
+    fsdp1("fsdp1_llama_half_reduced_of_3", "llama3_2_1b", 3, HALF_REDUCED, VIEWS),
+    fsdp1("fsdp1_llama_cast_inputs", "llama3_2_1b", 2,
+          {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "cast_forward_inputs": True}}),
+    fsdp1("fsdp1_llama_accumulate_of_4", "llama3_2_1b", 4, {"accumulation": 2}, always=True),
+    fsdp1("fsdp1_llama_accumulate_views_of_3", "llama3_2_1b", 3, {**MIXED, "accumulation": 2, **CLIPPED}, VIEWS, always=True),
+    fsdp1("fsdp1_llama_without_sync_of_3", "llama3_2_1b", 3, {**MIXED, **WITHOUT_SYNC, **CLIPPED}, always=True),
+    fsdp1("fsdp1_llama_without_sync_views_of_4", "llama3_2_1b", 4, {**WITHOUT_SYNC, **CLIPPED}, VIEWS, always=True),
+    fsdp1("fsdp1_llama_post_of_4", "llama3_2_1b", 4, CLIPPED, {"backward_prefetch": "post", "forward_prefetch": True},
+          always=True),
+    fsdp1("fsdp1_llama_no_prefetch", "llama3_2_1b", 2, None, {"backward_prefetch": "none", "limit_all_gathers": False}),
+    fsdp1("fsdp1_llama_forward_prefetch_views", "llama3_2_1b", 2, {**MIXED, "accumulation": 2},
+          {"forward_prefetch": True, **VIEWS}),
+    fsdp1("fsdp1_llama_one_unit", "llama3_2_1b", 2, CLIPPED, units=[{"modules": [""]}]),
+    fsdp1("fsdp1_llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),
+    fsdp1("fsdp1_llama_mixed_selective_views", "llama3_2_1b", 2, {**MIXED, **checkpointed("llama3_2_1b", "selective")}, VIEWS),
+    fsdp1("fsdp1_qwen3_tied", "qwen3_0_6b", 4, CLIPPED, always=True),
+    fsdp1("fsdp1_qwen3_tied_views_frozen_of_3", "qwen3_0_6b", 3, None, VIEWS, frozen=["model.layers.0.*"], always=True),
+    fsdp1("fsdp1_qwen3_frozen_mixed", "qwen3_0_6b", 2, MIXED, frozen=["model.layers.0.*"], dtype="bfloat16"),
+    fsdp1("fsdp1_qwen3_tts_unused", "qwen3_tts", 2, CLIPPED, always=True),
+    fsdp1("fsdp1_qwen3_tts_unused_views", "qwen3_tts", 2, DECAYED, VIEWS, always=True),
+    fsdp1("fsdp1_gpt2_fused_of_4", "gpt2", 4, {"optimizer": {"implementation": "fused"}}, always=True),
+    fsdp1("fsdp1_gpt2_adam_for_loop_views_of_3", "gpt2", 3,
+          {"optimizer": {"kind": "adam", "implementation": "for_loop", "weight_decay": 0.1}}, VIEWS),
+    fsdp1("fsdp1_resnet", "resnet18", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 1e-4}},
+          learning_rate=0.1, always=True),
+    fsdp1("fsdp1_bert_of_4", "bert_large", 4, CLIPPED, VIEWS),
+    fsdp1("fsdp1_gemma2_mixed_of_3", "gemma2_9b", 3, MIXED, dtype="bfloat16"),
+    fsdp1("fsdp1_t5", "t5_3b", 2, {"runtime": {"name": "pytorch-fsdp1", "implementations": {"attention": "eager"}}},
+          tolerance=SUMS_OF_BLOCKS),
+    # What is frozen beside trained parameters has a unit of its own.
+    fsdp1("fsdp1_whisper_of_4", "whisper_large_v3", 4, None, VIEWS, tolerance=SUMS_OF_BLOCKS,
+          units=[{"modules": ["model.encoder.embed_positions"]}, *each_block_a_unit("whisper_large_v3")]),
+    fsdp1("fsdp1_vit_of_3", "vit_b_16", 3, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1),
 ]
