@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "core/base/files.h"
+#include "executor/checkpoint/flat_parts.h"
 #include "executor/checkpoint/part_file.h"
 #include "executor/training/random_state.h"
 
@@ -33,6 +34,7 @@ namespace fsdp::executor {
 namespace {
 
 constexpr const char* kError = "error";
+constexpr const char* kSecondMoment = "exp_avg_sq";
 constexpr const char* kTemporaryEnding = ".partial";
 constexpr const char* kRemovedEnding = ".removed";
 constexpr const char* kMustBeShared = "Give a folder that all hosts share.";
@@ -48,7 +50,8 @@ std::int64_t first_row(const ParameterState& state, int shard_rank) {
   return row == 0 ? 0 : shard_rank * state.layout.shard_elements / row;
 }
 
-std::vector<TensorPart> model_parts(Trainer& trainer) {
+std::vector<TensorPart> parameter_parts(Trainer& trainer) {
+  if (is_flat(trainer.plan())) return flat_model_parts(trainer);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (auto& unit : trainer.units()) {
@@ -57,6 +60,12 @@ std::vector<TensorPart> model_parts(Trainer& trainer) {
       parts.push_back({state.parameter->name, state.local, first_row(state, shard_rank)});
     }
   }
+  return parts;
+}
+
+std::vector<TensorPart> model_parts(Trainer& trainer) {
+  const int shard_rank = trainer.shard_group().rank();
+  std::vector<TensorPart> parts = parameter_parts(trainer);
   if (shard_rank != 0) return parts;
   for (const Buffer& buffer : trainer.model().buffers) {
     if (buffer.persistent) parts.push_back({buffer.name, trainer.buffers().at(buffer.name), 0});
@@ -65,6 +74,8 @@ std::vector<TensorPart> model_parts(Trainer& trainer) {
 }
 
 std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
+  const char* const first = has_momentum ? "momentum_buffer" : "exp_avg";
+  if (is_flat(trainer.plan())) return flat_optimizer_parts(trainer, first, kSecondMoment);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) {
@@ -77,8 +88,8 @@ std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
     }
     if (state.layout.local_elements == 0 || !moments.first.defined()) continue;
     const std::int64_t row = first_row(state, shard_rank);
-    parts.push_back({name + (has_momentum ? "momentum_buffer" : "exp_avg"), moments.first, row});
-    if (moments.second.defined()) parts.push_back({name + "exp_avg_sq", moments.second, row});
+    parts.push_back({name + first, moments.first, row});
+    if (moments.second.defined()) parts.push_back({name + kSecondMoment, moments.second, row});
   }
   return parts;
 }
@@ -155,9 +166,12 @@ Result<std::string> CheckpointWriter::save() {
   }
   const bool writes = trainer_.rank() < about_.mesh.shard;
   const std::vector<std::string> random_states = agreement_.gather(random_state(trainer_.device()));
+  // Ranks may have to send each other what they write, whether or not a folder is there.
+  RankFiles files;
+  if (writes) files = files_of_rank(random_states);
   std::string own;
   if (error) own = fmt::format("{} {}: {}", kError, temporary(), error.message());
-  if (!error && writes) own = write_own_files(random_states);
+  if (!error && writes) own = write_own_files(files);
   const std::vector<std::string> statuses = agreement_.gather(own);
   const std::string result = agreement_.tell(trainer_.rank() == 0 ? publish(statuses) : "");
   if (result.starts_with(kError)) return failure("", result.substr(std::string_view(kError).size() + 1));
@@ -165,10 +179,10 @@ Result<std::string> CheckpointWriter::save() {
   return fmt::format("checkpoint of step {}: {} in {:.3f} s", step, result, took.count());
 }
 
-std::string CheckpointWriter::write_own_files(const std::vector<std::string>& random_states) {
+CheckpointWriter::RankFiles CheckpointWriter::files_of_rank(const std::vector<std::string>& random_states) {
   const std::int64_t shard = about_.mesh.shard;
   const int shard_rank = trainer_.shard_group().rank();
-  std::vector<std::pair<std::string, std::vector<TensorPart>>> files;
+  RankFiles files;
   files.emplace_back(shard_file(kCheckpointModel, shard_rank), model_parts(trainer_));
   files.emplace_back(shard_file(kCheckpointOptimizer, shard_rank),
                      optimizer_parts(trainer_, about_.optimizer == OptimizerKind::Sgd));
@@ -177,6 +191,10 @@ std::string CheckpointWriter::write_own_files(const std::vector<std::string>& ra
     files.back().second.push_back(
         {fmt::format("random.{}", rank), at::from_blob(state.data(), {std::ssize(state)}, c10::kByte).clone(), 0});
   }
+  return files;
+}
+
+std::string CheckpointWriter::write_own_files(const RankFiles& files) {
   std::string status;
   std::error_code ignored;
   if (!std::filesystem::is_directory(temporary(), ignored)) {

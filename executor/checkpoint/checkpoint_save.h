@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/formats/checkpoint_index.h"
+#include "executor/checkpoint/part_file.h"
 #include "executor/options/options.h"
 #include "executor/training/agreement.h"
 #include "executor/training/trainer.h"
@@ -30,7 +32,9 @@ class CheckpointWriter {
 
  private:
   std::string temporary() const;
-  std::string write_own_files(const std::vector<std::string>& random_states);
+  using RankFiles = std::vector<std::pair<std::string, std::vector<TensorPart>>>;  ///< By their names.
+  RankFiles files_of_rank(const std::vector<std::string>& random_states);
+  std::string write_own_files(const RankFiles& files);
   std::string publish(const std::vector<std::string>& statuses);
   void remove_old() const;
 

@@ -6,10 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "core/model/model.h"
 #include "core/plan/sharding.h"
+#include "executor/checkpoint/part_file.h"
 #include "executor/network/collectives.h"
+#include "executor/training/trainer.h"
 
 namespace fsdp::executor {
 
@@ -18,11 +21,17 @@ namespace fsdp::executor {
 at::Tensor gather_parts(const at::Tensor& local, const ShardedParameter& layout, const Shape& shape,
                         c10::ScalarType dtype, Group& shard);
 
-/// Rows of a whole tensor that a rank writes: so many for each, the last ones fewer or none.
-struct RowsOfRank {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
+/// Where the moments lie of what a rank holds of a trained parameter.
+struct MomentPart {
+  const ParameterState* state = nullptr;
+  std::size_t index = 0;   ///< In `Trainer::trained()`,
+  std::int64_t begin = 0;  ///< and `local_elements` from here on in those moments: above 0 in flat ones alone.
 };
-RowsOfRank rows_of_rank(const Shape& shape, std::int64_t ranks, std::int64_t rank);
+std::vector<MomentPart> moment_parts(Trainer& trainer);
+
+/// The rows of parameters, and of their moments and step counters, that this rank writes of a plan of FSDP1. All ranks
+/// of its shard group call it.
+std::vector<TensorPart> flat_model_parts(Trainer& trainer);
+std::vector<TensorPart> flat_optimizer_parts(Trainer& trainer, const char* first_name, const char* second_name);
 
 }  // namespace fsdp::executor
