@@ -4,10 +4,11 @@
 // has T elements, and is cut into N shards of S = ceil(T / N), the last ones padded. NO_SHARD cuts nothing.
 //
 // With use_orig_params each parameter begins at a multiple of 16 bytes of the dtype that is computed in, and T is
-// padded to a multiple of the number of ranks of the process group, which for NO_SHARD are all.
+// padded to a multiple of the number of ranks of the process group, which for NO_SHARD are all. All trained ones have a
+// gradient then, which is a view of the flat one.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py (_init_flat_param_and_metadata, _get_shard, _get_aligned_numel,
-// _validate_tensors_to_flatten), _init_utils.py (_init_core_state), torch 2.11.
+// _validate_tensors_to_flatten, _reset_is_grad_none), _init_utils.py (_init_core_state), torch 2.11.
 //
 // Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too; units
 // inside of checkpointed blocks; ignored modules; sync_module_states; buffers that are cast; autocast, which would keep
@@ -208,6 +209,7 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
     unit.reduced_true_elements = total;
   }
   for (ShardedParameter& of : unit.parameters) {
+    if (aligns && has_gradient) of.receives_gradient = true;  // Of zeros, where nothing flows to it.
     of.flat_shard = unit.shard_elements;
     of.local_elements = of.local_elements_of(layout.rank);
   }

@@ -270,7 +270,6 @@ void FlatUnit::reduce_whole(at::Tensor input) {
     is_copy ? empty_storage(input) : held_.push_back(input);
     input = cast;
   }
-  recount(input, MemoryCategory::ShardedGrad);
   unsharded_grad_ = input;
   sharded_grad_ = std::move(input);
   is_grad_ = true;

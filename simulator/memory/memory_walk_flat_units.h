@@ -349,7 +349,13 @@ class FlatUnitWalk {
     const int output = casts ? id(UnitTensor::ReduceScatterOutput, step.unit) : grad;
     sink_.alloc(output, unit.reduced_shard_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
                 casts || state.has_sharded_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    const int parts = id(UnitTensor::ReceivedParts, step.unit);
+    if (in_.reduce_scatter_receives_parts) {
+      sink_.alloc(parts, unit.reduced_full_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
+                  MemoryCategory::ReduceScatter);
+    }
     sink_.collective();
+    if (in_.reduce_scatter_receives_parts) sink_.free(parts);
     order_.collective(MemoryStream::ReduceScatter, kShards);
     if (hybrid) {
       sink_.collective();

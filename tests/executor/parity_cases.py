@@ -59,6 +59,8 @@ class Case:
         frozen. What oneDNN takes there it takes in this case; None: it takes nothing."""
         kept = ("parameter_dtype", "mixed_precision", "runtime")
         plan = {member: self.plan[member] for member in kept if member in self.plan}
+        if "runtime" in plan:
+            plan["runtime"] = {member: value for member, value in plan["runtime"].items() if member != "name"}
         if "mixed_precision" not in plan and self.dtype == "float32" and self.model not in CONVOLUTIONS:
             return None
         return Case(f"teacher of {self.model}", self.model, 1, plan, units=[{"modules": [""]}],
