@@ -179,6 +179,7 @@ class FlatUnitWalk {
     sink_.alloc(made, unit.true_elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedGrad);
     for (const auto& [zero, elements] : zeros) sink_.free(zero);
     for (const ShardedParameter& p : unit.parameters) grads_.drop(p.parameter);
+    if (!is_first && !waits) cast_for_sum(step.unit);
     if (is_first) {
       sum = made;
       if (!waits) state.dtype = unit.param_dtype;
@@ -286,6 +287,16 @@ class FlatUnitWalk {
   void touch(UnitTensor what, int unit, std::int64_t bytes) {
     alloc_temp(id(what, unit), bytes);
     sink_.free(id(what, unit));
+  }
+
+  // CPU kernels add a cast copy where dtypes differ: to an average in the original dtype.
+  void cast_for_sum(int u) {
+    const ShardedUnit& unit = layout().units[u];
+    const Dtype dtype = units_[u].dtype;
+    if (in_.limits.num_sms > 0 || dtype == unit.param_dtype) return;
+    const int cast = id(UnitTensor::ReduceScatterInput, u);
+    sink_.alloc(cast, unit.true_elements * size(dtype), MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+    sink_.free(cast);
   }
 
   bool is_last_pass(int u) {
