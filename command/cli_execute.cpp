@@ -72,7 +72,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
     request.where = fmt::format("this machine's CPU over Gloo{}; bytes of tensors, not what an allocator reserves",
                                 given         ? ""
                                 : gpus == 0   ? ", as there is no GPU"
-                                : is_for_cpus ? ", where alone plans of DDP are trained"
+                                : is_for_cpus ? ", where alone plans of FSDP1 and DDP are trained"
                                               : ", as the plan is not for its GPUs");
   }
 }

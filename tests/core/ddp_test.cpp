@@ -106,11 +106,24 @@ TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
             "/runtime/name: fsdp-exec trains plans of pytorch-ddp on CPUs alone. Add --device cpu, or plan with "
             "--runtime fsdp2.");
   plan.runtime.framework = Framework::Fsdp1;
-  const auto flat = refuse_execution(plan, /*on_gpus=*/false);
+  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  const auto flat = refuse_execution(plan, /*on_gpus=*/true);
   ASSERT_TRUE(flat);
   EXPECT_EQ(to_string(*flat),
-            "/runtime/name: The plan is of pytorch-fsdp1, and fsdp-exec runs FSDP2 and, on CPUs, DDP alone. Plan with "
-            "--runtime fsdp2 or ddp.");
+            "/runtime/name: fsdp-exec trains plans of pytorch-fsdp1 on CPUs alone. Add --device cpu, or plan with "
+            "--runtime fsdp2.");
+  plan.cpu_offload = true;
+  const auto offloaded = refuse_execution(plan, /*on_gpus=*/false);
+  ASSERT_TRUE(offloaded);
+  EXPECT_EQ(to_string(*offloaded),
+            "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
+            "or plan with --runtime fsdp2.");
+  plan.runtime.framework = Framework::Zero1;
+  const auto zero = refuse_execution(plan, /*on_gpus=*/false);
+  ASSERT_TRUE(zero);
+  EXPECT_EQ(to_string(*zero),
+            "/runtime/name: The plan is of deepspeed-zero1, and fsdp-exec runs FSDP2 and, on CPUs, FSDP1 and DDP alone. "
+            "Plan with --runtime fsdp2, fsdp1 or ddp.");
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {

@@ -128,6 +128,18 @@ class Refusals(InAFolder):
         codes, printed = self.run_ranks(plan, 2, "--steps", "1")
         self.assertEqual(codes, [0] * 2, printed)
 
+    def test_what_flat_parameters_cannot_have(self) -> None:
+        flat = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"})
+        self.expect(EXIT_INPUT, "--no-decay: The plan's optimizer has flat parameters", "--no-decay", "norms", plan=flat, count=2)
+        views = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, fsdp1={"use_orig_params": True})
+        self.expect(0, "step 1: loss|^$", "--no-decay", "norms", "--steps", "1", plan=views, count=2)
+        offloaded = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, cpu_offload=True)
+        self.expect(EXIT_INPUT, "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone", plan=offloaded, count=2)
+        for member in "keep_low_precision_grads", "autocast":
+            with self.subTest(member):
+                unknown = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, fsdp1={member: True})
+                self.expect(EXIT_INPUT, member, plan=unknown, count=2)
+
     def test_a_plan_that_is_a_pipe(self) -> None:
         pipe = self.folder / "pipe.json"
         os.mkfifo(pipe)
