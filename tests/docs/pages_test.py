@@ -181,6 +181,54 @@ class Pages(unittest.TestCase):
             self.assertIsNotNone(found, f"{page} does not say {words}.")
             self.assertEqual(tuple(map(int, found.groups())), counts, f"{page}: {words}")
 
+    def test_the_table_of_trained_plans_of_fsdp1_counts_the_cases(self) -> None:
+        sys.path[:0] = [str(ROOT / "tests" / "executor")]
+        from framework_cases import FSDP1_CASES
+        from parity_cases import Case
+
+        def keeps(case: Case) -> bool:
+            return any(unit.get("reshard_after_forward") is False for unit in case.units or [])
+
+        def syncs(case: Case) -> bool:
+            return case.plan.get("sync_every_micro_batch", True)
+
+        def fsdp1(case: Case, *members: str) -> bool:
+            return any(member in case.plan.get("fsdp1", {}) for member in members)
+
+        def optimizer(case: Case, *members: str) -> bool:
+            return any(member in case.plan.get("optimizer", {}) for member in members)
+
+        rows = {
+            "FULL_SHARD": lambda c: c.shard > 1 and c.replicate == 1 and not keeps(c),
+            "SHARD_GRAD_OP": lambda c: c.shard > 1 and c.replicate == 1 and keeps(c),
+            "NO_SHARD": lambda c: c.shard == 1,
+            "HYBRID_SHARD, _HYBRID_SHARD_ZERO2": lambda c: c.shard > 1 and c.replicate > 1,
+            "3 and 4 ranks": lambda c: c.ranks > 2,
+            "`use_orig_params`": lambda c: fsdp1(c, "use_orig_params"),
+            "mixed precision": lambda c: "mixed_precision" in c.plan,
+            "accumulation, with reductions between": lambda c: c.plan.get("accumulation", 1) > 1 and syncs(c),
+            "accumulation under `no_sync`": lambda c: not syncs(c),
+            "clipping by the norm": lambda c: optimizer(c, "clip_grad_norm"),
+            "BACKWARD_POST, no prefetch, `forward_prefetch`": lambda c: fsdp1(c, "backward_prefetch", "forward_prefetch"),
+            "checkpointing, tied and frozen parameters, pure bf16, SGD, fused AdamW":
+                lambda c: ("activation_checkpointing" in c.plan or c.model == "qwen3_0_6b" or optimizer(c, "kind", "implementation")
+                           or (c.dtype == "bfloat16" and "mixed_precision" not in c.plan)),
+            "parameters that nothing flows to": lambda c: "unused" in c.name,
+            "encoders with decoders": lambda c: c.model in ("t5_3b", "whisper_large_v3"),
+        }
+        page = (ROOT / "docs/executor.md").read_text(encoding="utf-8")
+        section = page[page.index("## Plans of FSDP1"):page.index("## What is not run")]
+        shown = {name: (int(of), int(equal)) for name, of, equal in re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \|$", section, re.MULTILINE)}
+
+        def counted(wanted: Any) -> tuple[int, int]:
+            cases = [case for case in FSDP1_CASES if wanted(case)]
+            return len(cases), sum(case.tolerance == 0 for case in cases)
+
+        self.assertEqual(shown, {name: counted(wanted) for name, wanted in rows.items()})
+        total = re.search(r"has (\d+) plans of FSDP1 .*? parameters of (\d+)\.", section, re.DOTALL)
+        self.assertIsNotNone(total)
+        self.assertEqual(tuple(map(int, total.groups())), counted(lambda case: True))
+
     def test_the_front_page_repeats_what_was_rehearsed(self) -> None:
         kept = next(lines for kind, lines in blocks((ROOT / "docs/rehearsal_proof.md").read_text(encoding="utf-8"))
                     if lines[0].startswith("$ fsdp-plan rehearse --gpu A100-40G"))
