@@ -65,12 +65,7 @@ std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard
 
 FlatUnit::FlatUnit(int index, const ShardedUnit& unit, const Layout& layout, RunningUnit& states, UnitGroups groups,
                    CollectiveListener& listener)
-    : index_(index),
-      unit_(unit),
-      layout_(layout),
-      groups_(groups),
-      listener_(listener),
-      states_(states.parameters()) {
+    : index_(index), unit_(unit), layout_(layout), groups_(groups), listener_(listener), states_(states.parameters()) {
   if (states_.empty()) return;
   flat_.parameter = states_.front().parameter;
   flat_.layout = {.parameter = states_.front().layout.parameter,
@@ -139,9 +134,8 @@ void FlatUnit::reshard() {
 
 void FlatUnit::add_gradient(int parameter, at::Tensor gradient) {
   const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  ParameterState& state = *std::find_if(states_.begin(), states_.end(), [&](const ParameterState& each) {
-    return each.layout.parameter == parameter;
-  });
+  ParameterState& state = *std::find_if(states_.begin(), states_.end(),
+                                        [&](const ParameterState& each) { return each.layout.parameter == parameter; });
   add_gradient_to(state.new_grad, std::move(gradient));
   recount(state.new_grad, MemoryCategory::UnshardedGrad);
 }

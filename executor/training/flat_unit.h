@@ -73,9 +73,9 @@ class FlatUnit {
   at::Tensor gathered_;  ///< [full elements] Emptied while the unit is sharded; undefined: the shard is computed with.
   std::unique_ptr<Pending> pending_;
   bool is_whole_ = false;
-  at::Tensor unsharded_grad_;  ///< [true elements] Of this backward and of those before that were not reduced.
-  at::Tensor added_;           ///< What is to be added to it at once, of several passes.
-  at::Tensor last_pass_;       ///< Of several passes that were added one by one, until the hook returns.
+  at::Tensor unsharded_grad_;     ///< [true elements] Of this backward and of those before that were not reduced.
+  at::Tensor added_;              ///< What is to be added to it at once, of several passes.
+  at::Tensor last_pass_;          ///< Of several passes that were added one by one, until the hook returns.
   std::vector<at::Tensor> held_;  ///< By the hook of the reduction.
   at::Tensor sharded_grad_;       ///< `grad`, and what of it lives on behind zero_grad.
   bool is_earlier_ = false;       ///< `unsharded_grad_` is of a micro-batch that was not reduced.

@@ -120,10 +120,9 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   if (layout.is_replicated) make_buckets();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
-  model_run_ =
-      std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
-                                 context_of(plan, *index.model, settings.device, buffers_), parameters,
-                                 is_mean ? plan.accumulation : 1);
+  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
+                                          context_of(plan, *index.model, settings.device, buffers_), parameters,
+                                          is_mean ? plan.accumulation : 1);
   find_trained();
   // Dropout: each rank drops others.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));

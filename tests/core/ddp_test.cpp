@@ -115,15 +115,17 @@ TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
   plan.cpu_offload = true;
   const auto offloaded = refuse_execution(plan, /*on_gpus=*/false);
   ASSERT_TRUE(offloaded);
-  EXPECT_EQ(to_string(*offloaded),
-            "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
-            "or plan with --runtime fsdp2.");
+  EXPECT_EQ(
+      to_string(*offloaded),
+      "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
+      "or plan with --runtime fsdp2.");
   plan.runtime.framework = Framework::Zero1;
   const auto zero = refuse_execution(plan, /*on_gpus=*/false);
   ASSERT_TRUE(zero);
-  EXPECT_EQ(to_string(*zero),
-            "/runtime/name: The plan is of deepspeed-zero1, and fsdp-exec runs FSDP2 and, on CPUs, FSDP1 and DDP alone. "
-            "Plan with --runtime fsdp2, fsdp1 or ddp.");
+  EXPECT_EQ(
+      to_string(*zero),
+      "/runtime/name: The plan is of deepspeed-zero1, and fsdp-exec runs FSDP2 and, on CPUs, FSDP1 and DDP alone. "
+      "Plan with --runtime fsdp2, fsdp1 or ddp.");
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {
