@@ -12,8 +12,8 @@
 //               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. Units
 //               inside blocks count by the block. With several nodes also the integer "GPUs of a node".
 //   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
-//               all of them. Of a model with several stacks that matter (planner/checkpointed_blocks.h) also those of one
-//               stack first, then those of the others.
+//               all of them. Of several stacks that matter (planner/checkpointed_blocks.h) also those of one first,
+//               then those of the others.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
 //   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
