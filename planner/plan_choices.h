@@ -252,8 +252,11 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, names with commas "
                    "(model.layers.*), or as PyTorch's auto-wrap policies: size:100M (elements), class:NAME,NAME"},
     PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
-    PlanChoiceInfo{PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
-                   "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "--checkpoint"},
+    PlanChoiceInfo{
+        PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
+        "Activation checkpointing: none, full, selective, 12 (the first blocks of each stack), selective:12, "
+        "full:32,12 (of each stack its own number)",
+        "--checkpoint"},
     PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
                    "Keep parameters, gradients and optimizer in CPU memory"},
     PlanChoiceInfo{
