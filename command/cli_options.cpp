@@ -97,6 +97,10 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, kNamesLinks),
     of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, kNamesLinks),
     of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kNamesLinks),
+    of_choice(PlanChoice::Sharp, "--sharp", "yes|no", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NcclVersion, "--nccl-version", "VERSION", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NcclAlgorithms, "--nccl-algo", "LIST", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NcclProtocols, "--nccl-proto", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
 
     of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kShapes),

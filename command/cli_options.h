@@ -84,6 +84,10 @@ enum class Option {
   NetworkName,
   NicBandwidth,
   GpusPerNic,
+  Sharp,
+  NcclVersion,
+  NcclAlgorithms,
+  NcclProtocols,
   HostMemory,
   // The work.
   Recipe,

@@ -36,6 +36,10 @@ enum class PlanChoice : std::uint8_t {
   NetworkName,
   NicBandwidth,
   GpusPerNic,
+  Sharp,
+  NcclVersion,
+  NcclAlgorithms,
+  NcclProtocols,
   HostMemory,
   // The work.
   Recipe,
@@ -112,7 +116,11 @@ struct PlanChoices {
   std::optional<NetworkKind> network = {};
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
-  std::optional<Bytes> host_memory = {};  ///< Of a node.
+  std::optional<bool> sharp = {};
+  std::optional<std::string> nccl_version = {};     ///< "2.27.5"
+  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};            ///< Of a node.
 
   // The work.
   std::optional<std::string> recipe = {};
@@ -202,9 +210,14 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Link between the GPUs of a node"},
     PlanChoiceInfo{PlanChoice::IntraBandwidth, "--intra-bandwidth", "",
                    "Nominal bandwidth of that link per GPU and direction, such as 300GB/s"},
-    PlanChoiceInfo{PlanChoice::NetworkName, "--network", "infiniband|roce|ethernet|efa", "Network between the nodes"},
+    PlanChoiceInfo{PlanChoice::NetworkName, "--network", "infiniband|roce|ethernet|efa|slingshot|tcpx",
+                   "Network between the nodes"},
     PlanChoiceInfo{PlanChoice::NicBandwidth, "--nic-bandwidth", "", "Bandwidth of a NIC per direction"},
     PlanChoiceInfo{PlanChoice::GpusPerNic, "--gpus-per-nic", "", "GPUs that share a NIC"},
+    PlanChoiceInfo{PlanChoice::Sharp, "--sharp", "yes|no", "Switches that reduce (NCCL's CollNet plugin)"},
+    PlanChoiceInfo{PlanChoice::NcclVersion, "--nccl-version", "", "Version of NCCL, such as 2.27.5"},
+    PlanChoiceInfo{PlanChoice::NcclAlgorithms, "--nccl-algo", "", "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
+    PlanChoiceInfo{PlanChoice::NcclProtocols, "--nccl-proto", "", "NCCL_PROTO, such as Simple"},
     PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
     PlanChoiceInfo{PlanChoice::Recipe, "--recipe", "", "Training recipe defined by the model"},
     PlanChoiceInfo{PlanChoice::Batch, "--batch", "", "Samples per GPU and micro-batch"},

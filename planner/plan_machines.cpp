@@ -27,6 +27,10 @@ ClusterOverrides overrides_of(const PlanChoices& choices) {
           .network = choices.network,
           .nic_bandwidth = choices.nic_bandwidth,
           .gpus_per_nic = choices.gpus_per_nic,
+          .sharp = choices.sharp,
+          .nccl_version = choices.nccl_version,
+          .nccl_algorithms = choices.nccl_algorithms,
+          .nccl_protocols = choices.nccl_protocols,
           .host_memory = choices.host_memory};
 }
 

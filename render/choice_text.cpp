@@ -119,6 +119,17 @@ Result<void> read_machine_choice(PlanChoice choice, const std::string& text, Pla
       return put(parse_bandwidth(text, where), choices.nic_bandwidth);
     case PlanChoice::GpusPerNic:
       return put(read_small_count(text, where), choices.gpus_per_nic);
+    case PlanChoice::Sharp:
+      return put(read_yes_or_no(text, where), choices.sharp);
+    case PlanChoice::NcclVersion:
+      choices.nccl_version = text;
+      return {};
+    case PlanChoice::NcclAlgorithms:
+      choices.nccl_algorithms = text;
+      return {};
+    case PlanChoice::NcclProtocols:
+      choices.nccl_protocols = text;
+      return {};
     case PlanChoice::HostMemory:
       return put(parse_size(text, where), choices.host_memory);
     default:
@@ -275,6 +286,14 @@ std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices&
       return text_of(choices.nic_bandwidth);
     case PlanChoice::GpusPerNic:
       return text_of(choices.gpus_per_nic);
+    case PlanChoice::Sharp:
+      return text_of(choices.sharp);
+    case PlanChoice::NcclVersion:
+      return text_of(choices.nccl_version);
+    case PlanChoice::NcclAlgorithms:
+      return text_of(choices.nccl_algorithms);
+    case PlanChoice::NcclProtocols:
+      return text_of(choices.nccl_protocols);
     case PlanChoice::HostMemory:
       return text_of(choices.host_memory);
     default:

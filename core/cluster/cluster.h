@@ -20,6 +20,7 @@
 #include "core/cluster/intra_link.h"
 #include "core/cluster/machine_tables.h"
 #include "core/cluster/measurements.h"
+#include "core/cluster/nccl_settings.h"
 
 namespace fsdp {
 
@@ -35,7 +36,10 @@ struct Sourced {
   bool operator==(const Sourced&) const = default;
 };
 
-enum class NetworkKind { Infiniband, Roce, Ethernet, Efa };
+enum class NetworkKind { Infiniband, Roce, Ethernet, Efa, Slingshot, Tcpx };
+
+/// Of one hop between nodes, as NCCL assumes it for every network: protocol Simple of its rings (src/graph/tuning.cc).
+inline constexpr Seconds kNcclNetworkLatency{14e-6};
 
 enum class CpuVendor { Unknown, Intel, Amd, Arm };
 
@@ -70,7 +74,7 @@ struct Network {
   int gpus_per_nic = kMostGpusPerNode;    ///< The GPUs that share one NIC; more than a node has means all of it.
   bool nic_near_gpu = false;              ///< NIC and GPU under one PCIe switch (GPUDirect).
   bool sharp = false;                     ///< The switches reduce (NCCL's CollNet plugin).
-  Sourced<Seconds> latency;               ///< Of one hop.
+  Sourced<Seconds> latency;               ///< Of one hop; `kNcclNetworkLatency` or less: as NCCL assumes.
 
   bool operator==(const Network&) const = default;
 };
@@ -127,6 +131,7 @@ struct Cluster {
   IntraNodeLink intra_node;
   HostLink host_link;
   Network network;                            ///< Counts only when there are several nodes.
+  NcclSettings nccl;                          ///< REQUIRES: `nccl_rules` has no error for them.
   std::optional<Sourced<Bytes>> host_memory;  ///< Of one node.
   /// What was assumed to fill in what nobody said, as sentences for the report.
   std::vector<std::string> assumptions;
@@ -152,7 +157,11 @@ struct ClusterOverrides {
   std::optional<NetworkKind> network = {};
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
-  std::optional<Bytes> host_memory = {};  ///< Of one node.
+  std::optional<bool> sharp = {};
+  std::optional<std::string> nccl_version = {};     ///< As `NcclSettings::version`.
+  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};            ///< Of one node.
 };
 
 /// The cluster with what the user said. Error: each number that makes no sense, named by its flag (`--gpus`, `--mem`,
@@ -174,11 +183,14 @@ std::vector<std::string> unproven_figures(const Cluster& cluster);
 
 extern const EnumTable<Provenance> kProvenanceNames;  ///< "measured", "published", "assumed", "given".
 extern const EnumTable<IntraLink> kIntraLinkNames;    ///< "nvswitch", "nvlink", "pcie-peer", "pcie-host".
-extern const EnumTable<NetworkKind> kNetworkNames;    ///< "infiniband", "roce", "ethernet", "efa".
+extern const EnumTable<NetworkKind> kNetworkNames;    ///< "infiniband", "roce", "ethernet", "efa", ...
 extern const EnumTable<CpuVendor> kCpuVendorNames;    ///< "unknown", "intel", "amd", "arm".
 
 /// For people: "NVLink through NVSwitch", "PCIe through host memory"; "InfiniBand", "RoCE", "Ethernet", "EFA".
 std::string_view describe(IntraLink kind);
 std::string_view describe(NetworkKind kind);
+
+/// Of one hop between nodes over such a network, fitted to published tables (simulator/nccl/network_clock.cpp).
+Sourced<Seconds> usual_latency(NetworkKind kind);
 
 }  // namespace fsdp

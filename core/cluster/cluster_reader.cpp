@@ -157,6 +157,13 @@ static void host_fields(Fields& fields, HostLink& link) {
   fields.required("bandwidth", "Nominal, per direction.", link.bandwidth);
 }
 
+static void nccl_fields(Fields& fields, NcclSettings& nccl) {
+  fields.optional("version", "Of NCCL: 2.27.5. Missing: the newest that is known.", nccl.version);
+  fields.optional("algorithms", "NCCL_ALGO: \"Ring,Tree\", \"^NVLS\", \"allreduce:Tree;allgather:Ring\".",
+                  nccl.algorithms);
+  fields.optional("protocols", "NCCL_PROTO, in the same way.", nccl.protocols);
+}
+
 static void network_fields(Fields& fields, Network& network) {
   fields.required("kind", "What it is.", network.kind, kNetworkNames);
   fields.required("nic_bandwidth", "Of one NIC per direction, or of all NICs that one GPU owns, together.",
@@ -191,6 +198,18 @@ static bool read_json(const JsonValue& value, Network& out, JsonErrors& errors) 
 }
 static std::string schema_of(const Network& /*value*/) {
   return schema_reference("network");
+}
+
+static bool read_json(const JsonValue& value, NcclSettings& out, JsonErrors& errors) {
+  out = {};
+  if (!read_fields(value, out, errors, nccl_fields)) return false;
+  const Result<NcclRules> rules = nccl_rules(out);
+  if (rules) return true;
+  for (const Error& error : rules.error()) errors.add(value, error.what, error.hint);
+  return false;
+}
+static std::string schema_of(const NcclSettings& /*value*/) {
+  return schema_reference("nccl");
 }
 
 static void rate_fields(Fields& fields, Gpu& gpu) {
@@ -368,6 +387,7 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   named.intra_node = fields.optional("intra_node", "The link of a node's GPUs.", cluster.intra_node);
   fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
   named.network = fields.optional("network", "The network between the nodes.", cluster.network);
+  fields.optional("nccl", "How NCCL is set up.", cluster.nccl);
   fields.optional("assumptions", "Assumptions that fill in what was not given, as sentences.", cluster.assumptions);
   std::vector<MachineTables> machine;
   fields.optional("machine", "What fsdp-plan calibrate measured, once for each number of ranks.", machine);
@@ -395,6 +415,7 @@ std::string cluster_schema() {
   define("host_link", R"("description": "The PCIe link of one GPU to its host: what offloading goes over.", )" +
                           describe_fields<HostLink>(host_fields));
   define("network", R"("description": "What lies between the nodes.", )" + describe_fields<Network>(network_fields));
+  define("nccl", R"("description": "How NCCL is set up.", )" + describe_fields<NcclSettings>(nccl_fields));
   define("peak", describe_fields<Gpu>(rate_fields));
   define("gpu", describe_fields<Gpu>(gpu_fields));
   define("cluster", describe_fields<Cluster>([](Fields& fields, Cluster& cluster) {
@@ -482,6 +503,14 @@ void write_cluster(const Cluster& cluster, JsonWriter& json) {
   json.member("cpu", name_of(kCpuVendorNames, cluster.cpu));
   write_figure(json, "host_memory", cluster.host_memory);
   write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
+  if (cluster.nccl != NcclSettings{}) {
+    json.key("nccl");
+    json.begin_object();
+    if (!cluster.nccl.version.empty()) json.member("version", cluster.nccl.version);
+    if (!cluster.nccl.algorithms.empty()) json.member("algorithms", cluster.nccl.algorithms);
+    if (!cluster.nccl.protocols.empty()) json.member("protocols", cluster.nccl.protocols);
+    json.end_object();
+  }
   json.member("assumptions", cluster.assumptions);
   if (!cluster.gpu.machine.empty()) {
     json.key("machine");

@@ -11,8 +11,9 @@
 //
 //   class             a    q   eta
 //   one NVLink node   1    2   1
-//   several nodes     1.5  3   0.95
 //   one PCIe node     1    1   0.7
+//
+// Over several nodes the network's hops decide; they have a clock of their own (network_clock.cpp).
 //
 // Where the cluster states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over
 // the bus of NCCL's rings (not for NVLS, which all-gathers do not use).
@@ -27,12 +28,10 @@
 //
 // Where this very machine was measured (fsdp-plan calibrate), its times come before those.
 //
-// Where several groups work through one NIC at the same time, each gets its part, and the transfer is multiplied.
-//
 // Under a ring of n ranks each rank sends (n-1)/n of the buffer, twice that for all-reduce. That is exact when n
 // divides the buffer, as FSDP pads it to do.
 //
-// Sources: the ramp and the three rows were fitted (grid search, relative error) to measurements published by owners of
+// Sources: the ramp and the two rows were fitted (grid search, relative error) to measurements published by owners of
 // the machines; tests/golden/nccl holds an extract with the source of every table, and collective_cost_test.cpp states
 // the error of each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in
 // MPICH", IJHPCA, 2005; "busbw" in nccl-tests, doc/PERFORMANCE.md.
@@ -54,6 +53,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "simulator/nccl/network_clock.h"
+
 namespace fsdp::simulator {
 
 namespace {
@@ -71,7 +72,7 @@ ClockCorrection correction_of(LinkClass link_class) {
     case LinkClass::PcieNode:
       return {.latency_factor = 1, .ramp = 1, .efficiency = .7};
     case LinkClass::SeveralNodes:
-      return {.latency_factor = 1.5, .ramp = 3, .efficiency = .95};
+      break;
   }
   return {1, 0, 1};
 }
@@ -176,24 +177,36 @@ struct Bands {
   UncertaintyBand large;
 };
 
+// RDMA to the GPU behaves alike everywhere. Of other networks no two machines were alike, or no second one was found,
+// and NICs that do not reach the GPU's memory by themselves are slower by up to a factor of two.
+Bands bands_of(NetworkKind network, bool nic_near_gpu) {
+  const bool is_rdma = network == NetworkKind::Infiniband || network == NetworkKind::Roce;
+  if (is_rdma && nic_near_gpu) return {.small = {.low = .8, .high = 2}, .large = {.low = .85, .high = 1.15}};
+  if (network == NetworkKind::Efa && nic_near_gpu) {
+    return {.small = {.low = .75, .high = 2}, .large = {.low = .78, .high = 1.2}};
+  }
+  return {.small = {.low = .75, .high = 4}, .large = {.low = .8, .high = nic_near_gpu ? 1.6 : 2.2}};
+}
+
 // Nine of ten measured points lie inside (measured over predicted, all published tables at hand). For PCIe that range
 // would only say which boxes were measured, so it is widened to the spread among boxes of one kind.
-Bands bands_of(LinkClass link_class) {
+Bands bands_of(const GroupShape& shape, LinkClass link_class) {
   switch (link_class) {
     case LinkClass::NvlinkNode:
       return {.small = {.low = .8, .high = 1.7}, .large = {.low = .85, .high = 1.25}};
     case LinkClass::PcieNode:
       return {.small = {.low = .5, .high = 4}, .large = {.low = .5, .high = 4}};
     case LinkClass::SeveralNodes:
-      return {.small = {.low = .75, .high = 5}, .large = {.low = .8, .high = 1.35}};
+      return bands_of(shape.network, shape.nic_near_gpu);
   }
   return {};
 }
 
 // A known plateau narrows the band by as much as it speaks for this very node. Two owners' NVLink boxes of one kind
 // differ by up to 15 percent; PCIe boxes of one kind reach anything from 2 to 15 GB/s, so there only the user knows.
-Bands bands_with_plateau(LinkClass link_class, Provenance provenance) {
-  Bands bands = bands_of(link_class);
+Bands bands_with_plateau(const GroupShape& shape, LinkClass link_class) {
+  const Provenance provenance = shape.bus_bandwidth_provenance;
+  Bands bands = bands_of(shape, link_class);
   const bool speaks_for_this_node =
       provenance == Provenance::Given || (provenance == Provenance::Measured && link_class == LinkClass::NvlinkNode);
   if (speaks_for_this_node) {
@@ -231,11 +244,13 @@ std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) 
   const bool has_one_band = cost.band.low == cost.small_band.low && cost.band.high == cost.small_band.high;
   const std::string small =
       has_one_band ? "" : fmt::format(" ({} to {} times below 64 MiB)", cost.small_band.low, cost.small_band.high);
+  const std::string network =
+      cost.shape.nodes > 1 ? fmt::format(" over {}", describe(cost.shape.network)) : std::string();
   return fmt::format(
-      "Collectives: NCCL {} tuning tables on {}, corrected for {}{}. Not calibrated on this machine: expect {} to {} "
+      "Collectives: NCCL {} tuning tables on {}, corrected for {}{}{}. Not calibrated on this machine: expect {} to {} "
       "times the predicted time{}.",
-      tuning.regime == NcclRegime::From2_28 ? ">=2.28" : "<=2.27", describe(tuning.topology),
-      to_string(cost.link_class), plateau, cost.band.low, cost.band.high, small);
+      tuning.topology.rules.minor_version > kLastMinorOfOldNvls ? ">=2.28" : "<=2.27", describe(tuning.topology),
+      to_string(cost.link_class), network, plateau, cost.band.low, cost.band.high, small);
 }
 
 }  // namespace
@@ -254,30 +269,29 @@ const char* to_string(LinkClass link_class) {
 
 Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape, CollectiveKind kind,
                        Bytes total) {
+  if (shape.nodes > 1) return time_over_network(tuning, shape, kind, total);
   const ClockCorrection correction = correction_of(link_class);
   const NcclChoice choice = nccl_choice(tuning, kind, total);
-  const double sharing = shape.nodes > 1 ? std::max(1, shape.groups_per_nic) : 1;
   const double efficiency = known_efficiency(tuning, choice, shape).value_or(correction.efficiency);
   const double latency = 1e6 * choice.latency.count();
-  const double transfer = 1e6 * choice.transfer.count() * sharing;
+  const double transfer = 1e6 * choice.transfer.count();
   return Seconds(1e-6 *
                  (correction.latency_factor * latency + correction.ramp * std::sqrt(transfer) + transfer / efficiency));
 }
 
-CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
+CollectiveCost collective_cost(const GroupShape& shape) {
   CollectiveCost cost{
       .shape = shape, .link_class = link_class_of(shape), .small_band = {}, .band = {}, .provenance = {}, .tables = {}};
   if (shape.ranks <= 1) {
     cost.provenance = "A group of one rank sends nothing.";
     return cost;
   }
-  Bands bands = knows_plateau(shape) ? bands_with_plateau(cost.link_class, shape.bus_bandwidth_provenance)
-                                     : bands_of(cost.link_class);
+  Bands bands = knows_plateau(shape) ? bands_with_plateau(shape, cost.link_class) : bands_of(shape, cost.link_class);
   if (measured_collectives(shape) != nullptr) bands = kMeasuredBands;
   if (own_tables(shape) != nullptr) bands = kOwnBands;
   cost.small_band = bands.small;
   cost.band = bands.large;
-  const NcclTuning tuning = nccl_tuning(nccl_topology(shape), regime);
+  const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
   for (int kind = 0; kind < kNumCollectiveKinds; ++kind) {
     cost.tables[static_cast<std::size_t>(kind)] =
         tabulate(tuning, cost.link_class, shape, static_cast<CollectiveKind>(kind));

@@ -13,7 +13,7 @@
 
 namespace fsdp::simulator {
 
-/// Which of the three corrections applies; also the key under which errors were measured.
+/// Which correction applies; also the key under which errors were measured.
 enum class LinkClass {
   NvlinkNode,    ///< One node, NVLink between its GPUs.
   PcieNode,      ///< One node, PCIe between its GPUs, with or without peer-to-peer.
@@ -55,7 +55,7 @@ struct CollectiveCost {
 };
 
 /// Builds the cost of the collectives of one group. REQUIRES: the shape's counts are at least 1.
-CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime = NcclRegime::From2_28);
+CollectiveCost collective_cost(const GroupShape& shape);
 
 /// The time of one collective without overlap. `total` is the whole (gathered or unreduced) buffer, as in nccl-tests:
 /// for all-gather and reduce-scatter the shard times the ranks. Nothing to send, or nobody to send it to, takes no

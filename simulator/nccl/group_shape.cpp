@@ -15,8 +15,8 @@
 // going out through as many NICs as it has ranks (at most n), one NIC serves (G / k) min(k, n) / n groups.
 //
 // Measured times speak for a group inside one node whose link is the one they were measured over: its kind, its nominal
-// rate, and no bus bandwidth of its own that differs from what is usual for the card. Whoever states another one has
-// measured, or calibrated, this very machine.
+// rate, NCCL left to choose, and no bus bandwidth of its own that differs from what is usual for the card. Whoever
+// states another one has measured, or calibrated, this very machine.
 //
 // Sources: torch.distributed.device_mesh.init_device_mesh (row-major numbering), torchrun (ranks node by node).
 //
@@ -77,10 +77,12 @@ MeasuredCard measured_on(const Cluster& cluster, const GroupShape& shape) {
       link.kind == tables->collectives->link && link.bandwidth.value == tables->collectives->bandwidth;
   const bool says_more =
       link.bus_bandwidth && (!usual.bus_bandwidth || link.bus_bandwidth->value != usual.bus_bandwidth->value);
+  const bool is_default =
+      shape.nccl.algorithms == NcclRules{}.algorithms && shape.nccl.protocols == NcclRules{}.protocols;
   const auto& times = tables->collectives->times;
   const bool has_size =
       std::any_of(times.begin(), times.end(), [&](const MeasuredTimes& each) { return each.gpus == shape.ranks; });
-  return is_this_link && !says_more && has_size ? cluster.gpu.measured : MeasuredCard{};
+  return is_this_link && is_default && !says_more && has_size ? cluster.gpu.measured : MeasuredCard{};
 }
 
 }  // namespace
@@ -104,10 +106,13 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
     shape.bus_bandwidth_provenance = cluster.intra_node.bus_bandwidth->provenance;
   }
   shape.cpu = cluster.cpu;
+  shape.nccl = nccl_rules(cluster.nccl).value_or(NcclRules{});
   shape.measured = measured_on(cluster, shape);
   const MachineTables* own = cluster.gpu.machine.of_ranks(ranks);
   if (own != nullptr && !own->collectives.empty() && shape.nodes == 1) shape.machine = cluster.gpu.machine;
   if (shape.nodes == 1) return shape;
+  shape.network = cluster.network.kind;
+  shape.network_latency = cluster.network.latency.value;
   shape.nic_bandwidth = cluster.network.nic_bandwidth.value;
   shape.gpus_per_nic = std::clamp(cluster.network.gpus_per_nic, 1, cluster.gpus_per_node);
   shape.nic_near_gpu = cluster.network.nic_near_gpu;

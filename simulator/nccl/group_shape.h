@@ -24,6 +24,8 @@ struct GroupShape {
   Provenance bus_bandwidth_provenance = Provenance::Assumed;
   CpuVendor cpu = CpuVendor::Unknown;
 
+  NetworkKind network = NetworkKind::Ethernet;
+  Seconds network_latency = kNcclNetworkLatency;  ///< Of one hop between nodes.
   BytesPerSecond nic_bandwidth{};  ///< Of one NIC, or of all NICs together where one GPU owns several. 0 if one node.
   int gpus_per_nic = 1;            ///< 8 where all GPUs of a node share one NIC.
   bool nic_near_gpu = true;        ///< GPU and NIC under one PCIe switch (GPUDirect): NCCL may then use LL128.
@@ -31,6 +33,7 @@ struct GroupShape {
   /// a node belongs to another replicate group. NCCL's choice does not see it, the clock does.
   int groups_per_nic = 1;
   bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
+  NcclRules nccl = {};
   /// What was measured on nodes of such GPUs and links; no collectives in it where they say nothing about this group.
   MeasuredCard measured = {};
   MeasuredMachine machine = {};  ///< Of this very machine, where it has collectives of so many ranks of one node.

@@ -196,10 +196,12 @@ NcclTopology nccl_topology(const GroupShape& shape) {
   topology.nodes = shape.nodes;
   topology.compute_capability = shape.compute_capability;
   topology.cpu = shape.cpu;
+  topology.gpu_links = shape.ranks_per_node > 1 ? links : 0;
   topology.nvlink = has_nvlink(shape) && shape.ranks_per_node > 1;
   topology.nvswitch = shape.intra_link == IntraLink::NvSwitch;
   topology.nic_near_gpu = shape.nic_near_gpu;
   topology.sharp = shape.sharp;
+  topology.rules = shape.nccl;
   topology.ring = shape.nodes == 1 ? one_node_graph(shape, links) : several_nodes_graph(shape, links);
   topology.tree = tree_graph(topology.ring, shape, links);
   topology.nvls = nvls_graph(topology.ring, shape, links);

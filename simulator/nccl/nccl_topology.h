@@ -29,13 +29,14 @@ struct NcclTopology {
   bool nvswitch = false;      ///< ... through a switch.
   bool nic_near_gpu = true;   ///< GPU and NIC under one PCIe switch.
   bool sharp = false;         ///< A CollNet plugin is loaded.
-  bool simple_only = false;   ///< `NCCL_PROTO=Simple`, or a network plugin that asks for it.
+  NcclRules rules = {};       ///< What NCCL_ALGO, NCCL_PROTO or a network plugin leave.
   double nic_latency_us = 0;  ///< What the network plugin claims; biases NCCL's choice, never our clock.
   NcclGraph ring;
   NcclGraph tree;
   NcclGraph nvls;         ///< One channel for each rank of a node. Needs an NVSwitch and compute capability 90.
   int channels = 0;       ///< Of the communicator: what is launched and what owns buffers.
   int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
+  double gpu_links = 0;   ///< What the links of one GPU carry to the others of its node, GB/s. 0: there are none.
 
   double ranks_per_node() const { return static_cast<double>(ranks) / nodes; }
 

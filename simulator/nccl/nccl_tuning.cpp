@@ -24,8 +24,8 @@
 // number of threads); NCCL 2.27.5 for the older regime. The cells equal those printed by NCCL 2.27.5 on H100 (2 to 32
 // nodes, 1 to 8 GPUs) and by NCCL 2.29.7 on two single-GPU nodes.
 //
-// Not modeled: NCCL before 2.20 (other bases and LL factors), the symmetric-memory kernels, `NCCL_ALGO`, tuner
-// plugins, and several operations in one group call.
+// Not modeled: NCCL before 2.20 (other bases and LL factors), the symmetric-memory kernels, tuner plugins, and several
+// operations in one group call.
 
 #include "simulator/nccl/nccl_tuning.h"
 
@@ -67,6 +67,7 @@ constexpr std::array<PerProtocol, kNumNcclAlgorithms> kPcieLatency = {
 constexpr std::array<PerProtocol, kNumNcclAlgorithms> kNetworkLatency = {
     {{5.0, 8.5, 14}, {2.7, 4.0, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9}, {0, 0, 14}}};
 constexpr double kNvlsTreeNetworkLatencyUpTo2_27 = 14;
+constexpr int kFirstMinorWithPat = 23;
 
 // Bandwidths in GB/s. What all channels together drain with LL; what one channel drains otherwise.
 constexpr ByArch kMaxLL = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
@@ -103,6 +104,10 @@ double max_ll(const NcclTopology& t) {
   return kMaxLL[t.cpu == CpuVendor::Amd ? 1 : 0][index(std::min(t.nodes, 3) - 1)];
 }
 
+bool has_old_nvls(const NcclTopology& t) {
+  return t.rules.minor_version <= kLastMinorOfOldNvls;
+}
+
 double bus_of(const NcclGraph& graph, const NcclTopology& t) {
   return graph.channels * (t.nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth);
 }
@@ -131,9 +136,9 @@ double tree_bus(const NcclTopology& t, NcclProtocol protocol) {
   return plain_tree ? .85 * bus : bus;
 }
 
-double nvls_bus(const NcclTopology& t, CollectiveKind kind, bool tree, NcclRegime regime) {
+double nvls_bus(const NcclTopology& t, CollectiveKind kind, bool tree) {
   const NcclGraph& g = t.nvls;
-  if (regime == NcclRegime::UpTo2_27) {
+  if (has_old_nvls(t)) {
     double speed = g.intra_bandwidth;
     if (t.nodes > 1) speed = std::min(speed, t.nodes > 2 ? g.inter_bandwidth / 2 : g.inter_bandwidth);
     return g.channels * speed;
@@ -160,8 +165,7 @@ double collnet_bus(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm alg
   return t.compute_capability >= 90 ? .85 * bus : bus;
 }
 
-double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol,
-                     NcclRegime regime) {
+double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol) {
   switch (algorithm) {
     case Tree:
       return tree_bus(t, protocol);
@@ -172,7 +176,7 @@ double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm a
       return collnet_bus(t, kind, algorithm);
     case Nvls:
     case NvlsTree:
-      return nvls_bus(t, kind, algorithm == NvlsTree, regime);
+      return nvls_bus(t, kind, algorithm == NvlsTree);
     case Pat:
       return .75 * bus_of(t.tree, t);  // PAT runs on the tree's graph.
   }
@@ -180,30 +184,29 @@ double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm a
 }
 
 // Bytes of the buffer for each byte on the bus. NCCL leaves non-ring all-gathers and reduce-scatters as they are.
-double bus_to_algorithm(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm, NcclRegime regime) {
+double bus_to_algorithm(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm) {
   const bool reduces_all = kind == CollectiveKind::AllReduce;
   if (algorithm != Ring && !reduces_all) return 1;
-  if ((algorithm == Nvls || algorithm == NvlsTree) && regime == NcclRegime::UpTo2_27) return 5.0 / 6;
+  if ((algorithm == Nvls || algorithm == NvlsTree) && has_old_nvls(t)) return 5.0 / 6;
   if (algorithm == Ring || algorithm == Nvls || algorithm == NvlsTree) {
     return static_cast<double>(t.ranks) / (reduces_all ? 2 * (t.ranks - 1) : t.ranks - 1);
   }
   return .5;
 }
 
-double network_latency(const NcclTopology& t, NcclAlgorithm algorithm, NcclProtocol protocol, NcclRegime regime) {
+double network_latency(const NcclTopology& t, NcclAlgorithm algorithm, NcclProtocol protocol) {
   double latency = kNetworkLatency[index(algorithm)][index(protocol)];
   // One GPU a node receives and sends through the same NIC.
   if (algorithm == Ring && t.ranks == t.nodes) latency = kNetworkLatency[index(Tree)][index(protocol)];
-  if (algorithm == NvlsTree && regime == NcclRegime::UpTo2_27) latency = kNvlsTreeNetworkLatencyUpTo2_27;
+  if (algorithm == NvlsTree && has_old_nvls(t)) latency = kNvlsTreeNetworkLatencyUpTo2_27;
   // Simple waits once more for the flush after the data.
   return latency + (protocol == NcclProtocol::Simple ? 2 : 1) * t.nic_latency_us;
 }
 
-double latency_us(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol,
-                  NcclRegime regime) {
+double latency_us(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol) {
   const double base = kBaseLatency[index(algorithm)][index(protocol)];
   const double intra = (t.nvlink ? kNvlinkLatency : kPcieLatency)[index(algorithm)][index(protocol)];
-  const double inter = network_latency(t, algorithm, protocol, regime);
+  const double inter = network_latency(t, algorithm, protocol);
   const double ppn = t.ranks_per_node();
   const int rounds = kind == CollectiveKind::AllReduce ? 2 : 1;
   switch (algorithm) {
@@ -232,7 +235,6 @@ double latency_us(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algo
 
 bool protocol_allowed(const NcclTopology& t, NcclProtocol protocol) {
   if (protocol == NcclProtocol::Simple) return true;
-  if (t.simple_only) return false;
   if (protocol == NcclProtocol::LL) return true;
   // LL128 needs stores of 128 bytes to arrive whole: NVLink inside, and no host bridge on the way to the NIC.
   const bool whole_inside = t.nvlink || t.ranks == t.nodes;
@@ -254,7 +256,8 @@ bool algorithm_allowed(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm
     case NvlsTree:
       return t.nvls.channels >= 2 && t.nodes > 1 && reduces_all;
     case Pat:
-      return !reduces_all && t.nodes > 1 && t.ranks == t.nodes && t.compute_capability >= 60;
+      return !reduces_all && t.nodes > 1 && t.ranks == t.nodes && t.compute_capability >= 60 &&
+             t.rules.minor_version >= kFirstMinorWithPat;
     default:
       return false;
   }
@@ -282,30 +285,21 @@ double ring_plateau(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm al
 
 }  // namespace
 
-const char* to_string(NcclAlgorithm algorithm) {
-  constexpr std::array kNames = {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"};
-  return kNames[index(algorithm)];
-}
-
-const char* to_string(NcclProtocol protocol) {
-  constexpr std::array kNames = {"LL", "LL128", "Simple"};
-  return kNames[index(protocol)];
-}
-
-NcclTuning nccl_tuning(const NcclTopology& topology, NcclRegime regime) {
+NcclTuning nccl_tuning(const NcclTopology& topology) {
   assert(topology.ranks >= 2 && topology.nodes >= 1 && topology.ring.channels >= 1 && topology.channels >= 1);
-  NcclTuning tuning{.topology = topology, .regime = regime};
+  NcclTuning tuning{.topology = topology};
   for (std::size_t k = 0; k < kNumCollectiveKinds; ++k) {
     for (std::size_t a = 0; a < kNumNcclAlgorithms; ++a) {
       for (std::size_t p = 0; p < kNumNcclProtocols; ++p) {
         const auto kind = static_cast<CollectiveKind>(k);
         const auto algorithm = static_cast<NcclAlgorithm>(a);
         const auto protocol = static_cast<NcclProtocol>(p);
+        if (!topology.rules.allows(static_cast<int>(k), algorithm, protocol)) continue;
         if (!protocol_allowed(topology, protocol) || !algorithm_allowed(topology, kind, algorithm, protocol)) continue;
-        const double bus = bus_bandwidth(topology, kind, algorithm, protocol, regime);
+        const double bus = bus_bandwidth(topology, kind, algorithm, protocol);
         tuning.entries[k][a][p] = {
-            .latency = Seconds(1e-6 * latency_us(topology, kind, algorithm, protocol, regime)),
-            .bandwidth = BytesPerSecond(1e9 * bus * bus_to_algorithm(topology, kind, algorithm, regime))};
+            .latency = Seconds(1e-6 * latency_us(topology, kind, algorithm, protocol)),
+            .bandwidth = BytesPerSecond(1e9 * bus * bus_to_algorithm(topology, kind, algorithm))};
       }
     }
   }

@@ -13,17 +13,8 @@ namespace fsdp::simulator {
 
 inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::AllReduce) + 1;
 
-enum class NcclAlgorithm { Tree, Ring, CollNetDirect, CollNetChain, Nvls, NvlsTree, Pat };
-inline constexpr int kNumNcclAlgorithms = 7;
-
-enum class NcclProtocol { LL, LL128, Simple };
-inline constexpr int kNumNcclProtocols = 3;
-
-/// Which generation of NCCL's tables. The two differ in NVLS and NVLSTree; see nccl_tuning.cpp.
-enum class NcclRegime { UpTo2_27, From2_28 };
-
-const char* to_string(NcclAlgorithm algorithm);
-const char* to_string(NcclProtocol protocol);
+/// NCCL changed what it says of NVLS and NVLSTree after this minor version; see nccl_tuning.cpp.
+inline constexpr int kLastMinorOfOldNvls = 27;
 
 /// One cell of the table that NCCL prints under `NCCL_DEBUG_SUBSYS=TUNING`.
 struct NcclEntry {
@@ -36,7 +27,6 @@ struct NcclEntry {
 /// The whole table of one communicator.
 struct NcclTuning {
   NcclTopology topology;
-  NcclRegime regime = NcclRegime::From2_28;
   /// [static_cast<std::size_t>(kind)][static_cast<std::size_t>(algorithm)][static_cast<std::size_t>(protocol)]
   std::array<std::array<std::array<NcclEntry, kNumNcclProtocols>, kNumNcclAlgorithms>, kNumCollectiveKinds> entries{};
 
@@ -66,7 +56,7 @@ struct NcclLaunch {
 };
 
 /// Fills the table. REQUIRES: at least two ranks.
-NcclTuning nccl_tuning(const NcclTopology& topology, NcclRegime regime);
+NcclTuning nccl_tuning(const NcclTopology& topology);
 
 /// The allowed cell with the least predicted time. `total` is the whole (gathered or unreduced) buffer, as in
 /// nccl-tests: for all-gather and reduce-scatter the shard times the ranks. REQUIRES: `total` is positive.

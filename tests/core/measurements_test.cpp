@@ -55,7 +55,7 @@ TEST(Measurements, BelongToTheCardsThatTheyName) {
   EXPECT_EQ(find_gpu("H100 PCIe", library.gpus, "")->measured.get(), nullptr);
 }
 
-std::string refusals_of(std::string text) {
+std::string file_errors_of(std::string text) {
   const auto document = parse_json(std::move(text), "x.json");
   const auto found = read_measurements(*document);
   std::string lines;
@@ -66,7 +66,7 @@ std::string refusals_of(std::string text) {
 }
 
 TEST(Measurements, AllThatIsWrongIsSaidAtOnce) {
-  const std::string said = refusals_of(R"({"format_version": "1.0", "kind": "measurements", "gpus": ["T4"],
+  const std::string said = file_errors_of(R"({"format_version": "1.0", "kind": "measurements", "gpus": ["T4"],
  "package": {"name": "a", "version": "1", "license": "MIT", "copyright": "b"},
  "collectives": {"table": "t", "library": "NCCL 1", "link": "nvswitch", "bandwidth": "1GB/s", "bytes": [],
                  "times": [{"collective": "all_gathr", "gpus": 2, "microseconds": [1]}]},
@@ -79,7 +79,7 @@ TEST(Measurements, AllThatIsWrongIsSaidAtOnce) {
 }
 
 TEST(Measurements, ThereIsAShareForEachPoint) {
-  const std::string said = refusals_of(R"({"format_version": "1.0", "kind": "measurements", "gpus": ["T4"],
+  const std::string said = file_errors_of(R"({"format_version": "1.0", "kind": "measurements", "gpus": ["T4"],
  "package": {"name": "a", "version": "1", "license": "MIT", "copyright": "b"},
  "products": {"table": "t", "dtype": "bf16", "peak": "1TFLOPS", "m": [1, 2], "n": [1, 2], "k": [1, 2], "share": [0.5, 0.5], "large": 1,
               "held_back": {"shapes": 1, "median": 0.1, "p90": 0.1}}})");

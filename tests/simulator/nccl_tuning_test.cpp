@@ -1,5 +1,6 @@
 #include "simulator/nccl/nccl_tuning.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -15,8 +16,8 @@ using enum CollectiveKind;
 using enum NcclAlgorithm;
 using enum NcclProtocol;
 
-NcclTuning h100_tuning(int nodes, int ranks_per_node, NcclRegime regime = NcclRegime::UpTo2_27) {
-  return nccl_tuning(nccl_topology(h100_group(nodes, ranks_per_node)), regime);
+NcclTuning h100_tuning(int nodes, int ranks_per_node, int minor_version = 27) {
+  return nccl_tuning(nccl_topology(with_version(h100_group(nodes, ranks_per_node), minor_version)));
 }
 
 // Latency in us and bandwidth in GB/s, rounded to one digit as NCCL prints them.
@@ -28,7 +29,7 @@ struct Printed {
 void expect_printed(const NcclTuning& tuning, CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol,
                     Printed expected) {
   const NcclEntry& entry = tuning.entry(kind, algorithm, protocol);
-  SCOPED_TRACE(std::string(to_string(algorithm)) + " " + to_string(protocol));
+  SCOPED_TRACE(fmt::format("{} {}", name_of(algorithm), name_of(protocol)));
   EXPECT_NEAR(1e6 * entry.latency.count(), expected.latency, .0501);
   EXPECT_NEAR(1e-9 * entry.bandwidth.count(), expected.bandwidth, .0501);
 }
@@ -85,7 +86,7 @@ TEST(NcclTuning, NvlsTreeOfTheOlderRegimeIsTheCellsThatNcclPrints) {
 // 40 GB/s x 0.85 x 7/8 x 2 = 59.5 a channel inside, cut to 57.7; 8 channels; 16/30 of the bus: 246.2 GB/s.
 // 25 + 2 x 20.9 = 66.8 us.
 TEST(NcclTuning, NvlsTreeOfTheNewerRegimeIsCappedPerChannelAndWaitsLongerForTheNetwork) {
-  expect_printed(h100_tuning(2, 8, NcclRegime::From2_28), AllReduce, NvlsTree, Simple, {66.8, 246.2});
+  expect_printed(h100_tuning(2, 8, 28), AllReduce, NvlsTree, Simple, {66.8, 246.2});
 }
 
 // NCCL 2.29.7, two nodes of one GPU each, sockets over two 1.2 GB/s paths, as printed by NCCL.
@@ -102,7 +103,7 @@ NcclTopology two_nodes_over_sockets() {
 }
 
 TEST(NcclTuning, TwoNodesOverSocketsHaveTheCellsThatNcclPrintsAndNoLL128) {
-  const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets(), NcclRegime::From2_28);
+  const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets());
   expect_printed(tuning, AllGather, Ring, LL, {11.6, 2.4});
   expect_printed(tuning, AllGather, Ring, Simple, {22.4, 4.8});
   EXPECT_EQ(tuning.entry(AllGather, Ring, LL128).bandwidth, BytesPerSecond(0));
@@ -110,10 +111,10 @@ TEST(NcclTuning, TwoNodesOverSocketsHaveTheCellsThatNcclPrintsAndNoLL128) {
 
 // The log counts one rank's part: 16 KB, 32 KB and 64 KB of it are twice that as whole buffers.
 TEST(NcclTuning, TwoNodesOverSocketsTakeLLThenPatThenSimpleAsNcclLogs) {
-  const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets(), NcclRegime::From2_28);
+  const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets());
   const auto choice = [&](Bytes part) {
     const NcclChoice choice = nccl_choice(tuning, AllGather, 2 * part);
-    return std::string(to_string(choice.algorithm)) + " " + to_string(choice.protocol);
+    return std::string(name_of(choice.algorithm)) + " " + std::string(name_of(choice.protocol));
   };
   EXPECT_EQ(choice(1_KiB), "Ring LL");
   EXPECT_EQ(choice(16_KiB), "Ring LL");
@@ -123,7 +124,7 @@ TEST(NcclTuning, TwoNodesOverSocketsTakeLLThenPatThenSimpleAsNcclLogs) {
 }
 
 TEST(NcclTuning, OneH100NodeReducesLargeBuffersInTheSwitchAndGathersThemInARing) {
-  const NcclTuning tuning = h100_tuning(1, 8, NcclRegime::From2_28);
+  const NcclTuning tuning = h100_tuning(1, 8, 30);
   EXPECT_EQ(nccl_choice(tuning, AllReduce, 1_GiB).algorithm, Nvls);
   EXPECT_EQ(nccl_choice(tuning, AllGather, 1_GiB).algorithm, Ring);
   // 8 x 59.5 = 476 GB/s on the bus; nccl-tests measured 478 to 483 on such nodes.
@@ -132,7 +133,7 @@ TEST(NcclTuning, OneH100NodeReducesLargeBuffersInTheSwitchAndGathersThemInARing)
 
 TEST(NcclTuning, PcieNodesNeverUseLL128) {
   const GroupShape shape{.ranks = 4, .ranks_per_node = 4, .gpus_per_node = 4, .compute_capability = 75};
-  const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::From2_28);
+  const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
   EXPECT_EQ(tuning.entry(AllGather, Ring, LL128).bandwidth, BytesPerSecond(0));
   EXPECT_EQ(tuning.entry(AllReduce, Tree, LL128).bandwidth, BytesPerSecond(0));
   EXPECT_GT(tuning.entry(AllGather, Ring, LL).bandwidth, BytesPerSecond(0));
@@ -141,13 +142,27 @@ TEST(NcclTuning, PcieNodesNeverUseLL128) {
 TEST(NcclTuning, AnAmdHostBetweenNodesHasItsOwnRowForLLAndSlowerHops) {
   GroupShape shape = h100_group(2, 8);
   shape.cpu = CpuVendor::Amd;
-  const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::From2_28);
+  const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
   // 6.6 + 14 x 2 + 2.7; 22.5 x 16/15.
   expect_printed(tuning, AllGather, Ring, LL, {37.3, 24});
 }
 
+TEST(NcclTuning, WhatTheSettingsForbidIsNotChosen) {
+  GroupShape shape = h100_group(1, 8);
+  shape.nccl = *nccl_rules({.algorithms = "^NVLS", .protocols = "Simple"});
+  const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
+  EXPECT_EQ(nccl_choice(tuning, AllReduce, 1_GiB).algorithm, Ring);
+  EXPECT_EQ(nccl_choice(tuning, AllGather, 1_KiB).protocol, Simple);
+  EXPECT_EQ(tuning.entry(AllGather, Ring, LL).bandwidth, BytesPerSecond(0));
+}
+
+TEST(NcclTuning, PatCameWith2_23) {
+  EXPECT_EQ(h100_tuning(2, 1, 22).entry(AllGather, Pat, Simple).bandwidth, BytesPerSecond(0));
+  EXPECT_GT(h100_tuning(2, 1, 23).entry(AllGather, Pat, Simple).bandwidth, BytesPerSecond(0));
+}
+
 TEST(NcclTuning, SmallCallsLaunchFewerBlocksAndLargeOnesAllOfThem) {
-  const NcclTuning tuning = h100_tuning(1, 8, NcclRegime::From2_28);
+  const NcclTuning tuning = h100_tuning(1, 8, 30);
   const auto launch = [&](Bytes total) { return nccl_launch(tuning, nccl_choice(tuning, AllGather, total), total); };
   EXPECT_EQ(launch(1_GiB), (NcclLaunch{.channels = 24, .threads = 512}));
   // LL, 8 bytes x 8 ranks a thread: one block of 64 threads covers 4 KiB.

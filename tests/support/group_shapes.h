@@ -17,7 +17,15 @@ inline GroupShape h100_group(int nodes, int ranks_per_node) {
           .nvlink_bandwidth = BytesPerSecond(450e9),
           .pcie_generation = 5,
           .cpu = CpuVendor::Intel,
+          .network = NetworkKind::Infiniband,
+          .network_latency = usual_latency(NetworkKind::Infiniband).value,
           .nic_bandwidth = BytesPerSecond(50e9)};
+}
+
+/// The same under NCCL 2.`minor`.
+inline GroupShape with_version(GroupShape shape, int minor) {
+  shape.nccl.minor_version = minor;
+  return shape;
 }
 
 }  // namespace fsdp::simulator

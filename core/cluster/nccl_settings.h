@@ -1,0 +1,57 @@
+#pragma once
+
+// How NCCL is set up on a cluster: its version, and what NCCL_ALGO and NCCL_PROTO leave it to choose from.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace fsdp {
+
+enum class NcclAlgorithm : std::uint8_t { Tree, Ring, CollNetDirect, CollNetChain, Nvls, NvlsTree, Pat };
+inline constexpr int kNumNcclAlgorithms = 7;
+
+enum class NcclProtocol : std::uint8_t { LL, LL128, Simple };
+inline constexpr int kNumNcclProtocols = 3;
+
+std::string_view name_of(NcclAlgorithm algorithm);  ///< As NCCL_ALGO has it: "NVLSTree".
+std::string_view name_of(NcclProtocol protocol);    ///< "LL128".
+
+/// As a user or a cluster file says it. Empty: NCCL's defaults.
+struct NcclSettings {
+  std::string version = {};     ///< "2.27.5"; empty: the newest that is known.
+  std::string algorithms = {};  ///< NCCL_ALGO: "Ring,Tree", "^NVLS", "allreduce:Tree;allgather:Ring".
+  std::string protocols = {};   ///< NCCL_PROTO, in the same way.
+
+  bool operator==(const NcclSettings&) const = default;
+};
+
+/// The collectives whose algorithms NCCL chooses, as they are numbered in `NcclRules`.
+inline constexpr int kNumNcclFunctions = 3;
+inline constexpr std::array<std::string_view, kNumNcclFunctions> kNcclFunctions = {"allgather", "reducescatter",
+                                                                                   "allreduce"};
+
+/// What the settings mean.
+struct NcclRules {
+  int minor_version = 30;  ///< 27 of NCCL 2.27.5.
+  /// [function] Bit a is set where algorithm (protocol) a may be chosen.
+  std::array<std::uint8_t, kNumNcclFunctions> algorithms = {0xff, 0xff, 0xff};
+  std::array<std::uint8_t, kNumNcclFunctions> protocols = {0xff, 0xff, 0xff};
+
+  bool allows(int function, NcclAlgorithm algorithm, NcclProtocol protocol) const {
+    const auto f = static_cast<std::size_t>(function);
+    return ((algorithms[f] >> static_cast<int>(algorithm)) & 1) != 0 &&
+           ((protocols[f] >> static_cast<int>(protocol)) & 1) != 0;
+  }
+  bool operator==(const NcclRules&) const = default;
+};
+
+/// Errors, each under the name of its option (`--nccl-version`, `--nccl-algo`, `--nccl-proto`): a version that is not
+/// known; an unknown name; and settings that leave a collective nothing that every machine has, where NCCL itself gives
+/// up when the collective is called. (Rings in LL or Simple work everywhere, trees of all-reduces, too.)
+Result<NcclRules> nccl_rules(const NcclSettings& settings);
+
+}  // namespace fsdp
