@@ -135,6 +135,24 @@ void try_gradient_sync(RemedyList& list) {
                 {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
 }
 
+/// More units on their way at once, which costs their buffers.
+void try_streams(RemedyList& list) {
+  if (list.plan().runtime.framework != Framework::Fsdp2 || list.plan().mesh.shard == 1) return;
+  Plan plan = list.plan();
+  plan.forward_prefetch += 1;
+  list.try_plan("gather one more unit ahead in the forward", {.forward_prefetch = plan.forward_prefetch}, plan);
+  plan = list.plan();
+  plan.backward_prefetch += 1;
+  list.try_plan("gather one more unit ahead in the backward", {.backward_prefetch = plan.backward_prefetch}, plan);
+  plan = list.plan();
+  plan.reduce_scatter_buffers += 1;
+  list.try_plan("keep one more reduce-scatter under way", {.reduce_scatter_buffers = plan.reduce_scatter_buffers},
+                plan);
+  plan = list.plan();
+  if (std::exchange(plan.separate_reduce_scatter_group, true)) return;
+  list.try_plan("give reduce-scatters a communicator of their own", {.separate_reduce_scatter = true}, plan);
+}
+
 void try_ends(RemedyList& list) {
   const Model& model = list.request().predictor.model();
   Plan plan = list.plan();
@@ -200,6 +218,7 @@ void try_plan_changes(RemedyList& list) {
   try_allocator(list);
   if (is_replicated(list.plan())) return;
   try_precision(list);
+  try_streams(list);
   try_ends(list);
   try_parts(list);
 }

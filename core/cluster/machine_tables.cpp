@@ -101,7 +101,8 @@ void machine_fields(Fields& fields, MachineTables& tables) {
   fields.optional("gpu_to_host", "Of a GPU: copies into pinned memory.", tables.gpu_to_host);
   fields.optional("ops", "Ops of the model.", tables.ops);
   fields.optional("actions", "What a step does beside its ops: copies, reductions, the optimizer.", tables.actions);
-  fields.optional("collectives", "Collectives by themselves; sizes are bytes of the whole buffer.", tables.collectives);
+  fields.optional("collectives", "Collectives by themselves and in steps; sizes are bytes of the whole buffer.",
+                  tables.collectives);
 }
 
 bool is_before(const WorkTimes& a, const WorkTimes& b) {
@@ -237,6 +238,10 @@ void merge(MachineTables& into, const MachineTables& from) {
     if (from.*member) into.*member = from.*member;
   }
   if (from.launch_microseconds) into.launch_microseconds = from.launch_microseconds;
+}
+
+std::string in_steps(std::string_view work) {
+  return std::string(work) + " in steps";
 }
 
 std::string describe(const MachineTables& tables) {

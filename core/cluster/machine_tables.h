@@ -49,7 +49,9 @@ struct MachineTables {
   std::optional<BytesPerSecond> gpu_to_host;  ///< and into it.
   std::vector<WorkTimes> ops;                 ///< Sorted by work, then depth.
   std::vector<WorkTimes> actions;             ///< Work of a schedule that is no op: copies, the optimizer. Sorted.
-  std::vector<WorkTimes> collectives;         ///< By `work`: "all_gather"; sizes are bytes of the whole buffer.
+  /// By `work`: "all_gather" by itself, again and again, and "all_gather in steps", where somebody waited for it. Sizes
+  /// are bytes of the whole buffer.
+  std::vector<WorkTimes> collectives;
 
   bool operator==(const MachineTables&) const = default;
 };
@@ -95,6 +97,9 @@ std::optional<LookedUp> look_up(const std::vector<WorkTimes>& tables, std::strin
 /// Puts the times of `from` into `into`. Of the same work, depth and size the shorter ones stay: whoever disturbs a
 /// measurement makes it longer.
 void merge(MachineTables& into, const MachineTables& from);
+
+/// What `work` is called where it was measured inside steps: "all_gather in steps".
+std::string in_steps(std::string_view work);
 
 /// One sentence for reports: where and when it was measured.
 std::string describe(const MachineTables& tables);

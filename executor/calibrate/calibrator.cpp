@@ -3,6 +3,8 @@
 //   op          its own marks, forward and backward (executor/calibrate/op_clock.h)
 //   action      its time less what the computing thread stood still in it for collectives
 //   stretches   Forward and Backward less their ops: the graph that begins and ends there, evenly to all of them
+//   collective  on a CPU, from its call, or the end of the one before it, until nobody waited for it any more; nothing
+//               where it was there before anybody waited
 //
 // Of an op, copy or reduction there are as many samples as steps and layers. Other programs disturb some of them,
 // always upward, so that the mean of those between the quartiles is taken.
@@ -32,6 +34,8 @@ namespace {
 
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr double kLeastMicroseconds = 1e-3;
+// Whoever waits for less has found it there.
+constexpr Seconds kLeastWait{20e-6};
 
 double middle_mean(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
@@ -113,6 +117,21 @@ void Calibrator::take(const StepMeasurement& step) {
     }
   }
   take_actions(step, ops);
+  take_collectives(step);
+}
+
+void Calibrator::take_collectives(const StepMeasurement& step) {
+  Seconds before{0};
+  for (std::size_t c = 0; c < step.collective_times.size(); ++c) {
+    const CollectiveTimes& times = step.collective_times[c];
+    const bool has_end = times.waited_to - times.waited_from > kLeastWait;
+    if (has_end && step.collectives[c].group_size > 1) {
+      collectives_.add({.work = in_steps(name_of(step.collectives[c].kind)),
+                        .size = static_cast<double>(step.collectives[c].payload.count())},
+                       times.waited_to - std::max(times.called, before));
+    }
+    before = std::max(before, times.waited_to);
+  }
 }
 
 void Calibrator::take_actions(const StepMeasurement& step, const std::vector<OpSample>& ops) {
@@ -182,6 +201,9 @@ MachineTables Calibrator::tables(const std::string& device, const std::string& l
   tables.spent = std::chrono::steady_clock::now() - began_;
   tables.ops = ops_.tables();
   tables.actions = actions_.tables();
+  for (WorkTimes& times : collectives_.tables()) tables.collectives.push_back(std::move(times));
+  std::sort(tables.collectives.begin(), tables.collectives.end(),
+            [](const WorkTimes& a, const WorkTimes& b) { return a.work < b.work; });
   return tables;
 }
 

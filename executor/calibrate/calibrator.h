@@ -45,7 +45,8 @@ class Calibrator {
 
   /// Takes the times of a step. The first two are left out: they make what later ones find.
   void take(const StepMeasurement& step);
-  /// Collectives by themselves, and beside computing. All ranks call it; nothing happens where there is one.
+  /// Collectives by themselves, which steps add theirs to, and beside computing. All ranks call it; nothing happens
+  /// where there is one.
   void measure_collectives();
   /// Copies between host and GPU. Nothing happens on a CPU.
   void measure_copies();
@@ -54,6 +55,7 @@ class Calibrator {
 
  private:
   void take_actions(const StepMeasurement& step, const std::vector<OpSample>& ops);
+  void take_collectives(const StepMeasurement& step);
 
   const ModelIndex& index_;
   const Plan& plan_;
@@ -68,7 +70,8 @@ class Calibrator {
   OpClock clock_;
   WorkSamples ops_;
   WorkSamples actions_;
-  MachineTables measured_;  ///< Collectives and copies.
+  WorkSamples collectives_;  ///< In steps.
+  MachineTables measured_;   ///< Collectives and copies.
 };
 
 }  // namespace fsdp::executor

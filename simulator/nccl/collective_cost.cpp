@@ -26,7 +26,9 @@
 // tables of one laboratory were held against those of five others (measured_collectives_test.cpp): from 64 MiB on all
 // but one agree within 3 percent, below the ways of measuring differ by up to a factor of two.
 //
-// Where this very machine was measured (fsdp-plan calibrate), its times come before those.
+// Where this very machine was measured (fsdp-plan calibrate), its times come before those: by itself at all sizes,
+// times how much longer it took inside steps. There it comes after a pause, which costs what the network does after
+// pauses: BBR, the congestion control of many machines, paces an all-gather over loopback to a seventh of its rate.
 //
 // Under a ring of n ranks each rank sends (n-1)/n of the buffer, twice that for all-reduce. That is exact when n
 // divides the buffer, as FSDP pads it to do.
@@ -115,19 +117,36 @@ const MachineTables* own_tables(const GroupShape& shape) {
   return shape.machine.of_ranks(shape.ranks);
 }
 
+std::string_view work_of(CollectiveKind kind) {
+  if (kind == CollectiveKind::ReduceScatter) return "reduce_scatter";
+  return kind == CollectiveKind::AllReduce ? "all_reduce" : "all_gather";
+}
+
+// How much longer a collective takes in a step than by itself, at the nearest size that was seen there.
+double slowdown_in_steps(const MachineTables& tables, CollectiveKind kind, double size) {
+  const std::string work = in_steps(work_of(kind));
+  const auto found = std::find_if(tables.collectives.begin(), tables.collectives.end(),
+                                  [&](const WorkTimes& times) { return times.work == work; });
+  if (found == tables.collectives.end() || found->sizes.empty()) return 1;
+  const double nearest = std::clamp(size, found->sizes.front(), found->sizes.back());
+  const auto inside = look_up(tables.collectives, work, 0, nearest);
+  const auto alone = look_up(tables.collectives, work_of(kind), 0, nearest);
+  return inside && alone ? std::max(1., inside->time / alone->time) : 1;
+}
+
 // The same of this very machine. Below its smallest size a collective takes what that one takes.
 std::optional<Seconds> time_of_machine(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape,
                                        CollectiveKind kind, Bytes total) {
   const MachineTables* tables = own_tables(shape);
   if (tables == nullptr) return std::nullopt;
-  const std::string_view work = kind == CollectiveKind::AllReduce       ? "all_reduce"
-                                : kind == CollectiveKind::ReduceScatter ? "reduce_scatter"
-                                                                        : "all_gather";
-  const auto found = look_up(tables->collectives, work, 0, static_cast<double>(total.count()));
-  if (!found || found->beyond <= 1) return found ? std::optional(found->time) : std::nullopt;
+  const auto size = static_cast<double>(total.count());
+  const auto found = look_up(tables->collectives, work_of(kind), 0, size);
+  if (!found) return std::nullopt;
+  const Seconds in_step = slowdown_in_steps(*tables, kind, size) * found->time;
+  if (found->beyond <= 1) return in_step;
   const auto clock = [&](Bytes size) { return corrected_time(tuning, link_class, shape, kind, size); };
   const Bytes edge(static_cast<std::int64_t>(static_cast<double>(total.count()) / found->beyond));
-  return found->time * (clock(total) / clock(edge));
+  return in_step * (clock(total) / clock(edge));
 }
 
 // As measured, and as the clock beyond what was measured; nothing where it was not.
@@ -224,6 +243,7 @@ constexpr Bands kMeasuredBands{.small = {.low = .9, .high = 1.9}, .large = {.low
 constexpr Bands kOwnBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.1}};
 
 constexpr Bytes kSmall(64LL << 20);
+constexpr double kLargeUnit = 1LL << 40;
 
 std::string measured_provenance(const CollectiveCost& cost) {
   return fmt::format(
@@ -295,6 +315,10 @@ CollectiveCost collective_cost(const GroupShape& shape) {
   for (int kind = 0; kind < kNumCollectiveKinds; ++kind) {
     cost.tables[static_cast<std::size_t>(kind)] =
         tabulate(tuning, cost.link_class, shape, static_cast<CollectiveKind>(kind));
+    if (own_tables(shape) != nullptr) {
+      cost.busy[static_cast<std::size_t>(kind)] =
+          1 / slowdown_in_steps(*own_tables(shape), static_cast<CollectiveKind>(kind), kLargeUnit);
+    }
   }
   cost.provenance = provenance_of(cost, tuning);
   return cost;

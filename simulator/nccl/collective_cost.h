@@ -50,6 +50,8 @@ struct CollectiveCost {
   UncertaintyBand band;        ///< From 64 MiB on: where FSDP's large units are.
   std::string provenance;      ///< One sentence: where the times come from, and how good they are.
   std::array<TimeTable, kNumCollectiveKinds> tables;  ///< [kind]; all 0 for one rank.
+  /// [kind] Of its time in a step, what it takes by itself: for so long it works, and does not wait for its turn.
+  std::array<double, kNumCollectiveKinds> busy = {1, 1, 1};
 
   bool operator==(const CollectiveCost&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "simulator/prepared/prediction.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/input_casts.h"
@@ -180,6 +181,17 @@ Seconds used_map_time(const PreparedPlan& prepared, const MeshCosts& mesh) {
   return collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*prepared.index->model));
 }
 
+// A collective that waits for its turn takes nothing from whoever computes.
+std::array<double, 3> compute_shares(const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (!costs.on_host) return {};
+  const double share = costs.tables()->compute_share;
+  const auto of = [&](const CollectiveCost& group, CollectiveKind kind) {
+    return share * group.busy[static_cast<std::size_t>(kind)];
+  };
+  return {of(mesh.shard, CollectiveKind::AllGather), of(mesh.shard, CollectiveKind::ReduceScatter),
+          of(mesh.replicate, CollectiveKind::AllReduce)};
+}
+
 }  // namespace
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
@@ -199,7 +211,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
       .on_host = costs.on_host ? &on_host : nullptr,
-      .compute_share = costs.on_host ? costs.tables()->compute_share : 0,
+      .compute_shares = compute_shares(mesh, costs),
       .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
       .reduces_apart = plan.separate_reduce_scatter_group,
       .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};

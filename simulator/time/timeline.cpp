@@ -23,7 +23,7 @@
 //
 // On a CPU that was measured (`on_host`) one thread does all but the collectives: what it takes beside ops comes before
 // what the instruction starts, and behind what it waits for; the copies of units take nothing more. While a collective
-// runs, its thread has part of the cores: computing gets longer by `compute_share` of the collective's time, which is
+// runs, its thread has part of the cores: computing gets longer by `compute_shares` of the collective's time, which is
 // nothing where computing waits for it anyway.
 //
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
@@ -91,9 +91,10 @@ class Timeline {
   }
 
   // Threads of a CPU that move bytes have the cores of those that compute.
-  void share_cores(Seconds collective) {
-    if (in_.on_host == nullptr || in_.compute_share <= 0) return;
-    on_compute(in_.compute_share * collective, Seconds(0), "beside a collective");
+  void share_cores(CollectiveKind kind, Seconds collective) {
+    const double share = in_.compute_shares[static_cast<std::size_t>(kind)];
+    if (in_.on_host == nullptr || share <= 0) return;
+    on_compute(share * collective, Seconds(0), "beside a collective");
   }
 
   // On a CPU who computes has issued it, and no more.
@@ -262,7 +263,7 @@ class Timeline {
     gather_event_[step.unit] = event;
     last_gather_event_ = event;
     last_reduce_event_ = -1;
-    share_cores(duration);
+    share_cores(CollectiveKind::AllGather, duration);
   }
 
   // FSDP1's rate limiter: the CPU waits until the one before the last has been freed.
@@ -385,8 +386,8 @@ class Timeline {
     const int sent = record(Stream::ToHost, has_names() ? "gradients of " + name : std::string(), ready, to_host_,
                             {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
     if (sent >= 0) to_host_event_ = sent;
-    share_cores(times.reduce_scatter);
-    if (in_.layout->mesh.replicate > 1) share_cores(times.all_reduce);
+    share_cores(CollectiveKind::ReduceScatter, times.reduce_scatter);
+    if (in_.layout->mesh.replicate > 1) share_cores(CollectiveKind::AllReduce, times.all_reduce);
   }
 
   // The forward reads them, so it waits.

@@ -88,7 +88,9 @@ struct TimelineInput {
   /// [num instructions] Of a CPU that was measured: what the computing thread does in each beside ops. Null: streams
   /// do it, and the times of units say how long it takes.
   const std::vector<Seconds>* on_host = nullptr;
-  double compute_share = 0;     ///< What computing loses while a collective runs beside it, of the collective's time.
+  /// [kind] What computing loses while a collective runs beside it, of the collective's time: of all-gathers,
+  /// reduce-scatters and all-reduces.
+  std::array<double, 3> compute_shares = {};
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
   bool reduces_apart = false;   ///< Reduce-scatters have a communicator of their own.
   bool copies_kept = false;     ///< FSDP1 with CPU offload: shards of what is still gathered, too.

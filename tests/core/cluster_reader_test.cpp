@@ -87,6 +87,21 @@ TEST(ReadCluster, ALinkThatAFileNamesHasNothingOfTheCards) {
   EXPECT_EQ(cluster->network.gpus_per_nic, kMostGpusPerNode);
 }
 
+TEST(ReadCluster, NcclIsSetUpInASectionOfItsOwn) {
+  const auto library = read_cluster_library("model_specs/clusters");
+  ASSERT_TRUE(library);
+  const std::string nccl = R"("gpu": "H100 SXM", "gpus_per_node": 8,
+    "nccl": {"version": "2.27.5", "algorithms": "^NVLS", "protocols": "Simple"}})";
+  const auto document = parse_json(kHead + nccl, "c.json");
+  ASSERT_TRUE(document);
+  const auto cluster = read_cluster(*document, library->gpus);
+  ASSERT_TRUE(cluster) << to_string(cluster.error().front());
+  EXPECT_EQ(cluster->nccl, (NcclSettings{"2.27.5", "^NVLS", "Simple"}));
+  EXPECT_EQ(again(*cluster, *library), *cluster);
+  EXPECT_EQ(message(kHead + "\n\"gpu\": \"T4\", \"gpus_per_node\": 1, \"nccl\": {\"protocols\": \"LL127\"}}"),
+            "c.json:2:41: /nccl: Unknown protocol of NCCL \"LL127\". Did you mean LL128?");
+}
+
 TEST(ReadCluster, AllErrorsOfAFileComeAtOnce) {
   EXPECT_EQ(message(kHead + "\n\"gpu\": \"T44\",\n\"gpus_pernode\": 4,\n\"nodes\": 0,\n\"host_memory\": \"192GiB\"}"),
             "c.json:2:8: /gpu: Unknown GPU \"T44\". Did you mean \"T4\"?\n"

@@ -226,6 +226,25 @@ TEST(MakeCluster, TheUserHasTheLastWord) {
   EXPECT_EQ(cluster->assumptions, Lines{});
 }
 
+TEST(MakeCluster, ANetworkOfAnotherKindHasTheHopsOfThatKind) {
+  const Gpu h100 = gpu("H100 SXM");
+  EXPECT_EQ(make_cluster(h100, 8, 2)->network.latency.value, usual_latency(NetworkKind::Infiniband).value);
+  const auto efa = make_cluster(h100, 8, 2, {.network = NetworkKind::Efa});
+  EXPECT_EQ(efa->network.latency, usual_latency(NetworkKind::Efa));
+  EXPECT_GT(efa->network.latency.value, 3 * kNcclNetworkLatency);
+}
+
+TEST(MakeCluster, NcclIsSetUpAsItsVariablesSay) {
+  const auto cluster =
+      make_cluster(gpu("T4"), 4, 2,
+                   {.sharp = true, .nccl_version = "2.27.5", .nccl_algorithms = "Ring", .nccl_protocols = "^LL128"});
+  ASSERT_TRUE(cluster) << message(cluster);
+  EXPECT_TRUE(cluster->network.sharp);
+  EXPECT_EQ(cluster->nccl, (NcclSettings{"2.27.5", "Ring", "^LL128"}));
+  EXPECT_EQ(message(make_cluster(gpu("T4"), 4, 2, {.nccl_protocols = "simpel"})),
+            "--nccl-proto: Unknown protocol of NCCL \"simpel\". Did you mean Simple?");
+}
+
 TEST(MakeCluster, MoreMemoryThanTheGpuHasIsTakenAndNoted) {
   EXPECT_EQ(make_cluster(gpu("T4"), 1, 1, {.memory = 80_GiB})->assumptions,
             Lines{"Assumes 80.0 GiB of device memory, as given: more than the 15.0 GiB of T4."});
