@@ -124,13 +124,14 @@ void Calibrator::take_collectives(const StepMeasurement& step) {
   Seconds before{0};
   for (std::size_t c = 0; c < step.collective_times.size(); ++c) {
     const CollectiveTimes& times = step.collective_times[c];
-    const bool has_end = times.waited_to - times.waited_from > kLeastWait;
-    if (has_end && step.collectives[c].group_size > 1) {
-      collectives_.add({.work = in_steps(name_of(step.collectives[c].kind)),
-                        .size = static_cast<double>(step.collectives[c].payload.count())},
-                       times.waited_to - std::max(times.called, before));
-    }
-    before = std::max(before, times.waited_to);
+    if (times.waited_to - times.waited_from <= kLeastWait) continue;
+    // One that was called before may be waited for later; then nobody knows that this one waited for it.
+    const Seconds begin = before <= times.waited_to ? std::max(times.called, before) : times.called;
+    before = times.waited_to;
+    if (step.collectives[c].group_size == 1) continue;
+    collectives_.add({.work = in_steps(name_of(step.collectives[c].kind)),
+                      .size = static_cast<double>(step.collectives[c].payload.count())},
+                     times.waited_to - begin);
   }
 }
 

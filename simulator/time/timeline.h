@@ -2,6 +2,7 @@
 
 // Lays a schedule out in time over FSDP2's streams. timeline.cpp says who waits for whom.
 
+#include <array>
 #include <vector>
 
 #include "core/model/model_index.h"
