@@ -1,11 +1,12 @@
 // Each plan is a run of its own: a rank that fails takes nothing with it, and what is done is done. After each the
-// partial file is replaced as a whole. It has the names of what is done, and the tables so far; the command removes it
-// when everything is in the cluster file.
+// partial file is replaced as a whole. It has what is done with its tables; the command removes it when everything is
+// in the cluster file.
 //
 // Other programs make a run longer and never shorter. What they used of the cores meanwhile is the CPU time of the
-// whole machine less that of the run; a run that they disturbed is made again, and of each time the shortest stays.
-// What the host of a virtual machine does besides shows nowhere in it, and can slow it for minutes: so while there is
-// time all runs are made again, one round after the other.
+// whole machine less that of the run; a run that they disturbed is made again. What the host of a virtual machine does
+// besides shows nowhere in it, and can slow it for minutes: so while there is time all runs are made again, one round
+// after the other. Of each the time in which all of it was the fastest stays as a whole: the shortest time of each op
+// would be of no step that ever was.
 
 #include "runs/calibration_run.h"
 
@@ -30,16 +31,34 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kPartialVersion = "1.0";
+constexpr std::string_view kPartialVersion = "2.0";
 constexpr int kSteps = 12;            // Of which the first two are left out.
 constexpr int kMostAttempts = 3;      // Of a run that others disturbed.
 constexpr double kQuietCores = 0.15;  // What others may use meanwhile.
 
+/// What is there of one item.
+struct Measured {
+  std::string name;
+  MachineTables tables;
+};
+
+bool read_json(const JsonValue& value, Measured& out, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  object.required("name", out.name);
+  object.required("tables", out.tables);
+  return object.finish();
+}
+
 struct Partial {
   std::string key;
-  std::vector<std::string> done;
-  std::vector<MachineTables> machine;
+  std::vector<Measured> done;
 };
+
+Measured* find(Partial& partial, const std::string& name) {
+  const auto found =
+      std::find_if(partial.done.begin(), partial.done.end(), [&](const Measured& each) { return each.name == name; });
+  return found == partial.done.end() ? nullptr : &*found;
+}
 
 Result<Partial> read_partial(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
@@ -53,7 +72,6 @@ Result<Partial> read_partial(const std::string& path) {
   }
   object.required("key", partial.key);
   object.required("done", partial.done);
-  object.required("machine", partial.machine);
   object.finish();
   return std::move(errors).result(std::move(partial));
 }
@@ -63,10 +81,15 @@ Result<void> write_partial(const std::string& path, const Partial& partial) {
   json.begin_object();
   json.member("format_version", kPartialVersion);
   json.member("key", partial.key);
-  json.member("done", partial.done);
-  json.key("machine");
+  json.key("done");
   json.begin_array();
-  for (const MachineTables& tables : partial.machine) write_json(tables, json);
+  for (const Measured& each : partial.done) {
+    json.begin_object();
+    json.member("name", each.name);
+    json.key("tables");
+    write_json(each.tables, json);
+    json.end_object();
+  }
   json.end_array();
   json.end_object();
   return write_file_atomically(path, std::move(json).take(), Overwrite::Allow);
@@ -95,6 +118,36 @@ void add_tables(std::vector<MachineTables>& machine, MachineTables tables) {
   machine.push_back(std::move(tables));
   std::sort(machine.begin(), machine.end(),
             [](const MachineTables& a, const MachineTables& b) { return a.ranks < b.ranks; });
+}
+
+std::vector<MachineTables> machine_of(const Partial& partial) {
+  std::vector<MachineTables> machine;
+  for (const Measured& each : partial.done) add_tables(machine, each.tables);
+  return machine;
+}
+
+/// Of everything that was timed, once each.
+double sum_of_times(const MachineTables& tables) {
+  double sum = 0;
+  for (const std::vector<WorkTimes>* works : {&tables.ops, &tables.actions, &tables.collectives}) {
+    for (const WorkTimes& times : *works) {
+      for (const double each : times.microseconds) sum += each;
+      for (const double each : times.backward_microseconds) sum += each;
+    }
+  }
+  return sum;
+}
+
+/// Keeps the faster of what is there and `tables`.
+void keep_faster(Partial& partial, const std::string& name, MachineTables tables) {
+  Measured* known = find(partial, name);
+  if (known == nullptr) {
+    partial.done.push_back({name, std::move(tables)});
+    return;
+  }
+  const Seconds spent = known->tables.spent + tables.spent;
+  if (sum_of_times(tables) < sum_of_times(known->tables)) known->tables = std::move(tables);
+  known->tables.spent = spent;
 }
 
 Result<MachineTables> read_tables(const std::string& path) {
@@ -148,7 +201,7 @@ Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const
   return tables;
 }
 
-/// Runs an item until nobody disturbs it, a few times at most, and adds what it finds to the tables.
+/// Runs an item until nobody disturbs it, a few times at most, and keeps the fastest of what it finds.
 Result<void> measure_quietly(const CalibrationItem& item, const CalibrationSettings& settings,
                              const std::string& folder, const std::function<bool()>& is_over,
                              CalibrationOutcome& result, Partial& partial, Supervision& supervision) {
@@ -161,7 +214,7 @@ Result<void> measure_quietly(const CalibrationItem& item, const CalibrationSetti
     const Seconds took = seconds_of_this_process() - at;
     tables->load = std::max(0., (after.all - before.all - (after.own - before.own)) / took.count());
     const bool is_quiet = tables->load <= kQuietCores;
-    add_tables(partial.machine, *std::move(tables));
+    keep_faster(partial, item.name, *std::move(tables));
     if (is_quiet || is_over()) break;
   }
   return {};
@@ -176,9 +229,7 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
   CalibrationOutcome result;
   const Seconds began = seconds_of_this_process();
   const auto is_over = [&] { return seconds_of_this_process() - began >= settings.budget; };
-  const auto is_done = [&](const CalibrationItem& item) {
-    return std::find(partial.done.begin(), partial.done.end(), item.name) != partial.done.end();
-  };
+  const auto is_done = [&](const CalibrationItem& item) { return find(partial, item.name) != nullptr; };
   result.found = static_cast<std::size_t>(std::count_if(items.begin(), items.end(), is_done));
   for (int round = 0; round < settings.rounds && !is_over() && result.interrupted_by == 0; ++round) {
     for (std::size_t i = 0; i < items.size() && !is_over(); ++i) {
@@ -192,12 +243,11 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
       const auto measured = measure_quietly(item, settings, folder.path(), is_over, result, partial, supervision);
       if (!measured) return tl::unexpected(measured.error());
       if (result.interrupted_by != 0) break;
-      if (!is_done(item)) partial.done.push_back(item.name);
       if (auto written = write_partial(settings.partial, partial); !written) return tl::unexpected(written.error());
     }
   }
   result.done = partial.done.size();
-  result.machine = std::move(partial.machine);
+  result.machine = machine_of(partial);
   return result;
 }
 

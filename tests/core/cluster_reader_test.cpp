@@ -99,7 +99,7 @@ TEST(ReadCluster, NcclIsSetUpInASectionOfItsOwn) {
   EXPECT_EQ(cluster->nccl, (NcclSettings{"2.27.5", "^NVLS", "Simple"}));
   EXPECT_EQ(again(*cluster, *library), *cluster);
   EXPECT_EQ(message(kHead + "\n\"gpu\": \"T4\", \"gpus_per_node\": 1, \"nccl\": {\"protocols\": \"LL127\"}}"),
-            "c.json:2:41: /nccl: Unknown protocol of NCCL \"LL127\". Did you mean LL128?");
+            "c.json:2:42: /nccl: Unknown protocol of NCCL \"LL127\". Did you mean LL128?");
 }
 
 TEST(ReadCluster, AllErrorsOfAFileComeAtOnce) {

@@ -66,6 +66,36 @@ TEST(MeasuredCollectives, SpeakForTheirOwnLinkAndSizesAlone) {
   EXPECT_FALSE(is_measured(measured_here, 8));
 }
 
+TEST(MeasuredCollectives, AreOfNcclThatMayChoose) {
+  Cluster cluster = node_of("H100", 8);
+  cluster.nccl.version = "2.27.5";
+  EXPECT_NEAR(microseconds(cluster, AllGather, 512_MiB), 1401.5, .1);
+  cluster.nccl.protocols = "Simple";
+  EXPECT_NE(collective_cost(shard_group(cluster, 8)).provenance.find("tuning tables"), std::string::npos);
+}
+
+// By itself and in steps, of the machine that is planned for; between the sizes that steps have, log-log; outside, the
+// nearest one's ratio.
+TEST(MeasuredCollectives, OfThisMachineTakeWhatTheyTakeInSteps) {
+  MachineTables tables{.ranks = 2, .device = "CPU"};
+  tables.collectives = {{.work = "all_gather", .sizes = {1 << 20, 1 << 24}, .microseconds = {100, 1600}},
+                        {.work = "all_gather in steps", .sizes = {1 << 21, 1 << 22}, .microseconds = {600, 400}},
+                        {.work = "reduce_scatter", .sizes = {1 << 20, 1 << 24}, .microseconds = {200, 3200}},
+                        {.work = "reduce_scatter in steps", .sizes = {1 << 20}, .microseconds = {150}}};
+  Cluster cluster = node_of("T4", 2);
+  cluster.gpu.machine = MeasuredMachine({tables});
+  EXPECT_NEAR(microseconds(cluster, AllGather, 2_MiB), 600, .1);
+  EXPECT_NEAR(microseconds(cluster, AllGather, 1_MiB), 300, .1);
+  EXPECT_NEAR(microseconds(cluster, AllGather, 16_MiB), 1600, .1) << "no less than what less takes";
+  EXPECT_NEAR(microseconds(cluster, ReduceScatter, 2_MiB), 400, .1) << "no shorter than by itself";
+  const CollectiveCost cost = collective_cost(shard_group(cluster, 2));
+  EXPECT_DOUBLE_EQ(cost.busy[0], 1);
+  tables.collectives[1].microseconds = {600, 1200};
+  cluster.gpu.machine = MeasuredMachine({tables});
+  EXPECT_NEAR(collective_cost(shard_group(cluster, 2)).busy[0], 1. / 3, 1e-9);
+  EXPECT_NEAR(microseconds(cluster, AllGather, 16_MiB), 4800, .1);
+}
+
 TEST(MeasuredCollectives, TheProvenanceNamesWhatWasMeasured) {
   EXPECT_EQ(collective_cost(shard_group(node_of("H100", 8), 8)).provenance,
             "Collectives: measured on 8 H100 SXM, NCCL 2.29.2 (aiconfigurator-core 0.12.0), which is not this machine: "
