@@ -109,11 +109,14 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload
                 .verdict = found->verdict};
 }
 
-/// Nothing where the choices say more of a search than what is copied here: a batch, or a mesh for another world.
+/// Nothing where the choices say more of a search than what is copied here: a batch, a mesh for another world, or how
+/// reduce-scatters run.
 std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& change, const Plan& plan,
                                                           const Workload& workload, const Cluster& cluster) const {
   const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
-  if (request_.space == nullptr || change.batch || change.accumulation || is_other_world) return std::nullopt;
+  const bool says_how_it_reduces = change.reduce_scatter_buffers || change.separate_reduce_scatter;
+  const bool says_more = change.batch || change.accumulation || says_how_it_reduces;
+  if (request_.space == nullptr || says_more || is_other_world) return std::nullopt;
   Space space = *request_.space;
   space.base.optimizer = plan.optimizer;
   space.base.initialization = plan.initialization;
@@ -132,6 +135,8 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   if (change.checkpoint) space.checkpoint = change.checkpoint;
   if (change.wrap) space.wrap = change.wrap;
   if (change.wrap_ends) space.wrap_ends = change.wrap_ends;
+  if (change.forward_prefetch) space.forward_prefetch = change.forward_prefetch;
+  if (change.backward_prefetch) space.backward_prefetch = change.backward_prefetch;
   if (change.cpu_offload) space.cpu_offload = change.cpu_offload;
   if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
   return Ground{std::move(asked), cluster, std::move(space)};

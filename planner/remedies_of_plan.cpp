@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/torch_version.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"
@@ -135,22 +136,35 @@ void try_gradient_sync(RemedyList& list) {
                 {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
 }
 
-/// More units on their way at once, which costs their buffers.
-void try_streams(RemedyList& list) {
+/// More units on their way at once, which costs their buffers. A search leaves them as FSDP2 has them.
+void try_prefetch(RemedyList& list) {
   if (list.plan().runtime.framework != Framework::Fsdp2 || list.plan().mesh.shard == 1) return;
   Plan plan = list.plan();
-  plan.forward_prefetch += 1;
-  list.try_plan("gather one more unit ahead in the forward", {.forward_prefetch = plan.forward_prefetch}, plan);
+  plan.forward_prefetch = std::max<std::int64_t>(plan.forward_prefetch, 1) + 1;
+  list.try_plan(fmt::format("gather {} units ahead in the forward", plan.forward_prefetch),
+                {.forward_prefetch = plan.forward_prefetch}, plan);
   plan = list.plan();
   plan.backward_prefetch += 1;
-  list.try_plan("gather one more unit ahead in the backward", {.backward_prefetch = plan.backward_prefetch}, plan);
-  plan = list.plan();
-  plan.reduce_scatter_buffers += 1;
-  list.try_plan("keep one more reduce-scatter under way", {.reduce_scatter_buffers = plan.reduce_scatter_buffers},
-                plan);
-  plan = list.plan();
-  if (std::exchange(plan.separate_reduce_scatter_group, true)) return;
-  list.try_plan("give reduce-scatters a communicator of their own", {.separate_reduce_scatter = true}, plan);
+  list.try_plan(fmt::format("gather {} units ahead in the backward", plan.backward_prefetch),
+                {.backward_prefetch = plan.backward_prefetch}, plan);
+}
+
+/// What only a later PyTorch can do. Where the plan's can, it was searched.
+void try_later_torch(RemedyList& list) {
+  if (list.plan().runtime.framework != Framework::Fsdp2 || list.plan().mesh.shard == 1) return;
+  if (torch_version_of(list.plan().runtime).has_reduce_scatter_settings) return;
+  const auto versions = torch_versions();
+  const auto first = std::find_if(versions.begin(), versions.end(),
+                                  [](const TorchVersion& each) { return each.has_reduce_scatter_settings; });
+  Plan plan = list.plan();
+  set_torch_version(plan.runtime, *first);
+  PlanChoices change{.torch = std::string(first->name)};
+  plan.reduce_scatter_buffers = *(change.reduce_scatter_buffers = 2);
+  list.try_plan("keep two reduce-scatters under way", change, plan);
+  plan.reduce_scatter_buffers = 1;
+  change.reduce_scatter_buffers.reset();
+  plan.separate_reduce_scatter_group = *(change.separate_reduce_scatter = true);
+  list.try_plan("give reduce-scatters a communicator of their own", change, plan);
 }
 
 void try_ends(RemedyList& list) {
@@ -218,7 +232,8 @@ void try_plan_changes(RemedyList& list) {
   try_allocator(list);
   if (is_replicated(list.plan())) return;
   try_precision(list);
-  try_streams(list);
+  try_prefetch(list);
+  try_later_torch(list);
   try_ends(list);
   try_parts(list);
 }

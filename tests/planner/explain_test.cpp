@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/plan/torch_version.h"
 #include "planner/plan_request.h"
 #include "planner/predictors.h"
 #include "planner/search.h"
@@ -175,6 +176,17 @@ TEST(Explain, OfAPlanThatFitsTheFastestSuggestionComesFirstAndNoneIsAnotherJob) 
   EXPECT_EQ(find(result, "--seq"), nullptr);
   EXPECT_NE(find(result, "--optimizer-impl fused"), nullptr);
   EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
+}
+
+// Over slow links a reduce-scatter is not done when the next one needs its buffer.
+TEST(Explain, ALaterPyTorchIsSuggestedWhereItsReduceScattersAreWorthIt) {
+  Question question(Bytes(8LL << 30));
+  question.cluster.intra_node.bus_bandwidth = {BytesPerSecond(.3e9), Provenance::Given, "test"};
+  const Remedy* remedy = find(question.answer(), "--torch 2.13 --reduce-scatter-buffers 2");
+  ASSERT_NE(remedy, nullptr);
+  EXPECT_LT(remedy->delta_time, Seconds(0));
+  set_torch_version(question.space.base.runtime, *find_torch_version("2.13"));
+  EXPECT_EQ(find(question.answer(), "--torch"), nullptr);
 }
 
 TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
