@@ -72,7 +72,7 @@ GroupShape with_sharp(GroupShape shape) {
 
 // ---- What the clock says ----
 
-Seconds time_of(const GroupShape& shape, CollectiveKind kind, Bytes total) {
+Seconds network_time(const GroupShape& shape, CollectiveKind kind, Bytes total) {
   return time_over_network(nccl_tuning(nccl_topology(shape)), shape, kind, total);
 }
 
@@ -82,14 +82,14 @@ TEST(NetworkClock, EachStepOfARingWaitsForAHopOverTheNetwork) {
   const double steps = 14 + .7 * 15 * 5.8;
   const double transfer = 1048576 / 313.2e3 * std::pow(1 + std::pow(384 / 370.8, 4), .25);
   const double expected = std::pow(std::pow(steps, 1.3) + std::pow(transfer, 1.3), 1 / 1.3);
-  EXPECT_NEAR(1e6 * time_of(h100_group(2, 8), AllGather, 1_MiB).count(), expected, .1);
+  EXPECT_NEAR(1e6 * network_time(h100_group(2, 8), AllGather, 1_MiB).count(), expected, .1);
 }
 
 TEST(NetworkClock, FourTimesTheRanksTakeFourTheStepsWhereLittleIsSent) {
   const auto time = [](int nodes) {
     GroupShape shape = h100_group(nodes, 8);
     shape.nccl = *nccl_rules({.protocols = "Simple"});
-    return time_of(shape, AllGather, 4_MiB);
+    return network_time(shape, AllGather, 4_MiB);
   };
   EXPECT_NEAR(time(64) / time(16), 4, .1);
 }
@@ -97,7 +97,8 @@ TEST(NetworkClock, FourTimesTheRanksTakeFourTheStepsWhereLittleIsSent) {
 TEST(NetworkClock, ASlowerHopMakesEverythingSlower) {
   for (const CollectiveKind kind : {AllGather, ReduceScatter, AllReduce}) {
     for (const Bytes size : {64_KiB, 1_MiB, 64_MiB, 1_GiB}) {
-      EXPECT_LT(time_of(h100_group(4, 8), kind, size), time_of(over(NetworkKind::Efa, h100_group(4, 8)), kind, size));
+      EXPECT_LT(network_time(h100_group(4, 8), kind, size),
+                network_time(over(NetworkKind::Efa, h100_group(4, 8)), kind, size));
     }
   }
 }
@@ -107,13 +108,13 @@ TEST(NetworkClock, ANetworkFasterThanNcclAssumesIsTakenAsNcclAssumes) {
   shape.network_latency = Seconds(1e-6);
   GroupShape assumed = shape;
   assumed.network_latency = kNcclNetworkLatency;
-  EXPECT_EQ(time_of(shape, AllGather, 64_MiB), time_of(assumed, AllGather, 64_MiB));
+  EXPECT_EQ(network_time(shape, AllGather, 64_MiB), network_time(assumed, AllGather, 64_MiB));
 }
 
 // Eight rails carry 384 GB/s, a GPU's links 371; four rails 192.
 TEST(NetworkClock, ARingAsFastAsTheLinksInsideItsNodesIsHeldUpThere) {
   const auto bus = [](const GroupShape& shape) {
-    return 64.0 * (1LL << 30) * (shape.ranks - 1) / shape.ranks / time_of(shape, AllGather, 64_GiB).count();
+    return 64.0 * (1LL << 30) * (shape.ranks - 1) / shape.ranks / network_time(shape, AllGather, 64_GiB).count();
   };
   EXPECT_NEAR(bus(h100_group(10, 8)) / 384e9, .83, .02);
   EXPECT_NEAR(bus(h100_group(10, 4)) / 192e9, .98, .02);
@@ -121,13 +122,13 @@ TEST(NetworkClock, ARingAsFastAsTheLinksInsideItsNodesIsHeldUpThere) {
 
 // ---- Measured tables: tests/golden/nccl/README.md says where they are from ----
 
-struct Table {
+struct NetworkTable {
   const char* name;
   GroupShape shape;
   double expected_error;  // Mean of |predicted / measured - 1| from 1 MiB on.
 };
 
-std::vector<Table> tables() {
+std::vector<NetworkTable> network_tables() {
   using enum NetworkKind;
   const GroupShape p5 = with_version(over(Efa, h100_group(2, 8)), 27);
   const GroupShape sophia =
@@ -166,14 +167,14 @@ std::vector<Table> tables() {
   };
 }
 
-struct Point {
+struct NetworkPoint {
   CollectiveKind kind;
   Bytes bytes;
   Seconds time;
 };
 
-std::map<std::string, std::vector<Point>> read_tables() {
-  std::map<std::string, std::vector<Point>> found;
+std::map<std::string, std::vector<NetworkPoint>> read_network_tables() {
+  std::map<std::string, std::vector<NetworkPoint>> found;
   std::ifstream file("tests/golden/nccl/several_nodes.csv");
   std::string line;
   std::getline(file, line);
@@ -193,54 +194,56 @@ std::map<std::string, std::vector<Point>> read_tables() {
   return found;
 }
 
-std::vector<double> ratios(const GroupShape& shape, const std::vector<Point>& points) {
+std::vector<double> network_ratios(const GroupShape& shape, const std::vector<NetworkPoint>& points) {
   const CollectiveCost cost = collective_cost(shape);
   std::vector<double> result;
-  for (const Point& point : points) result.push_back(collective_time(cost, point.kind, point.bytes) / point.time);
+  for (const NetworkPoint& point : points)
+    result.push_back(collective_time(cost, point.kind, point.bytes) / point.time);
   return result;
 }
 
-double mean(const std::vector<double>& values) {
+double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return sum / static_cast<double>(values.size());
 }
 
-double mean_error(const std::vector<double>& ratios) {
+double mean_error_of(const std::vector<double>& ratios) {
   std::vector<double> errors;
   for (const double ratio : ratios) errors.push_back(std::abs(ratio - 1));
-  return mean(errors);
+  return mean_of(errors);
 }
 
 TEST(MeasuredNetworks, TheErrorOfEachTableIsTheStatedOne) {
-  const auto points = read_tables();
-  ASSERT_EQ(points.size(), tables().size());
-  for (const Table& table : tables()) {
-    EXPECT_NEAR(mean_error(ratios(table.shape, points.at(table.name))), table.expected_error, .006) << table.name;
+  const auto points = read_network_tables();
+  ASSERT_EQ(points.size(), network_tables().size());
+  for (const NetworkTable& table : network_tables()) {
+    EXPECT_NEAR(mean_error_of(network_ratios(table.shape, points.at(table.name))), table.expected_error, .006)
+        << table.name;
   }
 }
 
 TEST(MeasuredNetworks, TheMeanErrorOfEachNetworkIsWhatTheReadmeSays) {
-  const auto points = read_tables();
+  const auto points = read_network_tables();
   std::map<NetworkKind, std::vector<double>> errors;
-  for (const Table& table : tables()) {
+  for (const NetworkTable& table : network_tables()) {
     if (std::string(table.name).starts_with("eks")) continue;
     const NetworkKind network =
         table.shape.network == NetworkKind::Roce ? NetworkKind::Infiniband : table.shape.network;
-    errors[network].push_back(mean_error(ratios(table.shape, points.at(table.name))));
+    errors[network].push_back(mean_error_of(network_ratios(table.shape, points.at(table.name))));
   }
-  EXPECT_NEAR(mean(errors.at(NetworkKind::Infiniband)), .061, .006);
-  EXPECT_NEAR(mean(errors.at(NetworkKind::Efa)), .097, .006);
-  EXPECT_NEAR(mean(errors.at(NetworkKind::Tcpx)), .150, .006);
-  EXPECT_NEAR(mean(errors.at(NetworkKind::Slingshot)), .314, .006);
+  EXPECT_NEAR(mean_of(errors.at(NetworkKind::Infiniband)), .061, .006);
+  EXPECT_NEAR(mean_of(errors.at(NetworkKind::Efa)), .097, .006);
+  EXPECT_NEAR(mean_of(errors.at(NetworkKind::Tcpx)), .150, .006);
+  EXPECT_NEAR(mean_of(errors.at(NetworkKind::Slingshot)), .314, .006);
 }
 
 TEST(MeasuredNetworks, NineOfTenPointsLieInTheBandThatTheCostStates) {
-  const auto points = read_tables();
+  const auto points = read_network_tables();
   std::map<std::pair<NetworkKind, bool>, std::pair<int, int>> inside_of_all;
-  for (const Table& table : tables()) {
+  for (const NetworkTable& table : network_tables()) {
     const CollectiveCost cost = collective_cost(table.shape);
-    const std::vector<double> values = ratios(table.shape, points.at(table.name));
+    const std::vector<double> values = network_ratios(table.shape, points.at(table.name));
     for (std::size_t i = 0; i < values.size(); ++i) {
       const UncertaintyBand band = uncertainty(cost, points.at(table.name)[i].bytes);
       auto& [inside, all] = inside_of_all[{table.shape.network, table.shape.nic_near_gpu}];
