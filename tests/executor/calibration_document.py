@@ -116,7 +116,7 @@ def table_of(rows: list[dict], cluster: pathlib.Path) -> str:
     lines = [BEGIN,
              f"Measured on {machine[-1]['processor']} with {os.cpu_count()} cores, {machine[-1]['libraries']}, "
              f"{machine[-1]['measured_at']}. Of each plan the shortest of its {REPETITIONS} interleaved runs that others "
-             f"disturbed least, as tables keep the shortest times; they used up to {max(max(row['others']) for row in rows):.2f} cores meanwhile, and up to "
+             f"disturbed least, as tables keep those of the fastest; they used up to {max(max(row['others']) for row in rows):.2f} cores meanwhile, and up to "
              f"{max(m['load'] for m in machine):.2f} during the calibration, which took "
              f"{sum(float(m['spent'].rstrip('s')) for m in machine):.0f} s.",
              "",
