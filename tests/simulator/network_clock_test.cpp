@@ -197,6 +197,7 @@ std::map<std::string, std::vector<NetworkPoint>> read_network_tables() {
 std::vector<double> network_ratios(const GroupShape& shape, const std::vector<NetworkPoint>& points) {
   const CollectiveCost cost = collective_cost(shape);
   std::vector<double> result;
+  result.reserve(points.size());
   for (const NetworkPoint& point : points)
     result.push_back(collective_time(cost, point.kind, point.bytes) / point.time);
   return result;
@@ -210,6 +211,7 @@ double mean_of(const std::vector<double>& values) {
 
 double mean_error_of(const std::vector<double>& ratios) {
   std::vector<double> errors;
+  errors.reserve(ratios.size());
   for (const double ratio : ratios) errors.push_back(std::abs(ratio - 1));
   return mean_of(errors);
 }
