@@ -9,7 +9,7 @@ namespace fsdp::executor {
 
 void BatchAhead::begin(const BatchPlace& place) {
   begun_.reset();
-  begun_.emplace(place, std::async(std::launch::async, make_, place));
+  begun_ = Begun{place, std::async(std::launch::async, make_, place)};
 }
 
 Tensors BatchAhead::take(const BatchPlace& place) {
