@@ -23,9 +23,9 @@
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "core/base/nearest.h"
+#include "core/base/split.h"
 
 namespace fsdp {
 
@@ -48,16 +48,6 @@ std::string in_lower_case(std::string_view text) {
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return lower;
-}
-
-std::vector<std::string_view> split_at(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 std::optional<std::size_t> index_of(std::string_view name, std::span<const std::string_view> names) {
@@ -86,7 +76,7 @@ std::optional<std::uint8_t> read_list(std::string_view list, const Variable& var
   const bool excludes = list.starts_with('^');
   if (excludes) list.remove_prefix(1);
   unsigned named = 0;
-  for (const std::string_view name : split_at(list, ',')) {
+  for (const std::string_view name : split(list, ',')) {
     if (const auto found = index_of(name, variable.names)) {
       named |= 1U << *found;
     } else {
@@ -100,7 +90,7 @@ std::optional<std::uint8_t> read_list(std::string_view list, const Variable& var
 void read_variable(std::string_view text, const Variable& variable, int minor_version,
                    std::array<std::uint8_t, kNumNcclFunctions>& allowed, Errors& errors) {
   if (text.empty()) return;
-  for (const std::string_view part : split_at(text, ';')) {
+  for (const std::string_view part : split(text, ';')) {
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) {
       if (const auto mask = read_list(part, variable, errors)) allowed.fill(*mask);

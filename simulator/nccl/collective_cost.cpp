@@ -117,20 +117,15 @@ const MachineTables* own_tables(const GroupShape& shape) {
   return shape.machine.of_ranks(shape.ranks);
 }
 
-std::string_view work_of(CollectiveKind kind) {
-  if (kind == CollectiveKind::ReduceScatter) return "reduce_scatter";
-  return kind == CollectiveKind::AllReduce ? "all_reduce" : "all_gather";
-}
-
 // How much longer a collective takes in a step than by itself, at the nearest size that was seen there.
 double slowdown_in_steps(const MachineTables& tables, CollectiveKind kind, double size) {
-  const std::string work = in_steps(work_of(kind));
+  const std::string work = in_steps(name_of(kind));
   const auto found = std::find_if(tables.collectives.begin(), tables.collectives.end(),
                                   [&](const WorkTimes& times) { return times.work == work; });
   if (found == tables.collectives.end() || found->sizes.empty()) return 1;
   const double nearest = std::clamp(size, found->sizes.front(), found->sizes.back());
   const auto inside = look_up(tables.collectives, work, 0, nearest);
-  const auto alone = look_up(tables.collectives, work_of(kind), 0, nearest);
+  const auto alone = look_up(tables.collectives, name_of(kind), 0, nearest);
   return inside && alone ? std::max(1., inside->time / alone->time) : 1;
 }
 
@@ -139,13 +134,13 @@ std::optional<Seconds> time_of_machine(const NcclTuning& tuning, LinkClass link_
                                        CollectiveKind kind, Bytes total) {
   const MachineTables* tables = own_tables(shape);
   if (tables == nullptr) return std::nullopt;
-  const auto size = static_cast<double>(total.count());
-  const auto found = look_up(tables->collectives, work_of(kind), 0, size);
+  const auto bytes = static_cast<double>(total.count());
+  const auto found = look_up(tables->collectives, name_of(kind), 0, bytes);
   if (!found) return std::nullopt;
-  const Seconds in_step = slowdown_in_steps(*tables, kind, size) * found->time;
+  const Seconds in_step = slowdown_in_steps(*tables, kind, bytes) * found->time;
   if (found->beyond <= 1) return in_step;
   const auto clock = [&](Bytes size) { return corrected_time(tuning, link_class, shape, kind, size); };
-  const Bytes edge(static_cast<std::int64_t>(static_cast<double>(total.count()) / found->beyond));
+  const Bytes edge(static_cast<std::int64_t>(bytes / found->beyond));
   return in_step * (clock(total) / clock(edge));
 }
 

@@ -215,8 +215,8 @@ NcclTopology nccl_topology(const GroupShape& shape) {
 
 std::string describe(const NcclTopology& topology) {
   const NcclGraph& ring = topology.ring;
-  const double speed = topology.nodes <= 2 ? ring.intra_bandwidth : ring.inter_bandwidth;
-  return fmt::format("{} ring {} x {:.1f} GB/s", ring.channels, ring.channels == 1 ? "channel" : "channels", speed);
+  return fmt::format("{} ring {} x {:.1f} GB/s", ring.channels, ring.channels == 1 ? "channel" : "channels",
+                     topology.speed(ring));
 }
 
 }  // namespace fsdp::simulator

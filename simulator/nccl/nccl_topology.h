@@ -38,6 +38,10 @@ struct NcclTopology {
   int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
   double gpu_links = 0;   ///< What the links of one GPU carry to the others of its node, GB/s. 0: there are none.
 
+  /// Of one channel of a graph between its slowest two ranks, GB/s.
+  double speed(const NcclGraph& graph) const { return nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth; }
+  /// What all channels of a graph carry together, GB/s.
+  double bus(const NcclGraph& graph) const { return graph.channels * speed(graph); }
   double ranks_per_node() const { return static_cast<double>(ranks) / nodes; }
 
   bool operator==(const NcclTopology&) const = default;

@@ -108,12 +108,8 @@ bool has_old_nvls(const NcclTopology& t) {
   return t.rules.minor_version <= kLastMinorOfOldNvls;
 }
 
-double bus_of(const NcclGraph& graph, const NcclTopology& t) {
-  return graph.channels * (t.nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth);
-}
-
 double ring_bus(const NcclTopology& t, NcclProtocol protocol) {
-  const double bus = bus_of(t.ring, t);
+  const double bus = t.bus(t.ring);
   switch (protocol) {
     case NcclProtocol::LL:
       return std::min(max_ll(t), .5 * bus);
@@ -126,7 +122,7 @@ double ring_bus(const NcclTopology& t, NcclProtocol protocol) {
 }
 
 double tree_bus(const NcclTopology& t, NcclProtocol protocol) {
-  double bus = std::min(.92 * bus_of(t.tree, t), t.tree.channels * per_nodes(kMaxTree, t));
+  double bus = std::min(.92 * t.bus(t.tree), t.tree.channels * per_nodes(kMaxTree, t));
   if (protocol == NcclProtocol::LL) bus = std::min(bus / 3.8, max_ll(t));
   if (protocol == NcclProtocol::LL128) {
     bus = std::min(bus * (t.nodes == 1 ? 7.0 / 9 : 120.0 / 128), t.tree.channels * per_nodes(kMaxTreeLL128, t));
@@ -178,7 +174,7 @@ double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm a
     case NvlsTree:
       return nvls_bus(t, kind, algorithm == NvlsTree);
     case Pat:
-      return .75 * bus_of(t.tree, t);  // PAT runs on the tree's graph.
+      return .75 * t.bus(t.tree);  // PAT runs on the tree's graph.
   }
   return 0;
 }
@@ -285,6 +281,11 @@ double ring_plateau(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm al
 
 }  // namespace
 
+RingLatency ring_latency(NcclProtocol protocol) {
+  return {.base_us = kBaseLatency[index(Ring)][index(protocol)],
+          .network_hop_us = kNetworkLatency[index(Ring)][index(protocol)]};
+}
+
 NcclTuning nccl_tuning(const NcclTopology& topology) {
   assert(topology.ranks >= 2 && topology.nodes >= 1 && topology.ring.channels >= 1 && topology.channels >= 1);
   NcclTuning tuning{.topology = topology};
@@ -333,7 +334,7 @@ NcclLaunch nccl_launch(const NcclTuning& tuning, const NcclChoice& choice, Bytes
   const bool nvls = choice.algorithm == Nvls || choice.algorithm == NvlsTree;
   NcclLaunch launch{.channels = nvls ? t.nvls_channels : t.channels, .threads = 640};
   std::int64_t bytes_per_thread = 64;
-  if (choice.protocol == NcclProtocol::Simple && ring) launch.threads = bus_of(t.ring, t) <= 12 ? 256 : 512;
+  if (choice.protocol == NcclProtocol::Simple && ring) launch.threads = t.bus(t.ring) <= 12 ? 256 : 512;
   if (choice.protocol == NcclProtocol::LL) {
     launch.threads = 512;
     bytes_per_thread = ring ? 8 * static_cast<std::int64_t>(t.ranks) : 8;

@@ -12,6 +12,7 @@
 namespace fsdp::simulator {
 
 inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::AllReduce) + 1;
+static_assert(kNumCollectiveKinds == kNumNcclFunctions, "NcclRules are asked by the kind of a collective");
 
 /// NCCL changed what it says of NVLS and NVLSTree after this minor version; see nccl_tuning.cpp.
 inline constexpr int kLastMinorOfOldNvls = 27;
@@ -54,6 +55,13 @@ struct NcclLaunch {
 
   bool operator==(const NcclLaunch&) const = default;
 };
+
+/// What NCCL assumes of its rings, in microseconds: before the first step, and of one hop over the network.
+struct RingLatency {
+  double base_us = 0;
+  double network_hop_us = 0;
+};
+RingLatency ring_latency(NcclProtocol protocol);
 
 /// Fills the table. REQUIRES: at least two ranks.
 NcclTuning nccl_tuning(const NcclTopology& topology);

@@ -35,7 +35,6 @@
 #include "simulator/nccl/network_clock.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -44,9 +43,6 @@ namespace fsdp::simulator {
 
 namespace {
 
-// Microseconds, [protocol]: of NCCL's rings, before the first step and for one hop over the network.
-constexpr std::array<double, kNumNcclProtocols> kRingBase = {6.6, 14, 8.4};
-constexpr std::array<double, kNumNcclProtocols> kRingHop = {2.7, 4.0, 14};
 constexpr double kStepShare = .7;
 constexpr double kNorm = 1.3;
 constexpr double kLatencyFactor = .9;
@@ -61,8 +57,7 @@ double smooth_maximum(double a, double b) {
 // How much longer a ring takes for passing through nodes whose links are hardly faster than it.
 double passing_through(const NcclTopology& t, double sharing) {
   if (t.gpu_links <= 0) return 1;
-  const double speed = t.nodes <= 2 ? t.ring.intra_bandwidth : t.ring.inter_bandwidth;
-  const double load = t.ring.channels * speed / sharing / t.gpu_links;
+  const double load = t.bus(t.ring) / sharing / t.gpu_links;
   return std::pow(1 + std::pow(load, 4), .25);
 }
 
@@ -71,9 +66,9 @@ double ring_time(const NcclTopology& t, const NcclChoice& choice, int rounds, do
     const double latency = 1e6 * choice.latency.count() + rounds * (t.nodes - 1) * hop;
     return smooth_maximum(kLatencyFactor * latency, transfer);
   }
-  const auto protocol = static_cast<std::size_t>(choice.protocol);
+  const RingLatency latency = ring_latency(choice.protocol);
   const double steps = rounds * (t.ranks - 1);
-  return smooth_maximum(kRingBase[protocol] + kStepShare * steps * (kRingHop[protocol] + hop), transfer);
+  return smooth_maximum(latency.base_us + kStepShare * steps * (latency.network_hop_us + hop), transfer);
 }
 
 double tree_time(const NcclTopology& t, const NcclChoice& choice, int rounds, double hop, double transfer) {

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/group_shapes.h"
+#include "tests/support/nccl_tables.h"
 
 namespace fsdp::simulator {
 namespace {
@@ -216,33 +215,6 @@ RC_GTEST_PROP(RingBytesSent, TheClosedFormAgreesWithWalkingTheRing, ()) {
 
 // ---- Measured tables: tests/golden/nccl/README.md says where they are from ----
 
-struct Measured {
-  CollectiveKind kind;
-  Bytes bytes;
-  Seconds time;
-};
-
-std::map<std::string, std::vector<Measured>> read_measured() {
-  std::map<std::string, std::vector<Measured>> tables;
-  std::ifstream file("tests/golden/nccl/measured_times.csv");
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream fields(line);
-    std::string table, kind, bytes, time;
-    std::getline(fields, table, ',');
-    std::getline(fields, kind, ',');
-    std::getline(fields, bytes, ',');
-    std::getline(fields, time, ',');
-    tables[table].push_back({.kind = kind == "all_gather"       ? AllGather
-                                     : kind == "reduce_scatter" ? ReduceScatter
-                                                                : AllReduce,
-                             .bytes = Bytes(std::stoll(bytes)),
-                             .time = Seconds(1e-6 * std::stod(time))});
-  }
-  return tables;
-}
-
 struct Machine {
   const char* table;
   GroupShape shape;
@@ -266,24 +238,18 @@ const std::vector<Machine>& machines() {
 }
 
 // Predicted over measured, for each point of a table.
-std::vector<double> ratios(const Machine& machine, const std::vector<Measured>& points) {
+std::vector<double> ratios(const Machine& machine, const std::vector<MeasuredTime>& points) {
   const CollectiveCost cost = collective_cost(machine.shape);
   const Seconds floor(machine.gpus_per_process > 1 ? 5.3e-6 * machine.gpus_per_process : 0);
   std::vector<double> result;
-  for (const Measured& point : points) {
+  for (const MeasuredTime& point : points) {
     result.push_back(std::max(floor, collective_time(cost, point.kind, point.bytes)) / point.time);
   }
   return result;
 }
 
-double mean_error(const std::vector<double>& ratios) {
-  double sum = 0;
-  for (const double ratio : ratios) sum += std::abs(ratio - 1);
-  return sum / static_cast<double>(ratios.size());
-}
-
 TEST(MeasuredTables, TheErrorOfEachMachineIsTheStatedOne) {
-  const auto tables = read_measured();
+  const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   ASSERT_EQ(tables.size(), machines().size());
   for (const Machine& machine : machines()) {
     EXPECT_NEAR(mean_error(ratios(machine, tables.at(machine.table))), machine.expected_error, .006) << machine.table;
@@ -297,7 +263,7 @@ struct Band {
 };
 
 TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
-  const auto tables = read_measured();
+  const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   std::map<std::pair<LinkClass, int>, std::vector<double>> bands;
   for (const Machine& machine : machines()) {
     const auto& points = tables.at(machine.table);
@@ -319,7 +285,7 @@ TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
 }
 
 TEST(MeasuredTables, NineOfTenPointsLieInTheBandThatTheCostStates) {
-  const auto tables = read_measured();
+  const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   int inside = 0;
   int all = 0;
   for (const Machine& machine : machines()) {

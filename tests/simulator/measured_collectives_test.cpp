@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/cluster/cluster_library.h"
 #include "simulator/nccl/collective_cost.h"
+#include "tests/support/nccl_tables.h"
 
 namespace fsdp::simulator {
 namespace {
@@ -112,18 +111,9 @@ struct Point {
 
 std::vector<Point> points_of_others() {
   std::vector<Point> points;
-  std::ifstream file("tests/golden/nccl/nvlink_nodes.csv");
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream fields(line);
-    std::string table, gpu, gpus, kind, bytes, time;
-    for (std::string* field : {&table, &gpu, &gpus, &kind, &bytes, &time}) std::getline(fields, *field, ',');
-    points.push_back({table, node_of(gpu, std::stoi(gpus)),
-                      kind == "all_gather"       ? AllGather
-                      : kind == "reduce_scatter" ? ReduceScatter
-                                                 : AllReduce,
-                      Bytes(std::stoll(bytes)), std::stod(time)});
+  for (const MeasuredTime& row : read_measured_times("tests/golden/nccl/nvlink_nodes.csv")) {
+    const Cluster node = node_of(row.columns.at("gpu"), std::stoi(row.columns.at("gpus")));
+    points.push_back({row.columns.at("table"), node, row.kind, row.bytes, 1e6 * row.time.count()});
   }
   return points;
 }

@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "simulator/nccl/collective_cost.h"
 #include "tests/support/group_shapes.h"
+#include "tests/support/nccl_tables.h"
 
 namespace fsdp::simulator {
 namespace {
@@ -167,38 +166,11 @@ std::vector<NetworkTable> network_tables() {
   };
 }
 
-struct NetworkPoint {
-  CollectiveKind kind;
-  Bytes bytes;
-  Seconds time;
-};
-
-std::map<std::string, std::vector<NetworkPoint>> read_network_tables() {
-  std::map<std::string, std::vector<NetworkPoint>> found;
-  std::ifstream file("tests/golden/nccl/several_nodes.csv");
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::istringstream fields(line);
-    std::string table, network, kind, bytes, time;
-    std::getline(fields, table, ',');
-    std::getline(fields, network, ',');
-    std::getline(fields, kind, ',');
-    std::getline(fields, bytes, ',');
-    std::getline(fields, time, ',');
-    found[table].push_back({kind == "all_gather"       ? AllGather
-                            : kind == "reduce_scatter" ? ReduceScatter
-                                                       : AllReduce,
-                            Bytes(std::stoll(bytes)), Seconds(1e-6 * std::stod(time))});
-  }
-  return found;
-}
-
-std::vector<double> network_ratios(const GroupShape& shape, const std::vector<NetworkPoint>& points) {
+std::vector<double> network_ratios(const GroupShape& shape, const std::vector<MeasuredTime>& points) {
   const CollectiveCost cost = collective_cost(shape);
   std::vector<double> result;
   result.reserve(points.size());
-  for (const NetworkPoint& point : points)
+  for (const MeasuredTime& point : points)
     result.push_back(collective_time(cost, point.kind, point.bytes) / point.time);
   return result;
 }
@@ -209,30 +181,23 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-double mean_error_of(const std::vector<double>& ratios) {
-  std::vector<double> errors;
-  errors.reserve(ratios.size());
-  for (const double ratio : ratios) errors.push_back(std::abs(ratio - 1));
-  return mean_of(errors);
-}
-
 TEST(MeasuredNetworks, TheErrorOfEachTableIsTheStatedOne) {
-  const auto points = read_network_tables();
+  const auto points = read_measured_tables("tests/golden/nccl/several_nodes.csv");
   ASSERT_EQ(points.size(), network_tables().size());
   for (const NetworkTable& table : network_tables()) {
-    EXPECT_NEAR(mean_error_of(network_ratios(table.shape, points.at(table.name))), table.expected_error, .006)
+    EXPECT_NEAR(mean_error(network_ratios(table.shape, points.at(table.name))), table.expected_error, .006)
         << table.name;
   }
 }
 
 TEST(MeasuredNetworks, TheMeanErrorOfEachNetworkIsWhatTheReadmeSays) {
-  const auto points = read_network_tables();
+  const auto points = read_measured_tables("tests/golden/nccl/several_nodes.csv");
   std::map<NetworkKind, std::vector<double>> errors;
   for (const NetworkTable& table : network_tables()) {
     if (std::string(table.name).starts_with("eks")) continue;
     const NetworkKind network =
         table.shape.network == NetworkKind::Roce ? NetworkKind::Infiniband : table.shape.network;
-    errors[network].push_back(mean_error_of(network_ratios(table.shape, points.at(table.name))));
+    errors[network].push_back(mean_error(network_ratios(table.shape, points.at(table.name))));
   }
   EXPECT_NEAR(mean_of(errors.at(NetworkKind::Infiniband)), .061, .006);
   EXPECT_NEAR(mean_of(errors.at(NetworkKind::Efa)), .097, .006);
@@ -241,7 +206,7 @@ TEST(MeasuredNetworks, TheMeanErrorOfEachNetworkIsWhatTheReadmeSays) {
 }
 
 TEST(MeasuredNetworks, NineOfTenPointsLieInTheBandThatTheCostStates) {
-  const auto points = read_network_tables();
+  const auto points = read_measured_tables("tests/golden/nccl/several_nodes.csv");
   std::map<std::pair<NetworkKind, bool>, std::pair<int, int>> inside_of_all;
   for (const NetworkTable& table : network_tables()) {
     const CollectiveCost cost = collective_cost(table.shape);
