@@ -272,7 +272,11 @@ std::optional<Sourced<FlopsPerSecond>> peak_rate(const Gpu& gpu, Dtype dtype, bo
 }
 
 Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overrides) {
+  cluster.nccl.version = overrides.nccl_version.value_or(cluster.nccl.version);
+  cluster.nccl.algorithms = overrides.nccl_algorithms.value_or(cluster.nccl.algorithms);
+  cluster.nccl.protocols = overrides.nccl_protocols.value_or(cluster.nccl.protocols);
   Errors errors = check(overrides);
+  if (Result<NcclRules> rules = nccl_rules(cluster.nccl); !rules) append(errors, std::move(rules.error()));
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   cluster.gpus_per_node = overrides.gpus_per_node.value_or(cluster.gpus_per_node);
   cluster.nodes = overrides.nodes.value_or(cluster.nodes);
@@ -294,10 +298,6 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
   if (overrides.nic_bandwidth) cluster.network.nic_bandwidth = given(*overrides.nic_bandwidth, "--nic-bandwidth");
   if (overrides.gpus_per_nic) cluster.network.gpus_per_nic = *overrides.gpus_per_nic;
   cluster.network.sharp = overrides.sharp.value_or(cluster.network.sharp);
-  if (overrides.nccl_version) cluster.nccl.version = *overrides.nccl_version;
-  if (overrides.nccl_algorithms) cluster.nccl.algorithms = *overrides.nccl_algorithms;
-  if (overrides.nccl_protocols) cluster.nccl.protocols = *overrides.nccl_protocols;
-  if (const Result<NcclRules> rules = nccl_rules(cluster.nccl); !rules) return tl::unexpected(rules.error());
   if (overrides.host_memory) cluster.host_memory = given(*overrides.host_memory, "--host-mem");
   return cluster;
 }

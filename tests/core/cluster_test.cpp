@@ -243,6 +243,20 @@ TEST(MakeCluster, NcclIsSetUpAsItsVariablesSay) {
   EXPECT_EQ(cluster->nccl, (NcclSettings{"2.27.5", "Ring", "^LL128"}));
   EXPECT_EQ(message(make_cluster(gpu("T4"), 4, 2, {.nccl_protocols = "simpel"})),
             "--nccl-proto: Unknown protocol of NCCL \"simpel\". Did you mean Simple?");
+  EXPECT_EQ(make_cluster(gpu("T4"), 0, 2, {.nccl_protocols = "simpel"}).error().size(), 2U);
+}
+
+TEST(ShippedMachines, StateTheLatencyThatIsUsualForTheirNetwork) {
+  const auto library = read_cluster_library("model_specs/clusters");
+  ASSERT_TRUE(library);
+  const auto expect_usual = [](const Network& network, const std::string& machine) {
+    const Sourced<Seconds> usual = usual_latency(network.kind);
+    EXPECT_DOUBLE_EQ(network.latency.value.count(), usual.value.count()) << machine;
+    EXPECT_EQ(network.latency.provenance, usual.provenance) << machine;
+    EXPECT_EQ(network.latency.source, usual.source) << machine;
+  };
+  for (const Gpu& card : library->gpus) expect_usual(card.network, card.name);
+  for (const Cluster& cluster : library->clusters) expect_usual(cluster.network, cluster.name);
 }
 
 TEST(MakeCluster, MoreMemoryThanTheGpuHasIsTakenAndNoted) {
