@@ -60,11 +60,11 @@ class Kernels(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.run_of_kernels = Run(SCRIPTS / "kernels.py", FSDP_REHEARSAL_STEPS=3)
+        cls.run_of_kernels = Run(SCRIPTS / "followed_kernels.py", FSDP_REHEARSAL_STEPS=3)
 
     def test_a_size_that_follows_from_it_is_warned_about(self):
         self.assertEqual(self.run_of_kernels.errors, "")
-        lines = (SCRIPTS / "kernels.py").read_text().split("\n")
+        lines = (SCRIPTS / "followed_kernels.py").read_text().split("\n")
         found = {lines[w["line"] - 1].strip() for w in self.run_of_kernels.warnings("readback")}
         self.assertEqual(found, {'print("positive", len(positive.nonzero()))'})
 
