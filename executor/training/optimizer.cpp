@@ -229,7 +229,12 @@ void RunningOptimizer::sgd(const Group& group) {
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) gradients = with_decay(group);
   if (plan_.momentum != 0) {
-    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = with_momentum(group.members[i], gradients[i]);
+    // As PyTorch does: decayed gradients live until all buffers are made.
+    std::vector<at::Tensor> buffers;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      buffers.push_back(with_momentum(group.members[i], gradients[i]));
+    }
+    gradients = std::move(buffers);
   }
   at::_foreach_add_(group.parameters, gradients, -rate_);
 }
