@@ -243,6 +243,13 @@ std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, s
 }
 
 std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int64_t limit) {
+  if (objective_ == Objective::Time) model_.decide_above(budget);
+  const std::optional<EvaluatedPoint> best = search(budget, limit);
+  model_.decide_above(std::nullopt);
+  return best;
+}
+
+std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::int64_t limit) {
   if (!is_paused_) last_dear_ = num_dear_ + limit;
   is_paused_ = false;
   if (is_worse_.comfortable) order_by(std::nullopt);

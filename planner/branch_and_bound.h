@@ -68,6 +68,10 @@ class CostModel {
   /// between the two. At first there is no such limit. A model may ignore it.
   virtual void care_up_to(std::int64_t /*memory*/) {}
 
+  /// From now on a bound of memory decides nothing but whether it is above this budget; nothing: it decides more, as at
+  /// first. A model may then leave out a bound that is likely to be below.
+  virtual void decide_above(std::optional<std::int64_t> /*budget*/) {}
+
   /// The coordinate to cut in two. Any answer with a size above 1 is right. The default is the widest.
   virtual int split_coordinate(const Box& box) const;
 };
@@ -145,6 +149,7 @@ class BranchAndBound {
     bool operator()(const Node& a, const Node& b) const;
   };
 
+  std::optional<EvaluatedPoint> search(std::int64_t budget, std::int64_t limit);
   /// Asks the last level for what the search needs of it.
   Bound exact_bound(const Box& point, const Bound& least, std::int64_t budget);
   void push(const Box& box, int level, const Bound& least, std::int64_t budget);

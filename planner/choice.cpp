@@ -275,6 +275,7 @@ std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
 }
 
 bool fails_without_sync(const Plan& base, const Model& model, const Mesh& mesh) {
+  if (!is_flat(base)) return false;
   return std::any_of(model.parameters.begin(), model.parameters.end(),
                      [&](const Parameter& parameter) { return fails_unreduced(base, mesh, parameter); });
 }

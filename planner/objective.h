@@ -40,6 +40,7 @@ class PerSampleCost : public CostModel {
   std::string level_name(int level) const override { return cost_.level_name(level); }
   Bound bound(const Box& box, int level) override;
   void care_up_to(std::int64_t memory) override { cost_.care_up_to(memory); }
+  void decide_above(std::optional<std::int64_t> budget) override { cost_.decide_above(budget); }
 
  private:
   CostModel& cost_;

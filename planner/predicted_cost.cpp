@@ -169,9 +169,32 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   return device + simulator::margin(reserved, terms, plan);
 }
 
+// Of two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
+// what the others will say, and one that would stay well within the budget is not worth its time.
+bool PredictedCost::may_decide(const Box& box) {
+  if (!decisive_ || !most_above_sums_ || box.is_point()) return true;
+  constexpr std::int64_t kCertainty = 32;
+  const std::int64_t sums = smallest_sums(box);
+  const auto walked = above_sums_.find(box.family);
+  const std::int64_t more = walked != above_sums_.end() ? walked->second : *most_above_sums_;
+  return sums + more > *decisive_ - *decisive_ / kCertainty;
+}
+
+std::int64_t PredictedCost::smallest_sums(const Box& box) {
+  const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
+  return lower_bounds_
+      .bound(families_.families[box.family], {choice.kept, choice.kept}, {choice.checkpointed, choice.checkpointed})
+      .memory;
+}
+
 std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
+  if (decisive_ && !above_sums_.contains(box.family)) {
+    const std::int64_t more = with_margin(live.device_lower_bound, choice).count() - smallest_sums(box);
+    above_sums_.emplace(box.family, more);
+    most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
+  }
   if (box.is_point()) return with_margin(live.own_lower_bound, choice).count();
   const Bytes slack(
       lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1, box.ranges[1].size() > 1));
@@ -244,6 +267,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }
     case CostLevel::Live:
+      if (!may_decide(box)) return {no_time, no_memory};
       return {no_time, needed_at_least(box)};
     case CostLevel::Memory: {
       const simulator::Outcome& exact = outcome_up_to(fastest, enough_);

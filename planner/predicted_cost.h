@@ -35,6 +35,7 @@ class PredictedCost : public CostModel {
   std::string level_name(int level) const override;
   Bound bound(const Box& box, int level) override;
   void care_up_to(std::int64_t memory) override { enough_ = Bytes(memory); }
+  void decide_above(std::optional<std::int64_t> budget) override { decisive_ = budget; }
 
   /// REQUIRES: a point.
   Choice choice_of(const Box& point) const;
@@ -70,6 +71,11 @@ class PredictedCost : public CostModel {
   /// The plan of a box's coordinates: indices of the family's numbers.
   Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const;
 
+  /// Whether a walk of the live bytes of a box may show it to be above the budget that alone decides.
+  bool may_decide(const Box& box);
+  /// LowerBounds of its smallest plan.
+  std::int64_t smallest_sums(const Box& box);
+
   /// What a plan of this mesh needs at least, when its device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
@@ -85,6 +91,10 @@ class PredictedCost : public CostModel {
   std::array<std::map<Point, simulator::Outcome>, 3> known_;
   Asked asked_;
   Bytes enough_ = simulator::kWholePrediction;
+  std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.
+
+  std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: what its first walk found beside the sums.
+  std::optional<std::int64_t> most_above_sums_;      ///< Of all families.
 };
 
 /// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that

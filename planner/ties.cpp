@@ -24,17 +24,19 @@ namespace {
 /// The same space, where a point that is later than `latest` has no memory that would do.
 class TiedCost : public CostModel {
  public:
-  TiedCost(CostModel& cost, double latest) : cost_(cost), latest_(latest) {}
+  TiedCost(CostModel& cost, const EvaluatedPoint& fastest) : cost_(cost), latest_(fastest.cost.time * (1 + kTieShare)) {
+    take(fastest.cost.memory);
+  }
+  ~TiedCost() override { cost_.decide_above(std::nullopt); }
+  TiedCost(const TiedCost&) = delete;
+  TiedCost& operator=(const TiedCost&) = delete;
 
   std::vector<Box> space() const override { return cost_.space(); }
   int num_levels() const override { return cost_.num_levels(); }
   std::string level_name(int level) const override { return cost_.level_name(level); }
   /// A little above the least: simpler plans with as good as the same memory are to be known exactly.
-  void care_up_to(std::int64_t memory) override {
-    const auto more = static_cast<std::int64_t>(static_cast<double>(memory) * kTieMemoryShare);
-    const bool is_limit = memory < std::numeric_limits<std::int64_t>::max() - more;
-    cost_.care_up_to(is_limit ? memory + more : memory);
-  }
+  void care_up_to(std::int64_t memory) override { cost_.care_up_to(more_than(memory)); }
+  std::int64_t most() const { return more_than(least_); }
 
   Bound bound(const Box& box, int level) override {
     Bound bound = cost_.bound(box, level);
@@ -42,7 +44,10 @@ class TiedCost : public CostModel {
     if (level >= static_cast<int>(CostLevel::Live)) ++walked_;
     if (level + 1 == num_levels()) {
       ++predicted_;
-      if (!is_late) points_.push_back({box, bound});
+      if (!is_late) {
+        points_.push_back({box, bound});
+        take(bound.memory);
+      }
     }
     if (is_late) bound.memory = std::numeric_limits<std::int64_t>::max();
     return bound;
@@ -53,8 +58,19 @@ class TiedCost : public CostModel {
   const std::vector<EvaluatedPoint>& points() const { return points_; }
 
  private:
+  /// More than a little above the least is of no interest.
+  void take(std::int64_t memory) {
+    least_ = std::min(least_, memory);
+    cost_.decide_above(more_than(least_));
+  }
+  static std::int64_t more_than(std::int64_t memory) {
+    const auto more = static_cast<std::int64_t>(static_cast<double>(memory) * kTieMemoryShare);
+    return memory < std::numeric_limits<std::int64_t>::max() - more ? memory + more : memory;
+  }
+
   CostModel& cost_;
   double latest_;
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< Of those that are not late.
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
   std::vector<EvaluatedPoint> points_;
@@ -90,10 +106,10 @@ NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Familie
                             const EvaluatedPoint& fastest, std::int64_t budget,
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits) {
-  TiedCost tied(timed, fastest.cost.time * (1 + kTieShare));
+  TiedCost tied(timed, fastest);
   BranchAndBound search(tied, Objective::Memory);
   search.stop_when([&] { return tied.is_at(limits) || (should_stop && should_stop()); });
-  const bool is_whole = search.next(budget).has_value();
+  const bool is_whole = search.next(std::min(budget, tied.most())).has_value();
 
   std::vector<EvaluatedPoint> points = {fastest};
   std::copy_if(

@@ -119,7 +119,7 @@ void hold_named_value(const Model& model, const NamedValue& named, int maker, Mo
 
 // A run within one call is the business of its block.
 void find_held_arguments(const Model& model, ModelIndex& index) {
-  const std::vector<int> makers = makers_of_values(model, index);
+  const std::vector<int>& makers = index.made_at;
   for (std::size_t m = 1; m < model.modules.size(); ++m) {
     if (!model.modules[m].called) continue;
     for (const Span& run : index.runs[m]) {
@@ -144,6 +144,13 @@ void mark_backward(const Model& model, ModelIndex& index) {
         takes_part = takes_part || (index.flow.requires_grad[c][value] && index.flow.reaches_loss[c][value]);
       }
       index.in_backward[index.call_begin[c] + o] = takes_part;
+    }
+  }
+  index.alike_from.assign(index.num_positions(), 0);
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    for (int p = index.call_begin[c]; p < index.call_begin[c + 1]; ++p) {
+      const bool is_alike = p > index.call_begin[c] && index.in_backward[p - 1] == index.in_backward[p];
+      index.alike_from[p] = is_alike ? index.alike_from[p - 1] : p;
     }
   }
 }
@@ -216,6 +223,7 @@ ModelIndex index_of(const Model& model) {
   }
   index.flow = gradient_flow(model);
   add_runs(model, index);
+  index.made_at = makers_of_values(model, index);
   find_held_arguments(model, index);
   mark_backward(model, index);
   note_last_reads(model, index);

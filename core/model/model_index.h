@@ -49,6 +49,9 @@ struct ModelIndex {
   std::vector<int> last_read;
   std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
                                   ///< to the loss.
+  /// [num positions] Where the ops of one call begin that, up to this one, all have a backward, or have none, as it.
+  std::vector<int> alike_from;
+  std::vector<int> made_at;  ///< [num values] The position of the op that makes it; -1: the model's inputs.
 
   /// The module of that name, or -1.
   int find(std::string_view name) const;

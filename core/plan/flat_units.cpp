@@ -65,7 +65,7 @@ void check_strategy(const Plan& plan, Errors& errors) {
 
 void check_shared_grads(const Layout& layout, const Plan& plan, const Model& model, Errors& errors) {
   const bool keeps_gradients = plan.accumulation > 1 && !plan.sync_every_micro_batch;
-  if (!keeps_gradients) return;
+  if (!keeps_gradients || !is_flat(plan)) return;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       const Parameter& parameter = model.parameters[p.parameter];

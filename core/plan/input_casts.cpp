@@ -144,13 +144,13 @@ std::vector<bool> root_arguments(const Model& model) {
 
 std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan) {
   const MixedPrecision& precision = plan.mixed_precision;
-  std::vector<bool> cast = root_arguments(model);
-  if (is_zero(plan)) return std::vector<bool>(cast.size(), false);  // DeepSpeed's engine hands inputs on.
-  // FSDP1's root is a unit, too.
+  // FSDP1's root is a unit, too. DeepSpeed's engine hands inputs on.
   const bool casts = precision.cast_forward_inputs || (is_flat(plan) && plan.fsdp1.cast_root_forward_inputs);
+  if (is_zero(plan) || !casts || !precision.param_dtype) return std::vector<bool>(model.inputs.size(), false);
+  std::vector<bool> cast = root_arguments(model);
   for (std::size_t i = 0; i < cast.size(); ++i) {
     const Dtype dtype = model.values[model.inputs[i]].dtype.value_or(activation_dtype(model, plan));
-    cast[i] = cast[i] && casts && precision.param_dtype && is_floating_point(dtype) && dtype != *precision.param_dtype;
+    cast[i] = cast[i] && is_floating_point(dtype) && dtype != *precision.param_dtype;
   }
   return cast;
 }

@@ -55,12 +55,15 @@ class Fsdp2Lowering {
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
         quirks_(plan.runtime.quirks),
         units_(layout.units.size()),
-        begins_(unit_begins(layout)),
-        ends_(unit_ends(layout)) {
+        begins_(layout.hooks.begins),
+        ends_(layout.hooks.ends),
+        pre_backwards_(layout.hooks.pre_backwards),
+        post_backwards_(layout.hooks.post_backwards),
+        forward_order_(layout.hooks.forward_order),
+        backward_order_(layout.hooks.backward_order) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
     }
-    find_hooks();
   }
 
   Schedule run() {
@@ -107,26 +110,6 @@ class Fsdp2Lowering {
   }
 
   bool has_parameters(int unit) const { return !layout_.units[unit].parameters.empty(); }
-
-  void find_hooks() {
-    for (const UnitBoundary& pass : unit_passes(layout_)) {
-      const Window& window = window_of(layout_, pass);
-      // The pre-backward hooks are hung on the outputs by the post-forward hook.
-      if (window.is_left) {
-        if (window.pre_backward >= 0) pre_backwards_.push_back({window.pre_backward, pass.unit, pass.window});
-        for (const int position : window.further_pre_backwards)
-          pre_backwards_.push_back({position, pass.unit, pass.window});
-      }
-      if (window.has_post_backward) post_backwards_.push_back(pass);
-    }
-    // Hooks on one tensor run in the order in which they were registered: the inner unit's first, as in post-forward.
-    // An outer unit whose own ops follow is reached first because its last op lies later.
-    sort_outer_first(pre_backwards_, layout_);
-    sort_outer_first(post_backwards_, layout_);
-    forward_order_ = distinct_units(begins_, layout_);
-    backward_order_ = distinct_units(ends_, layout_);
-    std::reverse(backward_order_.begin(), backward_order_.end());
-  }
 
   // ---- forward -----------------------------------------------------------------------------------------------------
 
@@ -186,17 +169,16 @@ class Fsdp2Lowering {
     int recomputed_call = -1;
     while (position > 0) {
       if (!index_.in_backward[position - 1]) {
-        --position;
+        const int next = next_post > 0 ? post_backwards_[next_post - 1].position : 0;
+        position = std::max(index_.alike_from[position - 1], next);
         finish_units(position, next_post);
         continue;
       }
       enter_units(position - 1, next_pre);
-      int stop = position - 1;
-      const int call = index_.call_at(stop);
-      const int call_begin = index_.call_begin[call];
-      if (call != recomputed_call) recompute(call, stop, next_pre);
+      const int call = index_.call_at(position - 1);
+      if (call != recomputed_call) recompute(call, position - 1, next_pre);
       recomputed_call = call;
-      while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_post)) --stop;
+      const int stop = next_stop(position, next_pre, next_post);
       out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
       position = stop;
       finish_units(position, next_post);
@@ -248,10 +230,12 @@ class Fsdp2Lowering {
     post_forward_order_.push_back(unit);
   }
 
-  // A hook fires between the ops `position` and `position - 1`.
-  bool is_boundary(int position, std::size_t next_pre, std::size_t next_post) const {
-    return (next_pre > 0 && pre_backwards_[next_pre - 1].position == position - 1) ||
-           (next_post > 0 && post_backwards_[next_post - 1].position == position);
+  // Where the ops before `position` end that run at once: behind a hook, a gap, or what is in front of their call.
+  int next_stop(int position, std::size_t next_pre, std::size_t next_post) const {
+    int stop = index_.alike_from[position - 1];
+    if (next_pre > 0) stop = std::max(stop, pre_backwards_[next_pre - 1].position + 1);
+    if (next_post > 0) stop = std::max(stop, post_backwards_[next_post - 1].position);
+    return std::min(stop, position - 1);
   }
 
   void enter_units(int position, std::size_t& next_pre) {
@@ -417,10 +401,8 @@ class Fsdp2Lowering {
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
   const Quirks& quirks_;
   std::vector<UnitState> units_;
-  const std::vector<UnitBoundary> begins_, ends_;
-  std::vector<UnitBoundary> pre_backwards_, post_backwards_;
-  std::vector<int> forward_order_,
-      backward_order_;  // Units with parameters, each once: what explicit prefetch follows.
+  const std::vector<UnitBoundary>&begins_, &ends_, &pre_backwards_, &post_backwards_;
+  const std::vector<int>&forward_order_, &backward_order_;  // What explicit prefetch follows.
   std::vector<int> post_forward_order_;
   ScheduleWriter out_;
   int root_ = 0;

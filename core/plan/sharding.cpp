@@ -16,15 +16,16 @@
 // Not modeled: shard_placement_fn (sharding along another dimension).
 
 #include "core/plan/sharding.h"
-#include "core/base/limits.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "core/base/limits.h"
 #include "core/base/nearest.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/flat_units.h"
+#include "core/plan/unit_boundaries.h"
 #include "core/plan/zero_partition.h"
 
 namespace fsdp {
@@ -70,6 +71,7 @@ class LayoutMaker {
     } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
       layout_.buckets = make_buckets(index_, plan_, layout_);
     }
+    if (!layout_.is_replicated) layout_.hooks = hook_order(layout_);
     return std::move(layout_);
   }
 

@@ -108,6 +108,28 @@ struct ZeroBuffer {
   bool operator==(const ZeroBuffer&) const = default;
 };
 
+/// A place at which something happens to a unit, in one of its passes.
+struct UnitBoundary {
+  int position = 0;  ///< In `ModelIndex`'s numbering of all ops: in front of this op.
+  int unit = 0;      ///< In `Layout::units`.
+  int window = 0;    ///< In `ShardedUnit::windows`.
+
+  bool operator==(const UnitBoundary&) const = default;
+};
+
+/// Where the hooks of units run, in what order: what follows from the windows alone. core/plan/unit_boundaries.h makes
+/// it.
+struct HookOrder {
+  std::vector<UnitBoundary> begins;          ///< As unit_begins gives them,
+  std::vector<UnitBoundary> ends;            ///< and unit_ends.
+  std::vector<UnitBoundary> pre_backwards;   ///< Rising; at one position outer units come before those inside them.
+  std::vector<UnitBoundary> post_backwards;  ///< The same.
+  std::vector<int> forward_order;            ///< Units with parameters, as they are entered for the first time.
+  std::vector<int> backward_order;           ///< The same, as they are left, from the last one to the first.
+
+  bool operator==(const HookOrder&) const = default;
+};
+
 struct Layout {
   Mesh mesh;
   std::int64_t rank = 0;               ///< In the shard group.
@@ -122,6 +144,7 @@ struct Layout {
   /// Of ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
   std::vector<ShardedUnit> hooked = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
+  HookOrder hooks = {};
 
   bool operator==(const Layout&) const = default;
 };

@@ -1,5 +1,7 @@
 #include "core/plan/unit_boundaries.h"
 
+#include <algorithm>
+
 namespace fsdp {
 
 namespace {
@@ -51,6 +53,28 @@ std::vector<int> distinct_units(const std::vector<UnitBoundary>& boundaries, con
     is_known[boundary.unit] = true;
     order.push_back(boundary.unit);
   }
+  return order;
+}
+
+HookOrder hook_order(const Layout& layout) {
+  HookOrder order{.begins = unit_begins(layout), .ends = unit_ends(layout)};
+  for (const UnitBoundary& pass : unit_passes(layout)) {
+    const Window& window = window_of(layout, pass);
+    // The pre-backward hooks are hung on the outputs by the post-forward hook.
+    if (window.is_left) {
+      if (window.pre_backward >= 0) order.pre_backwards.push_back({window.pre_backward, pass.unit, pass.window});
+      for (const int position : window.further_pre_backwards)
+        order.pre_backwards.push_back({position, pass.unit, pass.window});
+    }
+    if (window.has_post_backward) order.post_backwards.push_back(pass);
+  }
+  // Hooks on one tensor run in the order in which they were registered: the inner unit's first, as in post-forward.
+  // An outer unit whose own ops follow is reached first because its last op lies later.
+  sort_outer_first(order.pre_backwards, layout);
+  sort_outer_first(order.post_backwards, layout);
+  order.forward_order = distinct_units(order.begins, layout);
+  order.backward_order = distinct_units(order.ends, layout);
+  std::reverse(order.backward_order.begin(), order.backward_order.end());
   return order;
 }
 

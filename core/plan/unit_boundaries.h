@@ -10,15 +10,6 @@
 
 namespace fsdp {
 
-/// A place at which something happens to a unit, in one of its passes.
-struct UnitBoundary {
-  int position = 0;  ///< In `ModelIndex`'s numbering of all ops: in front of this op.
-  int unit = 0;      ///< In `Layout::units`.
-  int window = 0;    ///< In `ShardedUnit::windows`.
-
-  bool operator==(const UnitBoundary&) const = default;
-};
-
 /// The pass of a boundary.
 inline const Window& window_of(const Layout& layout, const UnitBoundary& boundary) {
   return layout.units[boundary.unit].windows[boundary.window];
@@ -38,6 +29,9 @@ void sort_outer_first(std::vector<UnitBoundary>& boundaries, const Layout& layou
 
 /// The units of the boundaries that have parameters, each where it stands first.
 std::vector<int> distinct_units(const std::vector<UnitBoundary>& boundaries, const Layout& layout);
+
+/// The hooks of all units of a layout.
+HookOrder hook_order(const Layout& layout);
 
 /// [units] All units in the order of their first modules.
 std::vector<int> units_in_module_order(const Layout& layout);

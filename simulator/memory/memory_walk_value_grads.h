@@ -179,7 +179,7 @@ class ValueGradWalk {
   }
 
   void add_collectors(const std::vector<HookedPass>& passes, int value, int position) {
-    const int maker = maker_of(value);
+    const int maker = in_.index->made_at[value];
     for (const auto& [pass, unit] : passes) {
       if (position < pass.begin || position >= pass.end || maker >= pass.begin) continue;
       // Clang 14 takes no structured binding without a name of its own.
@@ -191,23 +191,6 @@ class ValueGradWalk {
       while (first < pass.end && !in_.index->in_backward[first]) ++first;
       if (is_new) collectors_.push_back({value, pass.begin, pass.end, first, unit});
     }
-  }
-
-  // The position of the op that made a value, or -1.
-  int maker_of(int value) const {
-    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
-      const std::vector<int>& outputs = model_.calls[c].outputs;
-      const auto found = std::find(outputs.begin(), outputs.end(), value);
-      if (found == outputs.end()) continue;
-      const Block& block = model_.blocks[model_.calls[c].block];
-      const int made = block.outputs[found - outputs.begin()];
-      for (std::size_t o = 0; o < block.ops.size(); ++o) {
-        const std::vector<int>& of_op = block.ops[o].outputs;
-        if (std::find(of_op.begin(), of_op.end(), made) != of_op.end())
-          return in_.index->call_begin[c] + static_cast<int>(o);
-      }
-    }
-    return -1;
   }
 
   void find_outer(std::size_t inner) {

@@ -336,7 +336,9 @@ Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCo
 }  // namespace
 
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
-  if (const auto measured = measured_action(work_of_optimizer(layout, plan), costs)) return *measured;
+  if (const auto measured = costs.on_host ? measured_action(work_of_optimizer(layout, plan), costs) : std::nullopt) {
+    return *measured;
+  }
   if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh, costs);
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
@@ -366,7 +368,8 @@ Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& 
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   if (is_zero(plan)) return zero_clip_time(layout, plan, mesh, costs);
   if (!plan.optimizer.clip_grad_norm) return Seconds(0);
-  const std::optional<Seconds> measured = measured_action(work_of_clipping(layout), costs);
+  const std::optional<Seconds> measured =
+      costs.on_host ? measured_action(work_of_clipping(layout), costs) : std::nullopt;
   std::int64_t count = 0;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) count += p.receives_gradient ? 1 : 0;

@@ -42,6 +42,8 @@
 #include <deque>
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace fsdp::simulator {
@@ -176,9 +178,9 @@ class Timeline {
   bool has_names() const { return detail_ != nullptr; }
 
   // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
-  int record(Stream stream, std::string name, Seconds start, Seconds end, std::initializer_list<int> waits) {
+  int record(Stream stream, std::string_view name, Seconds start, Seconds end, std::initializer_list<int> waits) {
     if (detail_ == nullptr || end <= start) return -1;
-    StreamEvent event{.stream = stream, .name = std::move(name), .start = start, .end = end};
+    StreamEvent event{.stream = stream, .name = std::string(name), .start = start, .end = end};
     event.unit = unit_name(*main_);
     event.phase = name_of(main_->phase);
     event.instruction = static_cast<int>(detail_->instructions.size()) - 1;
@@ -207,7 +209,7 @@ class Timeline {
   }
 
   // Work on the compute stream that the CPU needs `cpu` to issue.
-  void on_compute(Seconds device, Seconds cpu, const std::string& name) {
+  void on_compute(Seconds device, Seconds cpu, std::string_view name) {
     const Seconds start = std::max(compute_, cpu_);
     cpu_ += cpu;
     compute_ = std::max(start + device, cpu_);
@@ -327,10 +329,9 @@ class Timeline {
             .group_size = scatters ? in_.layout->mesh.shard : in_.layout->mesh.replicate};
   }
 
-  std::string name_of_call(const Instruction& step) const {
-    if (!has_names()) return {};
+  std::string_view name_of_call(const Instruction& step) const {
     const Call& call = in_.index->model->calls[step.call];
-    return call.module < 0 ? "outside" : in_.index->model->modules[call.module].name;
+    return call.module < 0 ? "outside" : std::string_view(in_.index->model->modules[call.module].name);
   }
 
   void forward(const Instruction& step) {
