@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/plan/schedule.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -58,28 +60,79 @@ std::optional<StackCounts> first_blocks_of(const Plan& plan, const std::vector<s
   return counts;
 }
 
+void save_ops(Checkpointing& checkpointing, const CheckpointWay& way) {
+  if (way.mode != CheckpointMode::Selective) return;
+  checkpointing.selective_keep = {OpKind::Attention};
+  if (way.saved != SavedOps::Attention) checkpointing.selective_keep.push_back(OpKind::Linear);
+  checkpointing.every_second_linear = way.saved != SavedOps::Matmuls;
+}
+
+std::optional<CheckpointWay> way_of(const Checkpointing& checkpointing) {
+  const std::vector<Checkpointing::Entry>& entries = checkpointing.entries;
+  if (entries.empty()) return std::nullopt;
+  const CheckpointMode mode = entries.front().mode;
+  if (std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.mode != mode; })) {
+    return std::nullopt;
+  }
+  if (mode != CheckpointMode::Selective) return mode;
+  for (const SavedOps saved : {SavedOps::EverySecondMatmul, SavedOps::Matmuls, SavedOps::Attention}) {
+    Checkpointing named;
+    save_ops(named, {mode, saved});
+    const bool is_counted = saved != SavedOps::Attention;
+    if (named.selective_keep != checkpointing.selective_keep) continue;
+    if (!is_counted || named.every_second_linear == checkpointing.every_second_linear)
+      return CheckpointWay(mode, saved);
+  }
+  return std::nullopt;
+}
+
+std::vector<CheckpointWay> different_ways(const std::vector<CheckpointWay>& ways, const Model& model) {
+  std::vector<CheckpointWay> different;
+  std::vector<std::vector<bool>> known;
+  for (const CheckpointWay& way : ways) {
+    if (way.mode != CheckpointMode::Selective) {
+      different.push_back(way);
+      continue;
+    }
+    Checkpointing checkpointing;
+    save_ops(checkpointing, way);
+    std::vector<bool> kept;
+    for (const Block& block : model.blocks) {
+      const std::vector<bool> of_block = kept_ops(block, checkpointing);
+      kept.insert(kept.end(), of_block.begin(), of_block.end());
+    }
+    const bool saves = std::find(kept.begin(), kept.end(), true) != kept.end();
+    const bool is_known = std::find(known.begin(), known.end(), kept) != known.end();
+    const bool is_usual = way.saved == SavedOps::EverySecondMatmul;
+    if (is_usual || (saves && !is_known)) different.push_back(way);
+    known.push_back(std::move(kept));
+  }
+  return different;
+}
+
 bool is_alike(const StackCounts& counts, const std::vector<std::vector<std::string>>& stacks) {
   return counts.empty() || counts == alike(stacks, *std::max_element(counts.begin(), counts.end()));
 }
 
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, const StackCounts& counts,
-                      CheckpointMode mode) {
+                      const CheckpointWay& way) {
+  save_ops(plan.checkpointing, way);
   plan.checkpointing.entries.clear();
   plan.checkpointing.entries.reserve(
       static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})));
   for (std::size_t s = 0; s < stacks.size(); ++s) {
     const std::size_t taken = std::min(stacks[s].size(), static_cast<std::size_t>(counts[s]));
-    for (std::size_t i = 0; i < taken; ++i) plan.checkpointing.entries.push_back({stacks[s][i], mode});
+    for (std::size_t i = 0; i < taken; ++i) plan.checkpointing.entries.push_back({stacks[s][i], way.mode});
   }
 }
 
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, std::int64_t count,
-                      CheckpointMode mode) {
-  checkpoint_first(plan, stacks, alike(stacks, count), mode);
+                      const CheckpointWay& way) {
+  checkpoint_first(plan, stacks, alike(stacks, count), way);
 }
 
 Result<StackCounts> counts_of(const CheckpointChoice& choice, const std::vector<std::vector<std::string>>& stacks) {
-  if (choice.mode == CheckpointMode::None) return alike(stacks, 0);
+  if (choice.way.mode == CheckpointMode::None) return alike(stacks, 0);
   if (choice.by_stack.empty()) return alike(stacks, choice.blocks.value_or(kAllBlocks));
   if (choice.by_stack.size() != stacks.size()) {
     std::vector<std::size_t> sizes;
@@ -164,7 +217,7 @@ std::vector<CheckpointOrder> orders_of(const Model& model) {
 Result<void> checkpoint(Plan& plan, const Model& model, const CheckpointChoice& choice) {
   const auto stacks = blocks_of(model);
   FSDP_TRY(const StackCounts counts, counts_of(choice, stacks));
-  checkpoint_first(plan, stacks, counts, choice.mode);
+  checkpoint_first(plan, stacks, counts, choice.way);
   return {};
 }
 

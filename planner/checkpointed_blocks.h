@@ -20,6 +20,13 @@ std::vector<std::vector<std::string>> blocks_of(const Model& model);
 /// [stack] How many of the first blocks of each stack are checkpointed.
 using StackCounts = std::vector<std::int32_t>;
 
+/// What a plan says of a way: which ops selective checkpointing keeps.
+void save_ops(Checkpointing& checkpointing, const CheckpointWay& way);
+/// The way of a plan that checkpoints blocks in one way; nothing where it checkpoints none, or in ways without a name.
+std::optional<CheckpointWay> way_of(const Checkpointing& checkpointing);
+/// Those of the ways that differ for the blocks of a model: where nothing is saved, or the same, one is enough.
+std::vector<CheckpointWay> different_ways(const std::vector<CheckpointWay>& ways, const Model& model);
+
 /// What a plan checkpoints of each stack, in whatever mode, where it is the first blocks; else nothing.
 std::optional<StackCounts> first_blocks_of(const Plan& plan, const std::vector<std::vector<std::string>>& stacks);
 
@@ -28,10 +35,10 @@ StackCounts alike(const std::vector<std::vector<std::string>>& stacks, std::int6
 
 /// Has the first blocks of each stack checkpointed, of a shorter one all, and nothing else.
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, const StackCounts& counts,
-                      CheckpointMode mode);
+                      const CheckpointWay& way);
 /// The same number of each.
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, std::int64_t count,
-                      CheckpointMode mode);
+                      const CheckpointWay& way);
 
 /// What `choice` takes of each stack. Errors: numbers for more or fewer stacks than the model has.
 Result<StackCounts> counts_of(const CheckpointChoice& choice, const std::vector<std::vector<std::string>>& stacks);

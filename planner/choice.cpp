@@ -72,7 +72,7 @@ Result<std::vector<NamedWrapping>> wrappings_of_flat(const Space& space, const M
                                                      std::vector<NamedWrapping> wrappings) {
   const ModelIndex index = index_of(model);
   const bool may_checkpoint =
-      space.checkpoint ? space.checkpoint->mode != CheckpointMode::None : !space.checkpoint_modes.empty();
+      space.checkpoint ? space.checkpoint->way.mode != CheckpointMode::None : !space.checkpoint_ways.empty();
   Plan plan = space.base;
   plan.mesh = {1, world_size(cluster)};
   if (may_checkpoint)
@@ -137,11 +137,10 @@ std::vector<std::int32_t> kept_numbers(const Space& space, std::int32_t all) {
   return numbers;
 }
 
-/// Equal steps up to all of the blocks.
-std::vector<std::int32_t> checkpoint_numbers(const Space& space, bool with_none, std::int32_t all) {
+/// None, and equal steps up to all of the blocks.
+std::vector<std::int32_t> checkpoint_numbers(const Space& space, std::int32_t all) {
   const std::int32_t step = space.every_number ? 1 : (all + kCheckpointSteps - 1) / kCheckpointSteps;
-  std::vector<std::int32_t> numbers;
-  if (with_none) numbers.push_back(0);
+  std::vector<std::int32_t> numbers = {0};
   for (std::int32_t n = step; n < all; n += step) numbers.push_back(n);
   numbers.push_back(all);
   return numbers;
@@ -191,7 +190,7 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
 }
 
 struct Checkpoint {
-  CheckpointMode mode = CheckpointMode::Full;
+  std::vector<CheckpointWay> ways = {CheckpointMode::Full};
   int order = 0;
   std::vector<std::int32_t> numbers = {0};
 };
@@ -218,34 +217,29 @@ std::vector<std::int32_t> numbers_of_order(const Space& space, const std::vector
 
 /// What is fixed; an order of its own where stacks differ.
 Checkpoint fixed_checkpoint(const CheckpointChoice& choice, const StackCounts& counts, Families& families) {
-  if (choice.mode == CheckpointMode::None || counts.empty()) return {};
-  if (is_alike(counts, families.blocks)) return {choice.mode, 0, {*std::max_element(counts.begin(), counts.end())}};
+  if (choice.way.mode == CheckpointMode::None || counts.empty()) return {};
+  if (is_alike(counts, families.blocks)) return {{choice.way}, 0, {*std::max_element(counts.begin(), counts.end())}};
   families.orders.push_back({{alike(families.blocks, 0), counts}});
-  return {choice.mode, static_cast<int>(families.orders.size()) - 1, {1}};
+  return {{choice.way}, static_cast<int>(families.orders.size()) - 1, {1}};
 }
 
-/// No checkpointing is in the range of the first mode only, so that it is one point of the space.
-std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& families) {
+/// No checkpointing is one point of the space: a number of the first order.
+std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& families, const Model& model) {
   const auto all = static_cast<std::int32_t>(families.longest_stack());
-  std::vector<Checkpoint> checkpoints;
-  if (all == 0) return {Checkpoint{}};
-  for (const CheckpointMode mode : space.checkpoint_modes) {
-    checkpoints.push_back({mode, 0, checkpoint_numbers(space, checkpoints.empty(), all)});
-  }
+  const std::vector<CheckpointWay> ways = different_ways(space.checkpoint_ways, model);
+  if (all == 0 || ways.empty()) return {Checkpoint{}};
+  std::vector<Checkpoint> checkpoints = {{ways, 0, checkpoint_numbers(space, all)}};
   const std::vector<StackCounts>& same = families.orders.front().counts;
-  for (const CheckpointMode mode : space.checkpoint_modes) {
-    std::vector<StackCounts> known(same.begin(), same.end());
-    for (int order = 1; order < static_cast<int>(families.orders.size()); ++order) {
-      std::vector<std::int32_t> numbers = numbers_of_order(space, families.orders, order, known);
-      if (!numbers.empty()) checkpoints.push_back({mode, order, std::move(numbers)});
-    }
+  std::vector<StackCounts> known(same.begin(), same.end());
+  for (int order = 1; order < static_cast<int>(families.orders.size()); ++order) {
+    std::vector<std::int32_t> numbers = numbers_of_order(space, families.orders, order, known);
+    if (!numbers.empty()) checkpoints.push_back({ways, order, std::move(numbers)});
   }
-  if (checkpoints.empty()) checkpoints.push_back({});
   return checkpoints;
 }
 
-Result<std::vector<Checkpoint>> checkpoints_of(const Space& space, Families& families) {
-  if (!space.checkpoint) return free_checkpoints(space, families);
+Result<std::vector<Checkpoint>> checkpoints_of(const Space& space, Families& families, const Model& model) {
+  if (!space.checkpoint) return free_checkpoints(space, families, model);
   FSDP_TRY(const StackCounts counts, counts_of(*space.checkpoint, families.blocks));
   return std::vector{fixed_checkpoint(*space.checkpoint, counts, families)};
 }
@@ -303,7 +297,8 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
   const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (checkpointed > 0) {
-    const std::string_view word = family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint";
+    const CheckpointWay& way = families.way_of(choice);
+    const std::string word = way.mode == CheckpointMode::Full ? "checkpoint" : to_text(way) + " checkpoint";
     // Where the stacks differ, one number does not say it.
     parts.push_back(is_alike(counts, families.blocks)
                         ? fmt::format("{} {} of {}", word, checkpointed, families.num_blocks())
@@ -466,7 +461,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   result.framework = space.base.runtime.framework;
   result.blocks = blocks_of(model);
   result.orders = orders_of(model);
-  const auto checkpoints = checkpoints_of(space, result);
+  const auto checkpoints = checkpoints_of(space, result, model);
   keep_errors(wrappings, errors);
   keep_errors(meshes, errors);
   keep_errors(batches, errors);
@@ -514,7 +509,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
           family.reshard_world_size = reshard.world_size;
           family.root = reshard.root;
           family.kept = reshard.kept;
-          family.mode = checkpoint.mode;
+          family.ways = checkpoint.ways;
           family.order = checkpoint.order;
           family.checkpointed = checkpoint.numbers;
           add_with(family);
@@ -553,7 +548,7 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   Plan plan = base;
   plan.mesh = family.mesh;
   plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, choice.kept);
-  checkpoint_first(plan, families.blocks, families.checkpointed(family, choice.checkpointed), family.mode);
+  checkpoint_first(plan, families.blocks, families.checkpointed(family, choice.checkpointed), families.way_of(choice));
   plan.accumulation = family.accumulation;
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;

@@ -2,9 +2,9 @@
 
 // Points of the search space, as small numbers, and the plans that they mean.
 //
-// A family is a choice of all that is not a matter of degree (mesh, units, checkpoint mode, batch, ...). Inside a
-// family two numbers are free (both rising): how many units of each stack stay unsharded, and how many blocks are
-// checkpointed, in the family's order. Step time and memory move one way with each of them, which is what the search's
+// A family is a choice of all that is not a matter of degree (mesh, units, batch, ...). Inside a family three numbers
+// are free (all rising): how many units of each stack stay unsharded, how many blocks are checkpointed, in the family's
+// order, and how much of them is saved. Step time and memory move one way with each of them, which is what the search's
 // bounds rest on.
 
 #include <cstdint>
@@ -29,8 +29,7 @@ struct Family {
   int wrapping = 0;                                                       ///< In `Families::wrappings`.
   ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
   std::int64_t reshard_world_size = 0;
-  std::optional<ReshardAfterForward> root;     ///< Of a root that is the only unit; empty: FSDP2's default.
-  CheckpointMode mode = CheckpointMode::Full;  ///< Of the blocks that are checkpointed.
+  std::optional<ReshardAfterForward> root;  ///< Of a root that is the only unit; empty: FSDP2's default.
   bool cpu_offload = false;
   std::int64_t micro_batch = 0;  ///< 0: as the workload says.
   std::int64_t accumulation = 1;
@@ -41,8 +40,15 @@ struct Family {
   std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
   int order = 0;                   ///< In `Families::orders`: which blocks a number of them is.
   std::vector<std::int32_t> checkpointed;  ///< Numbers of that order.
+  /// Of the blocks that are checkpointed; of none the first one.
+  std::vector<CheckpointWay> ways = {CheckpointMode::Full};
 
-  std::int64_t size() const { return static_cast<std::int64_t>(kept.size() * checkpointed.size()); }
+  /// Whether the first number is none.
+  bool has_none() const { return checkpointed.front() == 0; }
+  std::int64_t size() const {
+    const std::size_t none = has_none() ? 1 : 0;
+    return static_cast<std::int64_t>(kept.size() * (none + (checkpointed.size() - none) * ways.size()));
+  }
   bool operator==(const Family&) const = default;
 };
 
@@ -55,6 +61,16 @@ struct NamedWrapping {
   bool ends = false;
   bool frozen = false;
   bool can_stay = true;  ///< Units can stay unsharded after their forward; one of FSDP1 without a backward cannot.
+};
+
+/// A point.
+struct Choice {
+  int family = 0;
+  std::int32_t kept = 0;
+  std::int32_t checkpointed = 0;
+  std::int32_t way = 0;  ///< In `Family::ways`.
+
+  bool operator==(const Choice&) const = default;
 };
 
 /// The space of one model on one cluster.
@@ -73,15 +89,9 @@ struct Families {
   const StackCounts& checkpointed(const Family& family, std::int32_t number) const {
     return orders[static_cast<std::size_t>(family.order)].counts[static_cast<std::size_t>(number)];
   }
-};
-
-/// A point.
-struct Choice {
-  int family = 0;
-  std::int32_t kept = 0;
-  std::int32_t checkpointed = 0;
-
-  bool operator==(const Choice&) const = default;
+  const CheckpointWay& way_of(const Choice& choice) const {
+    return families[static_cast<std::size_t>(choice.family)].ways[static_cast<std::size_t>(choice.way)];
+  }
 };
 
 /// Writes the space out. Errors: fixed choices that no plan can meet, all of them.

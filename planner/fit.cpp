@@ -114,9 +114,9 @@ Result<std::vector<Asked>> machines_of(const PlanRequest& request, const std::st
 std::vector<FitMode> modes_of(const PlanChoices& choices, const Space& space) {
   if (choices.checkpoint) return {{to_text(*choices.checkpoint), *choices.checkpoint}};
   std::vector<FitMode> modes = {{"none", {}}};
-  const auto& offered = space.checkpoint_modes;
+  const auto& offered = space.checkpoint_ways;
   const CheckpointChoice full{CheckpointMode::Full, std::nullopt};
-  const bool has_full = std::find(offered.begin(), offered.end(), CheckpointMode::Full) != offered.end();
+  const bool has_full = std::find(offered.begin(), offered.end(), CheckpointWay(CheckpointMode::Full)) != offered.end();
   if (has_full) modes.push_back({to_text(full), full});
   return modes;
 }

@@ -43,6 +43,7 @@
 #include <cassert>
 
 #include "core/plan/zero_partition.h"
+#include "planner/checkpointed_blocks.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/time/plan_times.h"
@@ -105,7 +106,7 @@ LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf
   first_checkpoint_saves_work_ = implementations_of(base).use_cache && has_cache(model);
 }
 
-LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Plan& plan) {
+LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const std::size_t num_calls = block_of_call_.size();
   CallSums sums;
@@ -116,7 +117,7 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   for (std::size_t c = 0; c < num_calls; ++c) {
     costs.push_back(predictor.call_cost(plan, static_cast<int>(c), CheckpointMode::None));
     const bool can_checkpoint = block_of_call_[c].first >= 0;
-    mode_costs.push_back(can_checkpoint ? predictor.call_cost(plan, static_cast<int>(c), family.mode) : costs[c]);
+    mode_costs.push_back(can_checkpoint ? predictor.call_cost(plan, static_cast<int>(c), mode) : costs[c]);
     sums.kept.push_back(kept);
     sums.peak.push_back(costs[c].backward_peak.count());
     sums.mode_peak.push_back(mode_costs[c].backward_peak.count());
@@ -351,14 +352,35 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   return sums;
 }
 
-const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool some_checkpointed) {
+const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool some_checkpointed, Interval ways) {
   const bool is_uncached = first_checkpoint_saves_work_ && some_checkpointed;
-  const auto key = std::tuple(family.micro_batch, family.mode, is_uncached);
+  const CheckpointWay& first = family.ways[static_cast<std::size_t>(ways.first)];
+  const CheckpointWay& last = family.ways[static_cast<std::size_t>(ways.last)];
+  const auto key = std::tuple(family.micro_batch, first, last, is_uncached);
   const auto found = call_sums_.find(key);
   if (found != call_sums_.end()) return found->second;
+  if (ways.size() > 1) {
+    CallSums sums = call_sums(family, some_checkpointed, {ways.last, ways.last});
+    take_least(call_sums(family, some_checkpointed, {ways.first, ways.last - 1}), sums);
+    return call_sums_.emplace(key, std::move(sums)).first->second;
+  }
   Plan plan = base_;
+  save_ops(plan.checkpointing, first);
   if (is_uncached) plan.runtime.implementations.use_cache = false;
-  return call_sums_.emplace(key, make_call_sums(family, plan)).first->second;
+  return call_sums_.emplace(key, make_call_sums(family, plan, first.mode)).first->second;
+}
+
+// Where nothing is checkpointed all ways are the same.
+void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
+  for (std::size_t c = 0; c < sums.mode_peak.size(); ++c) {
+    sums.mode_peak[c] = std::min(sums.mode_peak[c], other.mode_peak[c]);
+  }
+  for (std::size_t s = 0; s < sums.saved.size(); ++s) {
+    for (std::size_t k = 0; k < sums.saved[s].size(); ++k) {
+      sums.saved[s][k] = std::min(sums.saved[s][k], other.saved[s][k]);
+      sums.added[s][k] = std::min(sums.added[s][k], other.added[s][k]);
+    }
+  }
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
@@ -433,11 +455,11 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   return (device + simulator::margin(Bytes(highest), units.outside, base_)).count();
 }
 
-Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {
+Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed, Interval ways) {
   assert(!first_checkpoint_saves_work_ || checkpointed.first > 0 || checkpointed.last == 0);
   const CountRange counts{.fewest = families_.checkpointed(family, static_cast<std::int32_t>(checkpointed.first)),
                           .most = families_.checkpointed(family, static_cast<std::int32_t>(checkpointed.last))};
-  const CallSums& calls = call_sums(family, checkpointed.first > 0);
+  const CallSums& calls = call_sums(family, checkpointed.first > 0, ways);
   const UnitSums& units = unit_sums(family);
   const double micro_batches = static_cast<double>(family.accumulation);
   const double reductions = family.sync_every_micro_batch ? micro_batches : 1;
@@ -459,12 +481,14 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   return {time.count(), memory(family, calls, units, kept.first, counts)};
 }
 
-std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed) {
-  const CallSums& calls = call_sums(family, true);
+std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways) {
+  const CallSums& least = call_sums(family, true, ways);
+  const CallSums& calls = call_sums(family, true, {ways.first, ways.first});
   const UnitSums& units = unit_sums(family);
   std::int64_t recompute = 0;
   for (std::size_t c = 0; c < calls.peak.size(); ++c) {
-    recompute = std::max(recompute, calls.mode_peak[c] - calls.peak[c]);
+    if (in_checkpointed) recompute = std::max(recompute, calls.mode_peak[c] - calls.peak[c]);
+    recompute = std::max(recompute, calls.mode_peak[c] - least.mode_peak[c]);
   }
   std::int64_t unit = 0;
   for (const std::vector<std::int64_t>& unsharded : units.unsharded) {
@@ -473,12 +497,14 @@ std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in
   // Recomputing a block gathers all units inside it, and each stays until its own backward.
   const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
   const int kept_units = in_kept ? 2 : 0;
-  const int gathered_units = has_parts && in_checkpointed ? 1 : 0;
+  const bool in_ways = ways.size() > 1;
+  const int gathered_units = has_parts && (in_checkpointed || in_ways) ? 1 : 0;
   // What runs again asks for the workspace again, where it goes with each call.
-  const bool asks_again = in_checkpointed && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
+  const bool asks_again =
+      (in_checkpointed || in_ways) && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
   const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
   const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
-  return (in_checkpointed ? recompute : 0) + (kept_units + gathered_units) * unit + workspace;
+  return recompute + (kept_units + gathered_units) * unit + workspace;
 }
 
 }  // namespace fsdp::planner

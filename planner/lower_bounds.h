@@ -33,18 +33,19 @@ class LowerBounds {
   bool first_checkpoint_saves_work() const { return first_checkpoint_saves_work_; }
 
   /// Below the step time and the device memory of every point of the family with these numbers of kept units and
-  /// checkpointed blocks.
+  /// checkpointed blocks, and these of its ways to checkpoint.
   /// REQUIRES: with first_checkpoint_saves_work(), that no checkpointed block is one of several numbers of them.
-  Bound bound(const Family& family, Interval kept, Interval checkpointed);
+  Bound bound(const Family& family, Interval kept, Interval checkpointed, Interval ways);
 
   /// By how many bytes the live peak of a plan can lie below that of the plan of its family that keeps fewer units
   /// unsharded and checkpoints more blocks. Live bytes are not quite monotonic: recomputing a block can need more than
   /// having kept it, and a unit that stays unsharded is not gathered into a buffer again.
-  /// `in_kept`, `in_checkpointed`: the plans differ in these numbers.
-  std::int64_t live_slack(const Family& family, bool in_kept, bool in_checkpointed);
+  /// `in_kept`, `in_checkpointed`: the plans differ in these numbers; `ways`: they checkpoint in one of these, that
+  /// plan in the first.
+  std::int64_t live_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways);
 
  private:
-  /// Sums over calls, for one micro-batch, one mode of checkpointing, and keys and values cached or not.
+  /// Sums over calls, for one micro-batch, one way of checkpointing, and keys and values cached or not.
   struct CallSums {
     Seconds compute{0};  ///< Of one micro-batch, nothing checkpointed.
     /// [stack][blocks] What checkpointing the first blocks adds to it.
@@ -84,12 +85,14 @@ class LowerBounds {
     std::vector<std::vector<int>> all_calls;  ///< [block] All calls of each block.
   };
 
-  const CallSums& call_sums(const Family& family, bool some_checkpointed);
+  /// The least of the family's ways from `ways.first` to `ways.last`.
+  const CallSums& call_sums(const Family& family, bool some_checkpointed, Interval ways);
   const UnitSums& unit_sums(const Family& family);
   /// What sums are of: the mesh and the arguments of a family, on the base.
   Plan plan_of(const Family& family) const;
   const Layout& layout_of(const Family& family);
-  CallSums make_call_sums(const Family& family, const Plan& plan);
+  CallSums make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode);
+  static void take_least(const CallSums& other, CallSums& sums);
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, simulator::Predictor& predictor,
                  UnitSums& sums) const;
@@ -120,7 +123,8 @@ class LowerBounds {
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
-  std::map<std::tuple<std::int64_t, CheckpointMode, bool>, CallSums> call_sums_;
+  /// By micro-batch, the first and the last way, and whether keys and values are not cached.
+  std::map<std::tuple<std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
 };
 

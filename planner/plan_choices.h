@@ -267,8 +267,9 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
     PlanChoiceInfo{
         PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
-        "Activation checkpointing: none, full, selective, 12 (the first blocks of each stack), selective:12, "
-        "full:32,12 (of each stack its own number)",
+        "Activation checkpointing: none, full, selective (attention and every second matmul are saved), save-matmuls "
+        "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
+        "its own number: full:32,12",
         "--checkpoint"},
     PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
                    "Keep parameters, gradients and optimizer in CPU memory"},

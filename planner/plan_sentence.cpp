@@ -20,6 +20,13 @@ namespace {
 /// Names of units other than blocks are told up to this length; more of them are counted.
 constexpr std::size_t kMostNameColumns = 44;
 
+/// What selective checkpointing does with blocks, behind their number.
+std::string what_is_saved(const Checkpointing& checkpointing) {
+  const std::optional<CheckpointWay> way = way_of(checkpointing);
+  if (!way || way->saved == SavedOps::EverySecondMatmul) return " selectively";
+  return way->saved == SavedOps::Matmuls ? " (saving matmuls and attention)" : " (saving attention)";
+}
+
 /// "checkpoint 32 of 32 blocks of encoder.layers, 12 of 32 of decoder.layers": where the stacks differ, and in one
 /// mode.
 std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
@@ -36,7 +43,7 @@ std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
                                 parts.empty() ? " blocks" : "", facts.stacks[s].name));
   }
   const bool is_selective = entries.front().mode == CheckpointMode::Selective;
-  return fmt::format("checkpoint {}{}", fmt::join(parts, ", "), is_selective ? " selectively" : "");
+  return fmt::format("checkpoint {}{}", fmt::join(parts, ", "), is_selective ? what_is_saved(plan.checkpointing) : "");
 }
 
 std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
@@ -54,7 +61,10 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty()) return unlike;
   std::string text;
   if (full > 0) text = fmt::format("checkpoint {}", share(full));
-  if (selective > 0) text += fmt::format("{}checkpoint {} selectively", text.empty() ? "" : ", ", share(selective));
+  if (selective > 0) {
+    text +=
+        fmt::format("{}checkpoint {}{}", text.empty() ? "" : ", ", share(selective), what_is_saved(plan.checkpointing));
+  }
   return text.empty() ? "no activation checkpointing" : text;
 }
 

@@ -1,10 +1,12 @@
-// A box holds the plans of one family whose number of kept units and of checkpointed blocks lie in two intervals.
-// Blocks are checkpointed in an order that the family has: of two numbers the larger has all of the smaller's blocks.
+// A box holds the plans of one family whose number of kept units, number of checkpointed blocks and way to checkpoint
+// lie in three intervals. Blocks are checkpointed in an order that the family has: of two numbers the larger has all of
+// the smaller's blocks; and of two ways the later one saves all that the earlier one does.
 //
 // Keeping one more unit unsharded takes an all-gather and a copy out of the backward, and holds that unit from its
 // forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its
-// recomputation and drops what it kept: time does not fall, memory does not rise. So one plan of a box, the one that
-// keeps most and recomputes least, is its fastest, and one, the opposite, is its smallest. Their predictions bound the
+// recomputation and drops what it kept: time does not fall, memory does not rise. Saving more of it is the opposite. So
+// one plan of a box, the one that keeps most and recomputes least, is its fastest, and one, the opposite, is its
+// smallest. Their predictions bound the
 // box: the step time of the fastest, and the live bytes of the smallest. (The allocator's reserve is no such bound: it
 // can shrink when a tensor is added. That is why a point within the budget by its live bytes is always predicted in
 // full.)
@@ -61,20 +63,23 @@ PredictedCost::PredictedCost(const Plan& base, const Families& families, Predict
 std::vector<Box> PredictedCost::space() const {
   std::vector<Box> boxes;
   for (std::size_t i = 0; i < families_.families.size(); ++i) {
+    const Family& family = families_.families[i];
     Box box;
     box.family = static_cast<std::int32_t>(i);
-    box.num_coordinates = 2;
-    box.ranges[0].last = static_cast<std::int32_t>(families_.families[i].kept.size()) - 1;
-    box.ranges[1].last = static_cast<std::int32_t>(families_.families[i].checkpointed.size()) - 1;
-    // Where the first checkpointed block takes work off the step, the plans without one stand alone.
-    const std::vector<std::int32_t>& checkpointed = families_.families[i].checkpointed;
-    if (lower_bounds_.first_checkpoint_saves_work() && checkpointed.size() > 1 && checkpointed.front() == 0) {
+    box.num_coordinates = 3;
+    box.ranges[0].last = static_cast<std::int32_t>(family.kept.size()) - 1;
+    box.ranges[1].last = static_cast<std::int32_t>(family.checkpointed.size()) - 1;
+    box.ranges[2].last = static_cast<std::int32_t>(family.ways.size()) - 1;
+    // Where nothing is checkpointed there is one way. And where the first checkpointed block takes work off the step,
+    // such plans stand alone.
+    const bool stands_alone = lower_bounds_.first_checkpoint_saves_work() || family.ways.size() > 1;
+    if (family.has_none() && stands_alone) {
       Box none = box;
-      none.ranges[1].last = 0;
+      none.ranges[1].last = none.ranges[2].last = 0;
       boxes.push_back(none);
       box.ranges[1].first = 1;
     }
-    boxes.push_back(box);
+    if (box.ranges[1].size() > 0) boxes.push_back(box);
   }
   return boxes;
 }
@@ -93,14 +98,22 @@ std::string PredictedCost::level_name(int level) const {
   return "";
 }
 
-Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const {
+Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const {
   const Family& numbers = families_.families[family];
-  return {family, numbers.kept[kept], numbers.checkpointed[checkpointed]};
+  return {family, numbers.kept[kept], numbers.checkpointed[checkpointed], way};
+}
+
+Choice PredictedCost::fastest_of(const Box& box) const {
+  return choice_at(box.family, box.ranges[0].last, box.ranges[1].first, box.ranges[2].last);
+}
+
+Choice PredictedCost::smallest_of(const Box& box) const {
+  return choice_at(box.family, box.ranges[0].first, box.ranges[1].last, box.ranges[2].first);
 }
 
 Choice PredictedCost::choice_of(const Box& point) const {
   assert(point.is_point());
-  return choice_at(point.family, point.ranges[0].first, point.ranges[1].first);
+  return fastest_of(point);
 }
 
 simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
@@ -114,7 +127,7 @@ Plan PredictedCost::plan_of(const Choice& choice) {
 }
 
 simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough) {
-  const Point point = {choice.family, choice.kept, choice.checkpointed};
+  const Point point = point_of(choice);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
@@ -138,7 +151,7 @@ const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Byt
 
 const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
   if (detail == Detail::Device) return outcome_up_to(choice, simulator::kWholePrediction);
-  const Point point = {choice.family, choice.kept, choice.checkpointed};
+  const Point point = point_of(choice);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;
   (detail == Detail::Time ? asked_.time : asked_.live) += 1;
@@ -150,7 +163,7 @@ const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail de
 std::vector<Choice> PredictedCost::predicted() const {
   std::vector<Choice> choices;
   for (const auto& [point, outcome] : known_[static_cast<std::size_t>(Detail::Device)]) {
-    if (outcome.is_whole) choices.push_back({point[0], point[1], point[2]});
+    if (outcome.is_whole) choices.push_back({point[0], point[1], point[2], point[3]});
   }
   return choices;
 }
@@ -181,14 +194,15 @@ bool PredictedCost::may_decide(const Box& box) {
 }
 
 std::int64_t PredictedCost::smallest_sums(const Box& box) {
-  const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
+  const Choice choice = smallest_of(box);
   return lower_bounds_
-      .bound(families_.families[box.family], {choice.kept, choice.kept}, {choice.checkpointed, choice.checkpointed})
+      .bound(families_.families[box.family], {choice.kept, choice.kept}, {choice.checkpointed, choice.checkpointed},
+             {choice.way, choice.way})
       .memory;
 }
 
 std::int64_t PredictedCost::needed_at_least(const Box& box) {
-  const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
+  const Choice choice = smallest_of(box);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
   if (decisive_ && !above_sums_.contains(box.family)) {
     const std::int64_t more = with_margin(live.device_lower_bound, choice).count() - smallest_sums(box);
@@ -196,8 +210,8 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
   }
   if (box.is_point()) return with_margin(live.own_lower_bound, choice).count();
-  const Bytes slack(
-      lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1, box.ranges[1].size() > 1));
+  const Bytes slack(lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1,
+                                             box.ranges[1].size() > 1, box.ranges[2]));
   return with_margin(live.device_lower_bound - slack, choice).count();
 }
 
@@ -228,6 +242,7 @@ void SmallestCost::probe(Bytes enough) {
   for (Box& box : cost_.space()) {
     box.ranges[0].last = box.ranges[0].first;
     box.ranges[1].first = box.ranges[1].last;
+    box.ranges[2].last = box.ranges[2].first;
     corners.emplace_back(bound(box, 0).memory, box);
   }
   const auto end = corners.begin() + static_cast<std::ptrdiff_t>(std::min(corners.size(), kNumProbes));
@@ -248,21 +263,21 @@ Bound LiveCost::bound(const Box& box, int level) {
 
 Bound PredictedCost::bound(const Box& box, int level) {
   const Family& family = families_.families[box.family];
-  const Choice fastest = choice_at(box.family, box.ranges[0].last, box.ranges[1].first);
-  const Choice smallest = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
+  const Choice fastest = fastest_of(box);
+  const Choice smallest = smallest_of(box);
   const double no_time = -std::numeric_limits<double>::infinity();
   const std::int64_t no_memory = std::numeric_limits<std::int64_t>::min();
   switch (static_cast<CostLevel>(level)) {
     case CostLevel::Sums: {
-      Bound bound =
-          lower_bounds_.bound(family, {smallest.kept, fastest.kept}, {fastest.checkpointed, smallest.checkpointed});
+      Bound bound = lower_bounds_.bound(family, {smallest.kept, fastest.kept},
+                                        {fastest.checkpointed, smallest.checkpointed}, {smallest.way, fastest.way});
       bound.time = rounded_down(Seconds(bound.time));
       return bound;
     }
     case CostLevel::Time: {
       const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
       const bool may_wait_less = has_parts || is_zero3(base_);
-      if (may_wait_less && box.ranges[1].size() > 1) return {no_time, no_memory};
+      if (may_wait_less && (box.ranges[1].size() > 1 || box.ranges[2].size() > 1)) return {no_time, no_memory};
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }

@@ -69,7 +69,10 @@ class PredictedCost : public CostModel {
 
  private:
   /// The plan of a box's coordinates: indices of the family's numbers.
-  Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const;
+  Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const;
+  /// Of a box: the plan that keeps and saves most and checkpoints least, and the opposite.
+  Choice fastest_of(const Box& box) const;
+  Choice smallest_of(const Box& box) const;
 
   /// Whether a walk of the live bytes of a box may show it to be above the budget that alone decides.
   bool may_decide(const Box& box);
@@ -79,8 +82,9 @@ class PredictedCost : public CostModel {
   /// What a plan of this mesh needs at least, when its device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
-  /// By family, kept units and checkpointed blocks.
-  using Point = std::array<std::int32_t, 3>;
+  /// By family, kept units, checkpointed blocks and what of them is saved.
+  using Point = std::array<std::int32_t, 4>;
+  static Point point_of(const Choice& choice) { return {choice.family, choice.kept, choice.checkpointed, choice.way}; }
 
   const Plan& base_;
   const Families& families_;

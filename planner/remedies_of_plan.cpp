@@ -19,8 +19,8 @@ namespace fsdp::planner {
 namespace {
 
 Plan with_checkpointing(Plan plan, const std::vector<std::vector<std::string>>& stacks, std::size_t blocks,
-                        CheckpointMode mode) {
-  checkpoint_first(plan, stacks, static_cast<std::int64_t>(blocks), mode);
+                        const CheckpointWay& way) {
+  checkpoint_first(plan, stacks, static_cast<std::int64_t>(blocks), way);
   return plan;
 }
 
@@ -34,18 +34,18 @@ void try_checkpointing(RemedyList& list) {
   const bool are_alike = counts && is_alike(*counts, stacks);
   const std::size_t now = are_alike ? static_cast<std::size_t>(*std::max_element(counts->begin(), counts->end())) : 0;
   const bool is_selective = !entries.empty() && entries.front().mode == CheckpointMode::Selective;
-  const CheckpointMode mode = is_selective ? CheckpointMode::Selective : CheckpointMode::Full;
+  const CheckpointWay way = way_of(list.plan().checkpointing).value_or(CheckpointMode::Full);
   const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
   if (are_alike && more > now && more < longest) {
     list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
-                  {.checkpoint = CheckpointChoice{mode, static_cast<std::int64_t>(more)}},
-                  with_checkpointing(list.plan(), stacks, more, mode));
+                  {.checkpoint = CheckpointChoice{way, static_cast<std::int64_t>(more)}},
+                  with_checkpointing(list.plan(), stacks, more, way));
   }
   if (now < longest) {
-    list.try_plan("checkpoint all blocks", {.checkpoint = CheckpointChoice{mode, {}}},
-                  with_checkpointing(list.plan(), stacks, longest, mode));
+    list.try_plan("checkpoint all blocks", {.checkpoint = CheckpointChoice{way, {}}},
+                  with_checkpointing(list.plan(), stacks, longest, way));
   }
-  const CheckpointMode other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
+  const CheckpointWay other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
   const std::string other_name = is_selective ? "full" : "selective";
   list.try_plan(fmt::format("{} checkpointing of all blocks", other_name), {.checkpoint = CheckpointChoice{other, {}}},
                 with_checkpointing(list.plan(), stacks, longest, other));

@@ -265,7 +265,7 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
 /// What a capture keeps the search from.
 std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Space& space) {
   if (spec.captured == nullptr || space.checkpoint) return std::nullopt;
-  if (!space.checkpoint_modes.empty()) {
+  if (!space.checkpoint_ways.empty()) {
     return "Selective checkpointing was not searched: a capture has no recording of it.";
   }
   return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";

@@ -105,8 +105,14 @@ std::string joined_with_commas(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string_view name_of_mode(CheckpointMode mode) {
-  return mode == CheckpointMode::None ? "none" : mode == CheckpointMode::Full ? "full" : "selective";
+constexpr std::string_view kWayNames = "none, full, selective, save-matmuls, save-attention";
+
+std::optional<CheckpointWay> way_of_name(std::string_view name) {
+  if (name == "none") return CheckpointMode::None;
+  for (const CheckpointWay& way : kCheckpointWays) {
+    if (to_text(way) == name) return way;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -171,19 +177,15 @@ Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
           "and 12 of the second.");
     }
   }
-  CheckpointMode mode = CheckpointMode::None;
-  if (mode_text == "full") {
-    mode = CheckpointMode::Full;
-  } else if (mode_text == "selective") {
-    mode = CheckpointMode::Selective;
-  } else if (mode_text != "none" || !counts.empty()) {
+  const std::optional<CheckpointWay> way = way_of_name(mode_text);
+  if (!way || (way->mode == CheckpointMode::None && !counts.empty())) {
     return failure("--activation-checkpointing", fmt::format("\"{}\" is not a way to checkpoint.", text),
-                   "Write none, full, selective, or a number of blocks such as 12, full:12 or selective:12.");
+                   fmt::format("Write {}, or a number of blocks such as 12, full:12 or selective:12.", kWayNames));
   }
   const bool is_nothing = std::all_of(counts.begin(), counts.end(), [](std::int64_t count) { return count == 0; });
-  if (mode == CheckpointMode::None || (!counts.empty() && is_nothing)) return CheckpointChoice{};
-  if (counts.size() > 1) return CheckpointChoice{mode, std::nullopt, std::move(counts)};
-  return counts.empty() ? CheckpointChoice{mode} : CheckpointChoice{mode, counts.front()};
+  if (way->mode == CheckpointMode::None || (!counts.empty() && is_nothing)) return CheckpointChoice{};
+  if (counts.size() > 1) return CheckpointChoice{*way, std::nullopt, std::move(counts)};
+  return counts.empty() ? CheckpointChoice{*way} : CheckpointChoice{*way, counts.front()};
 }
 
 std::string to_text(const Wrap& wrap) {
@@ -202,9 +204,23 @@ std::string to_text(const ReshardChoice& reshard) {
   return reshard.keep_last > 0 ? fmt::format("keep-last:{}", reshard.keep_last) : "true";
 }
 
+std::string to_text(const CheckpointWay& way) {
+  if (way.mode == CheckpointMode::None) return "none";
+  if (way.mode == CheckpointMode::Full) return "full";
+  switch (way.saved) {
+    case SavedOps::EverySecondMatmul:
+      return "selective";
+    case SavedOps::Matmuls:
+      return "save-matmuls";
+    case SavedOps::Attention:
+      return "save-attention";
+  }
+  return "";
+}
+
 std::string to_text(const CheckpointChoice& checkpoint) {
-  std::string text(name_of_mode(checkpoint.mode));
-  if (checkpoint.mode == CheckpointMode::None) return text;
+  std::string text = to_text(checkpoint.way);
+  if (checkpoint.way.mode == CheckpointMode::None) return text;
   if (checkpoint.blocks) text += fmt::format(":{}", *checkpoint.blocks);
   if (!checkpoint.by_stack.empty()) text += fmt::format(":{}", fmt::join(checkpoint.by_stack, ","));
   return text;
@@ -274,7 +290,8 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
     if (batch != nullptr)
       space.max_micro_batch = std::max(space.max_micro_batch, static_cast<std::int64_t>(batch->value));
   }
-  std::erase_if(space.checkpoint_modes, [&](CheckpointMode mode) { return mode != CheckpointMode::Full || !can; });
+  std::erase_if(space.checkpoint_ways,
+                [&](const CheckpointWay& way) { return way.mode != CheckpointMode::Full || !can; });
 }
 
 namespace {
@@ -285,14 +302,14 @@ std::string text_of_checkpoints(const Families& families, const Family& family) 
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   };
   if (total(family.checkpointed.back()) == 0) return "none";
-  if (family.order == 0) {
-    return fmt::format("{} of the first {} blocks", name_of_mode(family.mode), join(family.checkpointed));
-  }
+  std::string ways;
+  for (const CheckpointWay& way : family.ways) ways += (ways.empty() ? "" : " or ") + to_text(way);
+  if (family.order == 0) return fmt::format("{} of the first {} blocks", ways, join(family.checkpointed));
   std::vector<std::string> numbers;
   for (const std::int32_t number : family.checkpointed) {
     numbers.push_back(fmt::format("{}", fmt::join(families.checkpointed(family, number), " + ")));
   }
-  return fmt::format("{} of {} blocks", name_of_mode(family.mode), join(numbers));
+  return fmt::format("{} of {} blocks", ways, join(numbers));
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 //   reshard     The last j units of every stack stay unsharded between forward and backward: j = 0 is
 //               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. Units
 //               inside blocks count by the block. With several nodes also the integer "GPUs of a node".
-//   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
-//               all of them. Of several stacks that matter (planner/checkpointed_blocks.h) also those of one first,
-//               then those of the others.
+//   checkpoint  The first k blocks of every stack, full or selective, which saves attention and no, every second or all
+//               matmuls; k = 0 is none, and up to 14 equal steps lead to all of them. Of several stacks that matter
+//               (planner/checkpointed_blocks.h) also those of one first, then those of the others.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
 //   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
@@ -82,10 +82,37 @@ struct ReshardChoice {
   bool operator==(const ReshardChoice&) const = default;
 };
 
-/// As text: "none", "full", "selective" (all blocks), "12" or "full:12", "selective:12" (the first 12 of each stack),
-/// "full:32,12" (the first 32 of the first stack, 12 of the second).
+/// What selective checkpointing saves of a block, so that it is not run again: the outputs of attention, and those of
+/// none, of every second or of all linear layers. Each saves more than the one before it.
+enum class SavedOps : std::uint8_t {
+  Attention,
+  EverySecondMatmul,  ///< torchtitan's policy.
+  Matmuls,
+};
+
+/// A way to checkpoint a block. As text: "full", "selective", "save-matmuls", "save-attention".
+struct CheckpointWay {
+  CheckpointMode mode = CheckpointMode::Full;
+  SavedOps saved = SavedOps::EverySecondMatmul;  ///< Of CheckpointMode::Selective.
+
+  CheckpointWay() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a mode is a way.
+  CheckpointWay(CheckpointMode of, SavedOps saves = SavedOps::EverySecondMatmul) : mode(of), saved(saves) {}
+  auto operator<=>(const CheckpointWay&) const = default;
+};
+
+/// The ways that a search tries: each saves more than the one before it, and runs less again.
+inline const std::vector<CheckpointWay> kCheckpointWays = {
+    CheckpointMode::Full,
+    {CheckpointMode::Selective, SavedOps::Attention},
+    {CheckpointMode::Selective, SavedOps::EverySecondMatmul},
+    {CheckpointMode::Selective, SavedOps::Matmuls},
+};
+
+/// As text: "none", a way of all blocks ("full"), of the first 12 of each stack ("full:12" or "12", "selective:12"), or
+/// of so many of each stack in turn ("full:32,12").
 struct CheckpointChoice {
-  CheckpointMode mode = CheckpointMode::None;
+  CheckpointWay way = CheckpointMode::None;
   std::optional<std::int64_t> blocks = {};  ///< Empty: all of them.
   std::vector<std::int64_t> by_stack = {};  ///< Where stacks differ: of each one; `blocks` is empty then.
 
@@ -98,6 +125,7 @@ Result<ReshardChoice> parse_reshard(std::string_view text);
 Result<CheckpointChoice> parse_checkpoint(std::string_view text);
 std::string to_text(const Wrap& wrap);
 std::string to_text(const ReshardChoice& reshard);
+std::string to_text(const CheckpointWay& way);
 std::string to_text(const CheckpointChoice& checkpoint);
 
 /// What makes a plan that fits the best one.
@@ -142,7 +170,7 @@ struct Space {
   std::vector<BlockParts> block_parts = {BlockParts::Sublayers, BlockParts::Projections};
   /// Blocks are cut where the largest one, gathered, takes at least one part in so many of a device; 0: everywhere.
   std::int64_t parts_from = 64;
-  std::vector<CheckpointMode> checkpoint_modes = {CheckpointMode::Full, CheckpointMode::Selective};
+  std::vector<CheckpointWay> checkpoint_ways = kCheckpointWays;  ///< In that order.
   std::vector<bool> cpu_offloads = {false, true};
   std::vector<bool> gradient_syncs = {true, false};     ///< Of every micro-batch, or of the last one.
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.

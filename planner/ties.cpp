@@ -94,7 +94,7 @@ int complexity_of(const Families& families, const Choice& choice) {
   complexity += family.accumulation > 1 && !family.sync_every_micro_batch ? 1 : 0;
   complexity += is_partial ? 2 : 0;
   complexity += is_alike(counts, families.blocks) ? 0 : 1;
-  complexity += family.mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
+  complexity += families.way_of(choice).mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
   complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
   complexity += wrapping.parts != BlockParts::Whole ? 2 : 0;
   complexity += wrapping.frozen ? 1 : 0;

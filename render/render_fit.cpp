@@ -29,7 +29,7 @@ bool has_sequences(const FitTable& table) {
 
 void add_columns(Table& result, const FitTable& table, std::string_view title, std::string_view name) {
   for (const FitMode& mode : table.modes) {
-    const bool is_plain = mode.checkpoint.mode == CheckpointMode::None;
+    const bool is_plain = mode.checkpoint.way.mode == CheckpointMode::None;
     std::string script_name = fmt::format("{}_checkpointing_{}", name, mode.name);
     std::replace(script_name.begin(), script_name.end(), ':', '_');
     result.columns.push_back({is_plain ? std::string(title) : "checkpointed", std::move(script_name), true});
@@ -37,8 +37,8 @@ void add_columns(Table& result, const FitTable& table, std::string_view title, s
 }
 
 std::string how_of(const FitMode& mode) {
-  if (mode.checkpoint.mode == CheckpointMode::None) return "without checkpointing";
-  const bool is_whole = !mode.checkpoint.blocks && mode.checkpoint.mode == CheckpointMode::Full;
+  if (mode.checkpoint.way.mode == CheckpointMode::None) return "without checkpointing";
+  const bool is_whole = !mode.checkpoint.blocks && mode.checkpoint.way.mode == CheckpointMode::Full;
   return is_whole ? "with full checkpointing" : fmt::format("with checkpointing {}", mode.name);
 }
 

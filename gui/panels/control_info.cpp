@@ -7,6 +7,7 @@
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/larger_gpus.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
@@ -67,7 +68,12 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
       {PlanChoice::Wrap, "Units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "sublayers", "projections", "root"}},
       {PlanChoice::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
+      {PlanChoice::Checkpoint,
+       "Checkpointing",
+       kPlan,
+       Kind::Open,
+       {},
+       {"none", "full", "selective", "save-matmuls", "save-attention", "full:8"}},
       {PlanChoice::Offload, "CPU offload", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::GradientSync, "Reduce gradients", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
@@ -124,7 +130,8 @@ std::string reshard_of(const Plan& plan) {
 std::string checkpoint_of(const Plan& plan, const Model* model) {
   const auto& entries = plan.checkpointing.entries;
   if (entries.empty()) return "none";
-  const std::string name = entries.front().mode == CheckpointMode::Selective ? "selective" : "full";
+  const auto way = planner::way_of(plan.checkpointing);
+  const std::string name = way ? planner::to_text(*way) : "in several ways";
   std::size_t blocks = 0;
   if (model != nullptr) {
     for (const Stack& stack : model->stacks) blocks += stack.calls.size();

@@ -271,8 +271,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   Errors errors;
   const TapeLibrary::Shelf& shelf = library.shelf(settings);
   for (std::size_t c = 0; c < modes.size(); ++c) {
-    const TimedTape& timed =
-        library.tape(shelf, static_cast<int>(c), modes[c], hooks.empty() ? std::vector<Span>{} : hooks[c]);
+    const TimedTape& timed = library.tape(shelf, settings.checkpointing, static_cast<int>(c), modes[c],
+                                          hooks.empty() ? std::vector<Span>{} : hooks[c]);
     const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
     if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
     for (const std::string& call : timed.tape.unmeasured) {

@@ -66,12 +66,14 @@ int TapeLibrary::class_of(int call) {
   return static_cast<int>(classes_.size()) - 1;
 }
 
-TapeLibrary::Shelf& TapeLibrary::shelf(const TapeSettings& settings) {
+TapeLibrary::Shelf& TapeLibrary::shelf(const TapeSettings& given) {
+  TapeSettings settings = given;
+  settings.checkpointing = Checkpointing{.early_stop = given.checkpointing.early_stop};
   for (const auto& known : shelves_) {
     if (known->settings == settings) return *known;
   }
   shelves_.push_back(std::make_unique<Shelf>());
-  shelves_.back()->settings = settings;
+  shelves_.back()->settings = std::move(settings);
   lay_out(*shelves_.back());
   return *shelves_.back();
 }
@@ -116,7 +118,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
     for (const int value : call.outputs) of_outputs.push_back(of_grads[value]);
     Kind* kind = kind_of(shelf, class_of_call_[c], programs[c], std::move(of_outputs));
     shelf.kind_of_call[c] = kind;
-    const Tape& tape = tape_of(shelf, *kind, CheckpointMode::None, {}).tape;
+    const Tape& tape = tape_of(shelf, *kind, {}, CheckpointMode::None, {}).tape;
     for (const TapeEvent& event : tape.backward) {
       if (event.kind != TapeEvent::Kind::EmitGrad && event.kind != TapeEvent::Kind::ForwardGradOut) continue;
       const auto input = static_cast<std::size_t>(event.bytes);
@@ -162,24 +164,31 @@ TapeLibrary::Kind* TapeLibrary::kind_of(Shelf& shelf, int call_class, const Prog
 
 const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode,
                                    const std::vector<Span>& hooks) {
-  return tape(shelf(settings), call, mode, hooks);
+  return tape(shelf(settings), settings.checkpointing, call, mode, hooks);
 }
 
-const TimedTape& TapeLibrary::tape(const Shelf& shelf, int call, CheckpointMode mode, const std::vector<Span>& hooks) {
-  return tape_of(shelf, *shelf.kind_of_call[call], mode, hooks);
+const TimedTape& TapeLibrary::tape(const Shelf& shelf, const Checkpointing& kept, int call, CheckpointMode mode,
+                                   const std::vector<Span>& hooks) {
+  return tape_of(shelf, *shelf.kind_of_call[call], kept, mode, hooks);
 }
 
-const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode,
+const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, const Checkpointing& kept, CheckpointMode mode,
                                       const std::vector<Span>& hooks) {
+  const bool keeps = mode == CheckpointMode::Selective;
   for (const Recorded& recorded : kind.recorded) {
-    if (recorded.mode == mode && recorded.hooks == hooks) return *recorded.tape;
+    if (recorded.mode != mode || recorded.hooks != hooks) continue;
+    const bool is_same =
+        recorded.kept == kept.selective_keep && recorded.every_second_linear == kept.every_second_linear;
+    if (!keeps || is_same) return *recorded.tape;
   }
-  auto timed = std::make_unique<TimedTape>(make_tape(shelf.settings, kind, mode, hooks));
-  return *kind.recorded.emplace_back(Recorded{mode, hooks, std::move(timed)}).tape;
+  Recorded made{.mode = mode, .kept = {}, .every_second_linear = kept.every_second_linear, .hooks = hooks, .tape = {}};
+  if (keeps) made.kept = kept.selective_keep;
+  made.tape = std::make_unique<TimedTape>(make_tape(shelf.settings, kind, kept, mode, hooks));
+  return *kind.recorded.emplace_back(std::move(made)).tape;
 }
 
-TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind, CheckpointMode mode,
-                                 const std::vector<Span>& hooks) const {
+TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind, const Checkpointing& kept,
+                                 CheckpointMode mode, const std::vector<Span>& hooks) const {
   const Block& block = index_.model->blocks[kind.program->block];
   TimedTape timed;
   if (block.recorded) {
@@ -194,7 +203,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.output_grad_strides = kind.output_grad_strides;
   context.mode = mode;
   context.hooks = hooks;
-  context.op_is_kept = kept_ops(block, settings.checkpointing);
+  context.op_is_kept = kept_ops(block, kept);
   context.early_stop = settings.checkpointing.early_stop;
   context.keep_logits = settings.rules.implementations.keep_logits;
   context.workspaces = settings.workspaces;

@@ -27,7 +27,7 @@ struct TimedTape {
 /// What tapes depend on beside the call and its checkpoint mode.
 struct TapeSettings {
   OpRuleContext rules;
-  Checkpointing checkpointing;  ///< Without entries.
+  Checkpointing checkpointing;  ///< Without entries. What it keeps matters to tapes of selective checkpointing alone.
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
@@ -39,12 +39,14 @@ class TapeLibrary {
  public:
   explicit TapeLibrary(const ModelIndex& index);
 
-  /// The tapes of one setting, for the library's life.
+  /// The tapes of settings that differ in nothing but what selective checkpointing keeps, for the library's life.
   class Shelf;
   Shelf& shelf(const TapeSettings& settings);
 
-  /// The tape of a call with FSDP2's hooks inside it. Stays where it is for the library's life.
-  const TimedTape& tape(const Shelf& shelf, int call, CheckpointMode mode, const std::vector<Span>& hooks = {});
+  /// The tape of a call with FSDP2's hooks inside it, where selective checkpointing keeps what `kept` says. Stays where
+  /// it is for the library's life.
+  const TimedTape& tape(const Shelf& shelf, const Checkpointing& kept, int call, CheckpointMode mode,
+                        const std::vector<Span>& hooks = {});
   const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
                         const std::vector<Span>& hooks = {});
 
@@ -62,6 +64,8 @@ class TapeLibrary {
   };
   struct Recorded {
     CheckpointMode mode = CheckpointMode::None;
+    std::vector<OpKind> kept;  // Of selective checkpointing.
+    bool every_second_linear = false;
     std::vector<Span> hooks;
     std::unique_ptr<TimedTape> tape;
   };
@@ -79,8 +83,9 @@ class TapeLibrary {
   const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
                             std::vector<std::optional<Dtype>> input_dtypes);
   Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
-  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode, const std::vector<Span>& hooks);
-  TimedTape make_tape(const TapeSettings& settings, const Kind& kind, CheckpointMode mode,
+  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, const Checkpointing& kept, CheckpointMode mode,
+                           const std::vector<Span>& hooks);
+  TimedTape make_tape(const TapeSettings& settings, const Kind& kind, const Checkpointing& kept, CheckpointMode mode,
                       const std::vector<Span>& hooks) const;
 
   const ModelIndex& index_;

@@ -30,7 +30,7 @@ Result<SearchResult> search_for(const ModelSpec& spec, const Cluster& cluster, s
   Space space;
   auto base = base_plan(spec, {});
   space.base = *base;
-  space.checkpoint_modes = {CheckpointMode::Full};
+  space.checkpoint_ways = {CheckpointMode::Full};
   if (samples > 0) space.global_batch = samples;
   return search(spec, {}, cluster, space, {});
 }

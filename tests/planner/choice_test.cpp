@@ -110,7 +110,7 @@ TEST(Choice, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
   expect_valid_and_distinct(points);
   points.space.reshard = ReshardChoice{Kind::Always, 0, 0};
   points.space.wrap_ends = true;
-  points.space.checkpoint_modes = {CheckpointMode::Full};
+  points.space.checkpoint_ways = {CheckpointMode::Full};
   std::set<StackCounts> found;
   for (const Choice& choice : points.all()) {
     found.insert(points.families.checkpointed(points.families.families[static_cast<std::size_t>(choice.family)],

@@ -41,7 +41,7 @@ RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
   c.space.base.ddp = {};
   c.space.base.zero = {};
   c.space = Space{.base = c.space.base, .pareto_points = 0, .explain = false};
-  c.space.checkpoint_modes = {CheckpointMode::Full};
+  c.space.checkpoint_ways = {CheckpointMode::Full};
   // One mesh at a time.
   c.space.shard = *rc::gen::elementOf(shard_sizes(c.cluster));
   const bool may_offload = torch_version_of(c.space.base.runtime).predicts_offload &&

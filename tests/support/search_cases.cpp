@@ -151,7 +151,7 @@ Case random_case() {
   c.space.cpu_offload = *rc::gen::arbitrary<bool>();
   choose_units(c.space);
   c.space.wrap_ends = *rc::gen::arbitrary<bool>();
-  c.space.checkpoint_modes = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
+  c.space.checkpoint_ways = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
   c.space.base.optimizer.implementation =
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
