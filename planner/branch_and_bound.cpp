@@ -122,7 +122,8 @@ Bound BranchAndBound::exact_bound(const Box& point, const Bound& least, std::int
 void BranchAndBound::push(const Box& box, int level, const Bound& least, std::int64_t budget) {
   const bool is_exact = level == last_level_;
   Bound bound = is_exact ? exact_bound(box, least, budget) : model_.bound(box, level);
-  if (level > 1) ++num_dear_;
+  const bool is_left_out = bound.memory == std::numeric_limits<std::int64_t>::min();
+  if (level > 1 && !is_left_out) ++num_dear_;
   if (is_exact) {
     ++counts_.evaluated;
     if (bound.time < least.time || bound.memory < least.memory) ++num_broken_bounds_;

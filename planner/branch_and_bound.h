@@ -69,7 +69,7 @@ class CostModel {
   virtual void care_up_to(std::int64_t /*memory*/) {}
 
   /// From now on a bound of memory decides nothing but whether it is above this budget; nothing: it decides more, as at
-  /// first. A model may then leave out a bound that is likely to be below.
+  /// first. A model may then leave out a bound that is likely to be below: it says the least number there is.
   virtual void decide_above(std::optional<std::int64_t> /*budget*/) {}
 
   /// The coordinate to cut in two. Any answer with a size above 1 is right. The default is the widest.

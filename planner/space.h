@@ -187,7 +187,7 @@ struct Space {
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.
   bool explain = true;             ///< Price remedies.
   /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
-  std::int64_t max_predictions = 2000;
+  std::int64_t max_predictions = 3000;
 
   bool operator==(const Space&) const = default;
 };

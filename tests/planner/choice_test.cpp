@@ -2,12 +2,16 @@
 
 #include "planner/choice.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/plan/schedule.h"
 #include "planner/plan_sentence.h"
 #include "planner/strategy_names.h"
 #include "tests/support/small_models.h"
@@ -32,7 +36,10 @@ struct Points {
     for (std::size_t f = 0; f < families.families.size(); ++f) {
       for (const std::int32_t kept : families.families[f].kept) {
         for (const std::int32_t blocks : families.families[f].checkpointed) {
-          choices.push_back({static_cast<int>(f), kept, blocks});
+          const auto ways = blocks == 0 ? std::size_t{1} : families.families[f].ways.size();
+          for (std::size_t w = 0; w < ways; ++w) {
+            choices.push_back({static_cast<int>(f), kept, blocks, static_cast<std::int32_t>(w)});
+          }
         }
       }
     }
@@ -118,6 +125,34 @@ TEST(Choice, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
   }
   // With two blocks each the orders leave nothing out.
   EXPECT_EQ(found, (std::set<StackCounts>{{0, 0}, {1, 1}, {2, 2}, {1, 0}, {2, 0}, {2, 1}, {0, 1}, {0, 2}, {1, 2}}));
+}
+
+TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
+  Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
+  points.all();
+  const Family& family = points.families.families.front();
+  std::vector<std::string> names;
+  std::vector<std::int64_t> saved;
+  for (std::size_t w = 0; w < family.ways.size(); ++w) {
+    const Plan plan = plan_of(points.space.base, points.families, {0, 0, 2, static_cast<std::int32_t>(w)});
+    names.push_back(to_text(family.ways[w]));
+    EXPECT_EQ(way_of(plan.checkpointing), family.ways[w]) << names.back();
+    std::int64_t ops = 0;
+    for (const Block& block : points.model.blocks) {
+      const std::vector<bool> kept = kept_ops(block, plan.checkpointing);
+      if (plan.checkpointing.entries.front().mode == CheckpointMode::Selective) {
+        ops += std::count(kept.begin(), kept.end(), true);
+      }
+    }
+    saved.push_back(ops);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"full", "save-attention", "selective", "save-matmuls"}));
+  EXPECT_TRUE(std::is_sorted(saved.begin(), saved.end(), std::less_equal<>()))
+      << fmt::format("{}", fmt::join(saved, " "));
+  // Of convolutions nothing is saved: one selective way is enough.
+  const Model convolutions = *build_model(*read_model_spec("model_specs/resnet18.json"));
+  EXPECT_EQ(different_ways(kCheckpointWays, convolutions),
+            (std::vector<CheckpointWay>{CheckpointMode::Full, CheckpointMode::Selective}));
 }
 
 TEST(Choice, EachStackCanHaveANumberOfItsOwn) {

@@ -88,10 +88,10 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
   EXPECT_FALSE(parse_checkpoint("full:3,,4"));
   EXPECT_FALSE(parse_checkpoint("full:"));
   EXPECT_FALSE(parse_checkpoint("none:3"));
-  EXPECT_EQ(to_string(parse_checkpoint("some").error().at(0)),
-            "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, selective, or a number "
-            "of blocks such "
-            "as 12, full:12 or selective:12.");
+  EXPECT_EQ(
+      to_string(parse_checkpoint("some").error().at(0)),
+      "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, selective, save-matmuls, "
+      "save-attention, or a number of blocks such as 12, full:12 or selective:12.");
 }
 
 TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
@@ -99,7 +99,8 @@ TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
                                  "size:1234567", "class:A,B"})
     EXPECT_EQ(to_text(*parse_wrap(text)), text);
   for (const std::string text : {"true", "false", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
-  for (const std::string text : {"none", "full", "selective", "full:12", "selective:32,0"}) {
+  for (const std::string text :
+       {"none", "full", "selective", "full:12", "selective:32,0", "save-matmuls", "save-attention:3"}) {
     EXPECT_EQ(to_text(*parse_checkpoint(text)), text);
   }
 }
@@ -148,10 +149,10 @@ struct Fixture {
 
 TEST(Space, ItsSizeIsTheProductOfItsDimensions) {
   Fixture f;
-  // Per mesh (4, 2, 1) and offload (no, yes): 9 full + 8 selective numbers of blocks, times the kept units: units of 1,
+  // Per mesh (4, 2, 1) and offload (no, yes): 1 + 8 numbers of blocks in 4 ways, times the kept units: units of 1,
   // 2 and 4 blocks keep {0,1,2,4,8}, {0,1,2,4} and {0,1,2}, ends apart or not; the root alone keeps nothing {0}, with
   // ends apart {0,1}.
-  EXPECT_EQ(f.size(), 3 * 2 * 17 * (2 * (5 + 4 + 3) + 1 + 2));
+  EXPECT_EQ(f.size(), 3 * 2 * 33 * (2 * (5 + 4 + 3) + 1 + 2));
 }
 
 TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
@@ -171,7 +172,7 @@ TEST(Space, OfFsdp1HasOnlyWhatItHasWordsFor) {
   Fixture f;
   f.space.base.runtime.framework = Framework::Fsdp1;
   // As above without units of several blocks, with none or all of the units kept, and offload where it shards.
-  EXPECT_EQ(f.size(), (3 + 2) * 17 * (2 * 2 + 1 + 2));
+  EXPECT_EQ(f.size(), (3 + 2) * 33 * (2 * 2 + 1 + 2));
   f.space.reshard = ReshardChoice{Kind::Always, 0, 2};
   f.space.wrap = Wrap{4, {}};
   std::vector<std::string> refused;

@@ -131,6 +131,20 @@ void vary_arguments(Case& c) {
 
 }  // namespace
 
+namespace {
+
+/// One way to checkpoint mostly, and what a search has.
+std::vector<CheckpointWay> some_ways() {
+  if (*rc::gen::inRange(0, 3) == 0) return kCheckpointWays;
+  std::vector<CheckpointWay> ways;
+  const auto first = *rc::gen::inRange<std::size_t>(0, kCheckpointWays.size());
+  const auto step = *rc::gen::inRange<std::size_t>(1, kCheckpointWays.size());
+  for (std::size_t w = first; w < kCheckpointWays.size(); w += step) ways.push_back(kCheckpointWays[w]);
+  return ways;
+}
+
+}  // namespace
+
 Case random_case() {
   Case c;
   SmallTransformer sizes;
@@ -151,7 +165,7 @@ Case random_case() {
   c.space.cpu_offload = *rc::gen::arbitrary<bool>();
   choose_units(c.space);
   c.space.wrap_ends = *rc::gen::arbitrary<bool>();
-  c.space.checkpoint_ways = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
+  c.space.checkpoint_ways = some_ways();
   c.space.base.optimizer.implementation =
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
@@ -191,11 +205,14 @@ std::vector<Priced> price_all(Engine& engine, Bytes enough) {
   for (const Box& box : engine.cost.space()) {
     for (std::int32_t x = box.ranges[0].first; x <= box.ranges[0].last; ++x) {
       for (std::int32_t y = box.ranges[1].first; y <= box.ranges[1].last; ++y) {
-        Box point = box;
-        point.ranges[0] = {x, x};
-        point.ranges[1] = {y, y};
-        const Bound cost = engine.cost.bound(point, static_cast<int>(CostLevel::Memory));
-        points.push_back({point, cost.time, cost.memory});
+        for (std::int32_t z = box.ranges[2].first; z <= box.ranges[2].last; ++z) {
+          Box point = box;
+          point.ranges[0] = {x, x};
+          point.ranges[1] = {y, y};
+          point.ranges[2] = {z, z};
+          const Bound cost = engine.cost.bound(point, static_cast<int>(CostLevel::Memory));
+          points.push_back({point, cost.time, cost.memory});
+        }
       }
     }
   }
