@@ -5,7 +5,7 @@ on the model. Until then the model is the script's own; from then on its paramet
 the old ones by (the optimizer's arguments, lists, dicts) gets the new ones. Wrappers of the script give way (apply_wrappers.py).
 
 What of the plan is applied: its mesh, units and what they do after forward, mixed precision, the parameters' dtype,
-checkpointing of whole blocks, prefetching, offload to the CPU, the allocator's settings. Not applied: the training loop
+checkpointing of blocks, prefetching, offload to the CPU, the allocator's settings. Not applied: the training loop
 (optimizer, accumulation, clipping, the batch), which stays the script's.
 
 Not modeled: explicit prefetching follows the order in which modules are registered, not the one in which they run.
@@ -29,6 +29,7 @@ from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.modules import class_name, held
+from fsdp_rehearsal.saved_ops import SAVED_KINDS, contexts_of, has_experts
 from fsdp_rehearsal.step_forward import StepForward, parts_called
 from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
 from fsdp_rehearsal.trained_model import group_of, roots_of
@@ -74,16 +75,16 @@ class ApplyPlan:
                     "Plan with --runtime fsdp2, or rehearse the script as it is.",
                 )
             )
-        for name, mode in self.plan.checkpointed.items():
-            if mode == "selective":
+        is_selective = "selective" in self.plan.checkpointed.values()
+        for kind in self.plan.selective_keep if is_selective else ():
+            if kind not in SAVED_KINDS:
                 problems.append(
                     (
-                        f"{self.shown}: /activation_checkpointing",
-                        f'"{name}" keeps the outputs of some ops, which the plan\'s model names and a script does not.',
-                        'Write "full" or "none" with --apply.',
+                        f"{self.shown}: /activation_checkpointing/selective_keep",
+                        f'The outputs of "{kind}" are kept, which a script does not tell from those of other ops.',
+                        'Write ["attention", "linear"], or "full" or "none" for the blocks.',
                     )
                 )
-                break
         wanted = self.plan.allocator_settings
         for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if wanted else ():
             given = os.environ.get(name)
@@ -226,6 +227,7 @@ class ApplyPlan:
         try:
             with _without_bytecode():
                 from fsdp_plan_runner import sharding
+            self._check_experts(root)
             mesh = self._mesh(sharding)
             self._turn_off(root)
             self._checkpoint(root)
@@ -305,12 +307,30 @@ class ApplyPlan:
         if turn_off_checkpointing(root):
             warn("plan_in_place", "gradient_checkpointing of the script is off: the plan says what is recomputed.")
 
+    def _check_experts(self, root: Any) -> None:
+        """Their number of products depends on the data, so that those of linear layers cannot be counted."""
+        for name, mode in self.plan.checkpointed.items():
+            if mode == "selective" and "linear" in self.plan.selective_keep and has_experts(root.get_submodule(name)):
+                self.refuse(
+                    [
+                        (
+                            f"{self.shown}: /activation_checkpointing",
+                            f'"{name}" has experts, and a script does not tell their products from the linear layers that are kept.',
+                            'Plan with --activation-checkpointing full, save-attention or none.',
+                        )
+                    ]
+                )
+
     def _checkpoint(self, root: Any) -> None:
         from torch.utils.checkpoint import checkpoint
 
-        for name in self.plan.checkpointed:
+        saves = {"context_fn": contexts_of(self.plan.selective_keep, self.plan.every_second_linear)}
+        for name, mode in self.plan.checkpointed.items():
             block = root.get_submodule(name)
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop)
+            options = saves if mode == "selective" else {}
+            block.forward = functools.partial(
+                checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop, **options
+            )
         if self.plan.checkpointed:
             turn_off_caches(root)
 

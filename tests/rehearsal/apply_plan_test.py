@@ -20,6 +20,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parent / "scripts" / "llama.py"
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 LIMIT_SECONDS = 900
 MOST_OFF = 0.01
+SEGMENT = 20 << 20  # What PyTorch's allocator asks of the device at a time.
 
 SPEC = {
     "format_version": "1.0",
@@ -73,8 +74,8 @@ class PlansInAScript(unittest.TestCase):
         return self.run_program("rehearse", "--apply", plan, "--gpu", "H100 SXM", "--gpus", "4", "--json",
                                 *options, "--", sys.executable, *launcher, SCRIPT, *script)
 
-    def check(self, plan: pathlib.Path, *script: str, launcher: tuple[str, ...] = (), rank: int = 0) -> dict[str, Any]:
-        """Rehearses, compares with the prediction; returns the report."""
+    def check(self, plan: pathlib.Path, *script: str, launcher: tuple[str, ...] = (), rank: int = 0, segments: int = 0) -> dict[str, Any]:
+        """Rehearses, compares with the prediction; returns the report. So many segments more or less may be reserved."""
         code, out, said = self.rehearse(plan, *script, launcher=launcher, options=("--rank", str(rank)))
         self.assertEqual((code, said), (0, ""))
         measured = json.loads(out)
@@ -92,8 +93,9 @@ class PlansInAScript(unittest.TestCase):
                 seen, said_before = (r["memory"]["phases"][phase][kind] for r in (measured, predicted))
                 print(f"{self.id().rpartition('.')[2]:44} {phase:15} {kind:20} {seen:12} {said_before:12} "
                       f"{100 * (said_before - seen) / seen:+.3f} %", flush=True)
+                more = segments * SEGMENT if kind.startswith("reserved") else 0
                 with self.subTest(phase=phase, kind=kind):
-                    self.assertLessEqual(abs(said_before - seen), MOST_OFF * seen)
+                    self.assertLessEqual(abs(said_before - seen), max(MOST_OFF * seen, more))
         notes = [w["text"] for w in measured["rehearsal"]["warnings"] if w["kind"] == "plan_applied"]
         self.assertEqual(len(notes), 1)
         self.assertIn("4 units of ", notes[0])
@@ -105,6 +107,17 @@ class PlansInAScript(unittest.TestCase):
     def test_recomputed_and_named_parameters(self) -> None:
         checkpointing = {"modules": [{"module": "model.layers.{0..2}", "mode": "full"}]}
         self.check(self.plan(activation_checkpointing=checkpointing), "named")
+
+    def test_ops_that_are_saved(self) -> None:
+        modules = [{"module": "model.layers.{0..1}", "mode": "selective"}]
+        for saved in ({}, {"every_second_linear": False}, {"selective_keep": ["attention"]}):
+            with self.subTest(saved=saved):
+                # Where blocks run again, the script holds its positions of 4 KiB, which no plan names. That decides which
+                # cached block is split, and a small model is 20 segments.
+                self.check(self.plan(activation_checkpointing={"modules": modules, **saved}), segments=1)
+        code, out, said = self.rehearse(self.plan(activation_checkpointing={"modules": modules, "selective_keep": ["silu"]}))
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn('The outputs of "silu" are kept, which a script does not tell', said)
 
     def test_copies_of_shards(self) -> None:
         self.check(self.plan(mesh={"replicate": 2, "shard": 2}))
