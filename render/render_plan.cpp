@@ -66,6 +66,16 @@ std::string describe_sizes(const Plan& plan) {
   return join(parts, kDot);
 }
 
+/// " (saves attention, every second linear)": the ops whose outputs stay.
+std::string what_is_saved(const Checkpointing& checkpointing) {
+  std::vector<std::string> kinds;
+  for (const OpKind kind : checkpointing.selective_keep) {
+    const bool is_halved = kind == OpKind::Linear && checkpointing.every_second_linear;
+    kinds.push_back(fmt::format("{}{}", is_halved ? "every second " : "", name_of(kind)));
+  }
+  return kinds.empty() ? " (saves nothing)" : fmt::format(" (saves {})", join(kinds, ", "));
+}
+
 std::string describe_checkpointing(const Checkpointing& checkpointing) {
   std::vector<std::string> parts;
   for (const CheckpointMode mode : {CheckpointMode::Full, CheckpointMode::Selective}) {
@@ -74,7 +84,8 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
       if (entry.mode == mode) names.push_back(entry.module);
     }
     if (names.empty()) continue;
-    parts.push_back(fmt::format("{} activation checkpointing: {}", name_of(kCheckpointModeTable, mode),
+    const std::string saved = mode == CheckpointMode::Selective ? what_is_saved(checkpointing) : "";
+    parts.push_back(fmt::format("{} activation checkpointing{}: {}", name_of(kCheckpointModeTable, mode), saved,
                                 join(fold_names(names), ", ")));
   }
   return join(parts, kDot);
