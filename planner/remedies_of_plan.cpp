@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/torch_version.h"
+#include "planner/changed_plans.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"
@@ -136,35 +137,13 @@ void try_gradient_sync(RemedyList& list) {
                 {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
 }
 
-/// More units on their way at once, which costs their buffers. A search leaves them as FSDP2 has them.
-void try_prefetch(RemedyList& list) {
-  if (list.plan().runtime.framework != Framework::Fsdp2 || list.plan().mesh.shard == 1) return;
-  Plan plan = list.plan();
-  plan.forward_prefetch = std::max<std::int64_t>(plan.forward_prefetch, 1) + 1;
-  list.try_plan(fmt::format("gather {} units ahead in the forward", plan.forward_prefetch),
-                {.forward_prefetch = plan.forward_prefetch}, plan);
-  plan = list.plan();
-  plan.backward_prefetch += 1;
-  list.try_plan(fmt::format("gather {} units ahead in the backward", plan.backward_prefetch),
-                {.backward_prefetch = plan.backward_prefetch}, plan);
-}
-
-/// What only a later PyTorch can do. Where the plan's can, it was searched.
-void try_later_torch(RemedyList& list) {
-  if (list.plan().runtime.framework != Framework::Fsdp2 || list.plan().mesh.shard == 1) return;
-  if (torch_version_of(list.plan().runtime).has_reduce_scatter_settings) return;
-  const auto versions = torch_versions();
-  const auto first = std::find_if(versions.begin(), versions.end(),
-                                  [](const TorchVersion& each) { return each.has_reduce_scatter_settings; });
-  Plan plan = list.plan();
-  set_torch_version(plan.runtime, *first);
-  PlanChoices change{.torch = std::string(first->name)};
-  plan.reduce_scatter_buffers = *(change.reduce_scatter_buffers = 2);
-  list.try_plan("keep two reduce-scatters under way", change, plan);
-  plan.reduce_scatter_buffers = 1;
-  change.reduce_scatter_buffers.reset();
-  plan.separate_reduce_scatter_group = *(change.separate_reduce_scatter = true);
-  list.try_plan("give reduce-scatters a communicator of their own", change, plan);
+/// What a search leaves as FSDP2 has it. Where the plan's PyTorch can run reduce-scatters apart, that was searched.
+void try_collectives(RemedyList& list) {
+  std::vector<ChangedPlan> changed = prefetching_more(list.plan(), 1);
+  if (!torch_version_of(list.plan().runtime).has_reduce_scatter_settings) {
+    for (ChangedPlan& apart : reducing_apart(list.plan())) changed.push_back(std::move(apart));
+  }
+  for (ChangedPlan& each : changed) list.try_plan(std::move(each.what), std::move(each.change), each.plan);
 }
 
 void try_ends(RemedyList& list) {
@@ -232,8 +211,7 @@ void try_plan_changes(RemedyList& list) {
   try_allocator(list);
   if (is_replicated(list.plan())) return;
   try_precision(list);
-  try_prefetch(list);
-  try_later_torch(list);
+  try_collectives(list);
   try_ends(list);
   try_parts(list);
 }

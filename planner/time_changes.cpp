@@ -2,8 +2,8 @@
 // left of the wait. A change counts for a wait when it takes a fifth of it, and makes the step shorter by a thousandth.
 //
 // Tried: units prefetched further, shards kept after the forward or inside a node, gradients reduced once a step or in
-// bf16, reduce-scatters with buffers and a communicator of their own (PyTorch 2.13), larger units, larger micro-batches
-// of the same samples, bf16, no offload. Only changes that an option of the command asks for.
+// bf16, reduce-scatters with buffers and a communicator of their own (from PyTorch 2.13 on), larger units, larger
+// micro-batches of the same samples, bf16, no offload. Only changes that an option of the command asks for.
 
 #include "planner/time_changes.h"
 
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/plan/torch_version.h"
+#include "planner/changed_plans.h"
 #include "planner/predictors.h"
 #include "planner/rewrap.h"
 
@@ -42,9 +43,9 @@ class Changes {
 
   std::vector<Tried> take() {
     if (!is_replicated(plan_)) {
-      prefetch();
+      for (const std::int64_t more : {0, 1, 2}) add(prefetching_more(plan_, more));
       keep_shards();
-      reduce_apart();
+      add(reducing_apart(plan_));
       wrap();
     }
     reduce_less();
@@ -62,18 +63,8 @@ class Changes {
     tried_.push_back({std::move(what), std::move(change), std::move(plan)});
   }
 
-  void prefetch() {
-    if (plan_.runtime.framework != Framework::Fsdp2) return;
-    for (const std::int64_t more : {1, 2}) {
-      Plan plan = plan_;
-      plan.forward_prefetch += more;
-      add(fmt::format("prefetch {} in the forward", units(plan.forward_prefetch)),
-          {.forward_prefetch = plan.forward_prefetch}, plan);
-      plan = plan_;
-      plan.backward_prefetch += more;
-      add(fmt::format("prefetch {} in the backward", units(plan.backward_prefetch)),
-          {.backward_prefetch = plan.backward_prefetch}, plan);
-    }
+  void add(std::vector<ChangedPlan> changed) {
+    for (ChangedPlan& each : changed) add(std::move(each.what), std::move(each.change), std::move(each.plan));
   }
 
   void keep_shards() {
@@ -87,17 +78,6 @@ class Changes {
     plan.mesh = {plan_.mesh.replicate * (plan_.mesh.shard / node), node};
     add("shard inside a node, and replicate over nodes", {.shard = plan.mesh.shard, .replicate = plan.mesh.replicate},
         plan);
-  }
-
-  void reduce_apart() {
-    Plan plan = plan_;
-    plan.reduce_scatter_buffers += 1;
-    add("let one more reduce-scatter run before its buffer is needed",
-        {.reduce_scatter_buffers = plan.reduce_scatter_buffers}, plan);
-    if (plan_.separate_reduce_scatter_group) return;
-    plan = plan_;
-    plan.separate_reduce_scatter_group = true;
-    add("give reduce-scatters a communicator of their own", {.separate_reduce_scatter = true}, plan);
   }
 
   void wrap() {
@@ -143,8 +123,6 @@ class Changes {
         {.batch = samples, .accumulation = plan.accumulation}, plan);
     tried_.back().workload = with_dimension(request_.workload, std::string(kBatchDimension), 2 * batch->value);
   }
-
-  static std::string units(std::int64_t count) { return fmt::format("{} {}", count, count == 1 ? "unit" : "units"); }
 
   const RemedyRequest& request_;
   const Plan& plan_;
