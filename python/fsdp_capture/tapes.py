@@ -58,6 +58,7 @@ class TapeWriter:
         self._gradients = dict(self._recording.gradients)
         self.carried = self._find_carried()
         self._taken: set[tuple[int, int]] = set()
+        self._early: set[int] = set()  # allocations: gradients of values that a forward makes
         self._passed: dict[int, int] = {}  # allocation -> value whose gradient it is at last
 
     def run(self) -> list[CallTape]:
@@ -104,7 +105,11 @@ class TapeWriter:
                 return
         storage = self._local[number] = self._new(born.call, born.op)
         self._list(born).append(["alloc", storage, size])
-        if gone is None and number != self._recording.loss:
+        if number in self._gradients and self._becomes_gradient(number, storage, size):
+            self._local[number] = -1
+        elif self._is_early_gradient(number):
+            self._emit_early(number, storage, size)
+        elif gone is None and number != self._recording.loss:
             if born.is_backward:
                 self._behind_backward(born.call, ["free", storage])
             else:
@@ -114,6 +119,31 @@ class TapeWriter:
                     self._ends[born.call, born.op, False].append(["carry", left, size])
         elif gone is not None and born.is_backward and gone.call != born.call:
             self._emit(number, storage, born, gone)
+
+    def _becomes_gradient(self, number: int, storage: int, size: int) -> bool:
+        """A loss that works its gradients out in its forward hands them over in its backward, where the storage is the
+        parameter's from then on: the tape lets it go there and has as much made again, in its place."""
+        born = self._storages.born[number]
+        parameter = self._parameter(born.call, self._gradients[number])
+        if born.is_backward or parameter < 0:
+            return False
+        self._ends[born.call, born.op, True] += [["free", storage], ["param_grad", parameter, size], ["add_grad", parameter]]
+        return True
+
+    def _is_early_gradient(self, number: int) -> bool:
+        """The same of the gradient of a value: made in the forward of one call, and freed in the backward of an earlier one."""
+        born, gone = self._storages.born[number], self._storages.gone.get(number)
+        if born.is_backward or gone is None or number in self._value_of:
+            return False
+        return gone.is_backward and gone.call < born.call and self._structure.parts[
+            self._structure.calls[born.call].ops[born.op]].has_backward
+
+    def _emit_early(self, number: int, storage: int, size: int) -> None:
+        born = self._storages.born[number]
+        self._early.add(number)
+        handed = self._local[number] = self._new(born.call, born.op)
+        self._ends[born.call, born.op, True] += [["free", storage], ["alloc", handed, size]]
+        self._emit(number, handed, born, self._storages.gone[number])
 
     def _want_workspace(self, position: int) -> None:
         event = self._recording.events[position]
@@ -190,7 +220,7 @@ class TapeWriter:
             storage = self._local[number]
             is_output = value >= 0 and value in self._interface.outputs[born.call]
             where.append(["release_output" if is_output and gone.is_backward else "free", storage])
-        elif born.is_backward:
+        elif born.is_backward or number in self._early:
             self._use_gradient(number, born, gone)
         else:
             self.problems.append(f"{self._recording.sizes[number]} bytes outlive the call that made them")

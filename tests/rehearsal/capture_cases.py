@@ -69,6 +69,7 @@ CASES = (
     _by_hand("Chunked", "a loss in chunks", is_quick=True),
     _by_hand("TwoLosses", "two losses"),
     _by_hand("OwnFunction", "an autograd.Function of its own", is_quick=True),
+    _by_hand("FusedHead", "a loss that works out its gradients in its forward", is_quick=True),
     _by_hand("DiT", "a diffusion Transformer, fp32"),
     _by_hand("DLRM", "a DLRM, fp32"),
     _by_hand("UNet", "a U-Net, fp32", is_quick=True),
@@ -97,7 +98,10 @@ CASES = (
     _finetuned("trainers", "Llama, TRL's SFTTrainer, LoRA", "sft", "lora"),
     _finetuned("trainers", "Llama, TRL's DPOTrainer, a reference model", "dpo", is_quick=True, quick_plans=("hybrid",)),
     _finetuned("trainers", "Llama, TRL's DPOTrainer, LoRA", "dpo", "lora"),
+    _finetuned("fused", "Llama, Liger's kernels", is_quick=True, quick_plans=("checkpointed",)),
     _finetuned("images", "timm's ViT", "vit"),
+    _finetuned("images", "timm's ConvNeXt", "convnext"),
+    _finetuned("images", "timm's ResNet", "resnet"),
     _finetuned("images", "diffusers' UNet2DConditionModel, fp32", "unet"),
     _finetuned("images", "diffusers' SD3 Transformer, fp32", "sd3"),
 )
@@ -116,4 +120,6 @@ REFUSED = (
     _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
     _finetuned("optimizers", "transformers' Adafactor", "adafactor", refusal="keeps states of"),
     _finetuned("images", "diffusers' DiT", "dit", refusal="cannot be played again"),
+    _finetuned("fused", "Llama, Liger's kernels, tied embeddings", "tied", refusal="cannot be played again"),
+    _finetuned("fused", "Llama, Liger's cross entropy behind the head", "apart", refusal="Leave out the check"),
 )

@@ -116,6 +116,32 @@ class OwnFunction(Decoder):
             layer.mlp[1] = SquaredReLU()
 
 
+class FusedLoss(torch.autograd.Function):
+    """Head and cross entropy in parts of the tokens, as Liger has it: no logits are kept, since the gradients are worked out at once."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets):
+        loss, of_hidden, of_weight = 0.0, torch.empty_like(hidden), torch.zeros_like(weight)
+        for part, target, gradient in zip(hidden.split(256), targets.split(256), of_hidden.split(256)):
+            probabilities = torch.softmax(part @ weight.t(), dim=-1, dtype=torch.float32)
+            loss = loss - probabilities.gather(1, target[:, None]).log().sum()
+            of_logits = (probabilities - F.one_hot(target, weight.shape[0])).div_(len(targets)).to(hidden.dtype)
+            gradient.copy_(of_logits @ weight)
+            of_weight += of_logits.t() @ part
+        ctx.save_for_backward(of_hidden.detach(), of_weight.detach())
+        return loss / len(targets)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return *ctx.saved_tensors, None
+
+
+class FusedHead(Decoder):
+    def forward(self, ids):
+        hidden = self.hidden(ids)
+        return FusedLoss.apply(hidden[:, :-1].flatten(0, 1), self.head.weight, ids[:, 1:].flatten())
+
+
 class SquaredReLU(nn.Module):
     def forward(self, x):
         return Squared.apply(x)
@@ -249,9 +275,9 @@ class LoRA(Decoder):
             layer.qkv, layer.out = Adapted(layer.qkv), Adapted(layer.out)
 
 
-KINDS = (Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, DiT, DLRM, UNet, MLP, LoRA)
+KINDS = (Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
-if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "LoRA"):
+if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "FusedHead", "LoRA"):
     model.bfloat16()
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
 for _ in range(10):
