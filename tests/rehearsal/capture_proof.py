@@ -22,6 +22,7 @@ from typing import Any
 from capture_cases import CASES, PLANS, REFUSED, Case
 from capture_runs import TERMS, Failed, Runner, difference, problems_of
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_OFF = 0.005  # requested and allocated
 BEGIN = {"published-models": "<!-- results: made by ./scripts/capture_proof -->\n",
          "finetuning": "<!-- results of fine-tuning: made by ./scripts/capture_proof -->\n"}
@@ -86,6 +87,11 @@ def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (header, marks, *rows)]
 
 
+def sentence_of(refused: str) -> str:
+    """The error alone: without the traceback before it, and with files named by their place in the project."""
+    return refused.rpartition("error: ")[2].replace(f"{ROOT}/", "")
+
+
 def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
     """Writes the table of the scripts whose libraries are those of one environment."""
 
@@ -98,7 +104,7 @@ def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
     lines = summary_of([found for _, found in founds])
     lines += ["", "Each cell: requested / allocated / reserved, predicted against rehearsed, in percent.", ""]
     lines += table(["script", "capture, CPU s", *PLANS, "collectives"], [row_of(case, found) for case, found in founds])
-    refused = [[case.title, found["refused"].removeprefix("error: ")] for case in (*REFUSED, *CASES)
+    refused = [[case.title, sentence_of(found["refused"])] for case in (*REFUSED, *CASES)
                if (found := read(case)) and "refused" in found]
     lines += ["", "What cannot be captured, and what is printed:", "", *table(["script", "sentence"], refused, left=2), ""]
     begin = BEGIN[packages]
