@@ -276,6 +276,8 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.optimizer = recipe.optimizer;
   plan.accumulation = recipe.accumulation;
   plan.initialization = recipe.initialization;
+  plan.runtime.implementations.cudnn_allow_tf32 = recipe.cudnn_allow_tf32;
+  plan.runtime.implementations.matmul_allow_tf32 = recipe.matmul_allow_tf32;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -137,20 +138,35 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   return memory;
 }
 
-// What the arithmetic of forward and backward would take at the peak rates, without recomputation, as MFU counts it.
-Seconds time_at_peak(const PreparedPlan& prepared) {
-  Flops products{0};
-  Flops convolutions{0};
+/// What MFU and the band are made from.
+struct Arithmetic {
+  Seconds at_peak;                ///< What forward and backward would take at the peak rates, without recomputation.
+  Dtype dtype = Dtype::BFloat16;  ///< In which most of it is computed.
+};
+
+Arithmetic arithmetic_of(const PreparedPlan& prepared) {
+  const ComputeCosts& costs = prepared.costs;
+  std::array<Flops, kNumFloatingPoint> products{};
+  std::array<Flops, kNumFloatingPoint> convolutions{};
   for (const Tape* tape : prepared.tapes) {
     for (const OpWork& work : tape->work) {
-      products += Flops(work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops);
-      products += Flops(2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0));
-      convolutions += Flops(work.forward.convolution_flops + work.backward.convolution_flops);
+      const auto d = static_cast<std::size_t>(work.forward.arithmetic.value_or(costs.activation));
+      products[d] += Flops(work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops);
+      products[d] += Flops(2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0));
+      convolutions[d] += Flops(work.forward.convolution_flops + work.backward.convolution_flops);
     }
   }
-  const ComputeCosts& costs = prepared.costs;
-  return static_cast<double>(prepared.plan.accumulation) *
-         (products / costs.peak + convolutions / costs.convolution_peak);
+  Arithmetic result{.dtype = costs.activation};
+  Flops most{0};
+  for (std::size_t d = 0; d < kNumFloatingPoint; ++d) {
+    const auto dtype = static_cast<Dtype>(d);
+    const ArithmeticRates& rates = costs.rates(dtype);
+    result.at_peak += static_cast<double>(prepared.plan.accumulation) *
+                      (products[d] / rates.peak + convolutions[d] / rates.convolution_peak);
+    if (products[d] + convolutions[d] > most) result.dtype = dtype;
+    most = std::max(most, products[d] + convolutions[d]);
+  }
+  return result;
 }
 
 TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& timeline) {
@@ -166,15 +182,15 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, cons
   const UncertaintyBand band = uncertainty(mesh.shard, largest);
   const Seconds busy = timeline.step - timeline.exposed;
   const bool was_measured = prepared.costs.tables() != nullptr;
-  const UncertaintyBand kernels =
-      was_measured ? kMachineBand : compute_band(prepared.cluster->gpu, prepared.activation);
+  const Arithmetic arithmetic = arithmetic_of(prepared);
+  const UncertaintyBand kernels = was_measured ? kMachineBand : compute_band(prepared.cluster->gpu, arithmetic.dtype);
   time.low = kernels.low * busy + band.low * timeline.exposed;
   time.high = kernels.high * busy + band.high * timeline.exposed;
   const double step = time.step.count();
   if (step <= 0) return time;
   const auto tokens = static_cast<double>(prepared.index->model->tokens_per_step * prepared.plan.accumulation);
   time.tokens_per_second_per_gpu = tokens / step;
-  time.mfu = time_at_peak(prepared).count() / step;
+  time.mfu = arithmetic.at_peak.count() / step;
   return time;
 }
 

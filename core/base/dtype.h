@@ -2,6 +2,7 @@
 
 // Element types, in PyTorch's words.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -11,6 +12,8 @@
 namespace fsdp {
 
 enum class Dtype : std::uint8_t { Float64, Float32, BFloat16, Float16, Int64, Int32, Int16, Int8, UInt8, Bool };
+
+inline constexpr std::size_t kNumFloatingPoint = 4;  ///< They come first.
 
 /// Bytes of one element.
 constexpr Bytes size_of(Dtype dtype) {

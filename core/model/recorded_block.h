@@ -4,6 +4,7 @@
 // rules for its ops (docs/file_formats.md, "Captured models").
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ struct RecordedWork {
   };
   Part forward;
   Part backward;
+  std::optional<Dtype> arithmetic;  ///< In which the FLOPs are computed, where it is not that of the activations.
 
   bool operator==(const RecordedWork&) const = default;
 };

@@ -176,6 +176,7 @@ class BlockReader {
     good = read_events_of_ops(object, "backward", tape.backward, tape) && good;
     good = read_outputs(object, tape) && good;
     good = read_work(object, tape) && good;
+    good = read_arithmetic(object, tape) && good;
     if (tape.checkpointed) {
       object.required("recomputed", tape.recomputed);
       if (const JsonValue* events = object.required_value("recompute")) {
@@ -313,6 +314,20 @@ class BlockReader {
       }
     }
     return expect_size(object, "work", tape.work.size(), block_.ops.size()) && good;
+  }
+
+  bool read_arithmetic(ObjectReader& object, RecordedTape& tape) {
+    const JsonValue* list = object.optional_value("arithmetic");
+    if (list == nullptr) return true;
+    if (!expect_type(*list, JsonType::Array, "a list", errors_)) return false;
+    if (!expect_size(object, "arithmetic", list->elements.size(), tape.work.size())) return false;
+    bool good = true;
+    for (std::size_t o = 0; o < tape.work.size(); ++o) {
+      const JsonValue& dtype = list->elements[o];
+      if (dtype.type == JsonType::Null) continue;
+      good = read_json(dtype, tape.work[o].arithmetic.emplace(), errors_, model_spec_reader::kSpecDtype) && good;
+    }
+    return good;
   }
 
   bool read_part(const JsonValue& at, std::span<const double> numbers, RecordedWork::Part& part) {

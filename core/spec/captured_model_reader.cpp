@@ -431,6 +431,8 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   object.required("accumulation", recipe.accumulation, IntegerRange{1, kMostMicroBatches});
   if (const JsonValue* optimizer = object.required_value("optimizer")) read_optimizer(*optimizer, recipe, errors);
   object.optional("initialization", recipe.initialization, kInitializationTable);
+  object.optional("cudnn_allow_tf32", recipe.cudnn_allow_tf32);
+  object.optional("matmul_allow_tf32", recipe.matmul_allow_tf32);
   Model shared;
   read_modules(object, shared, errors);
   object.optional("limits", shared.notes);

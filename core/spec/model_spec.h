@@ -142,7 +142,9 @@ struct Recipe {
   MixedPrecision mixed_precision;
   Optimizer optimizer;
   std::int64_t accumulation = 1;
-  Initialization initialization = Initialization::Meta;  ///< Of a captured script: as it makes its model.
+  Initialization initialization = Initialization::Meta;  ///< Of a captured script: as it makes its model,
+  bool cudnn_allow_tf32 = true;                          ///< and what of float32 it lets run as TF32.
+  bool matmul_allow_tf32 = false;
   std::vector<SpecDimension> dimensions;
   std::vector<SpecPattern> trainable;
   std::vector<SpecPattern> frozen;

@@ -17,6 +17,8 @@ from fsdp_capture.values import Storages
 
 _TOLERANCE = 0.005  # of the peak
 
+_FLOATING_POINT = ("float64", "float32", "bfloat16", "float16")
+
 Kind = tuple[str, bool]  # dtype of the activations, checkpointed
 
 
@@ -172,6 +174,7 @@ class _Writer:
             "gpu": facts["gpu"],
             "accumulation": facts["accumulation"],
             "initialization": facts["initialization"],
+            **facts["tf32"],
             "optimizer": facts["optimizer"],
             "modules": [{**m, "called": m["name"] in called} for m in described["modules"]],
             "parameters": [{**p, "receives_gradient": p["name"] in gradients} for p in described["parameters"]],
@@ -309,6 +312,9 @@ class _Writer:
             "outputs": tape.outputs + [NO_STORAGE] * links,
             "work": tape.work,
         }
+        arithmetic = [None if dtype == kind[0] or dtype not in _FLOATING_POINT else dtype for dtype in tape.arithmetic]
+        if any(arithmetic):
+            row["arithmetic"] = arithmetic
         if kind[1]:
             row |= {"recompute": [], "recomputed": [runs_again] * len(tape.forward)}
         return row

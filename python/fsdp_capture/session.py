@@ -239,11 +239,6 @@ class Session:
         self._note_first_peak()
         if self._step_forward.has_run:
             self._limits.append(parts_called(type(self._root).__name__))
-        if self._modules.autocast and ("float32", False) in self._recordings:
-            self._limits.append(
-                "The script computes under autocast. Memory and collectives are as recorded; the time of a step is predicted as if it "
-                "computed in float32, and is too long."
-            )
         return {
             "command": self._command or list(sys.orig_argv),
             "batch_option": self._batch_option,
@@ -251,6 +246,7 @@ class Session:
             "gpu": properties.name,
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
+            "tf32": _tf32(self._torch),
             "given": self._given,
             "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
@@ -335,3 +331,11 @@ def _parameter_dtype(torch: Any, root: Any) -> str:
     if not counts:
         raise CaptureError("The model has no floating parameters.")
     return max(sorted(counts), key=lambda name: counts[name])
+
+
+def _tf32(torch: Any) -> dict[str, bool]:
+    """What of float32 may run as TF32. Since PyTorch 2.9 the older words raise an error where a script uses the newer ones."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):
+        return {"cudnn_allow_tf32": cudnn.conv.fp32_precision == "tf32", "matmul_allow_tf32": matmul.fp32_precision == "tf32"}
+    return {"cudnn_allow_tf32": bool(cudnn.allow_tf32), "matmul_allow_tf32": bool(matmul.allow_tf32)}

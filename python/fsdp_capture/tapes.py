@@ -28,6 +28,7 @@ class CallTape:
     backward: list[list[TapeEvent]] = field(default_factory=list)
     outputs: list[dict[str, Any]] = field(default_factory=list)
     work: list[list[int]] = field(default_factory=list)
+    arithmetic: list[Optional[str]] = field(default_factory=list)  # [num ops] dtype of most FLOPs
 
 
 @dataclass
@@ -355,6 +356,7 @@ class TapeWriter:
             tape.outputs.append({"storage": self._local[number], "bytes": size, "kept": kept})
         for part in self._structure.calls[call].ops:
             tape.work.append(self._work(part))
+            tape.arithmetic.append(self._arithmetic(part))
 
     def _work(self, number: int) -> list[int]:
         """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward. The backward of a
@@ -381,6 +383,13 @@ class TapeWriter:
                 work[slot] += backward
                 work[9] += 1
         return work
+
+    def _arithmetic(self, number: int) -> Optional[str]:
+        """What the products, convolutions and attention of an op are computed in; under autocast it is not the dtype of the
+        activations."""
+        ops = [self._recording.ops[d] for d in self._structure.parts[number].dispatched]
+        counted = [op for op in ops if op.flops > 0 and op.kind in ("product", "convolution", "attention") and op.outputs]
+        return max(counted, key=lambda op: op.flops).outputs[0].dtype if counted else None
 
 
 def interfaces_of(recordings: list[Storages], parameters: dict[str, int]) -> list[Interface]:

@@ -6,9 +6,11 @@
 // mode) and replayed for every layer. tape.cpp says how autograd is played.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/model/kernel_workspaces.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
@@ -68,6 +70,8 @@ struct OpWork {
     double bytes = 0;              ///< Read and written by the other kernels.
     int num_kernels = 0;
     std::vector<ProductSizes> products = {};  ///< Of `gemm_flops`, those of which the sizes are known.
+    /// In which the FLOPs are computed, where it is not that of the activations: under autocast, for one.
+    std::optional<Dtype> arithmetic = {};
   };
   Part forward;
   Part backward;

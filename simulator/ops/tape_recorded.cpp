@@ -63,12 +63,13 @@ TapeEvent::Kind kind_on_tape(Event kind) {
   return TapeEvent::Kind::Workspace;
 }
 
-OpWork::Part part_of(const RecordedWork::Part& part) {
+OpWork::Part part_of(const RecordedWork::Part& part, std::optional<Dtype> arithmetic) {
   return {.gemm_flops = part.gemm_flops,
           .convolution_flops = part.convolution_flops,
           .attention_flops = part.attention_flops,
           .bytes = part.bytes,
-          .num_kernels = part.num_kernels};
+          .num_kernels = part.num_kernels,
+          .arithmetic = arithmetic};
 }
 
 /// Writes events down and counts what is alive inside.
@@ -90,7 +91,7 @@ class RecordingReader {
     tape_.input_grad_strides.resize(static_cast<std::size_t>(block_.num_inputs));
     tape_.largest_convolution = recorded_.largest_convolution;
     for (const RecordedWork& work : recorded_.work) {
-      tape_.work.push_back({part_of(work.forward), part_of(work.backward)});
+      tape_.work.push_back({part_of(work.forward, work.arithmetic), part_of(work.backward, work.arithmetic)});
     }
     for (const auto& events : recorded_.forward) {
       tape_.forward_of_op.push_back(append(events, tape_.forward, MemoryCategory::Activation));

@@ -80,7 +80,7 @@ KernelClock clock_attention(const Gpu& gpu, Dtype dtype, const AttentionShape& s
   const Flops all_scores(4 * heads * sequence * sequence * static_cast<double>(shape.head_size));
   KernelClock clock{.work = shape.causal ? .5 * all_scores : all_scores};
   const OpWork::Part part{.attention_flops = all_scores.count(), .num_kernels = 1};
-  clock.in_step = in_training(gpu, dtype, part, costs, costs.attention.count() / costs.peak.count(),
+  clock.in_step = in_training(gpu, dtype, part, costs, costs.rates().attention.count() / costs.rates().peak.count(),
                               gpu.achievable_compute.provenance);
   clock.alone = clock.in_step;
   const Measurements* tables = gpu.measured.get();

@@ -15,7 +15,9 @@
 // 4096 matrix reach a fifth of it on H100. A batch of products counts as one with the rows of all of them. On a card
 // without tables all shapes are alike.
 //
-// float32 convolutions run as TF32 where there is one, as PyTorch's defaults say; float32 products do not.
+// float32 convolutions run as TF32 where there is one, as PyTorch's defaults say; float32 products do not. An op that
+// was recorded under autocast runs at the rates of the dtype that it computed in, and moves the bytes that it was seen
+// to.
 //
 // The band is that of the published steps: nine in ten lie inside. Half of the sources find it, the other half check it
 // (tests/accuracy/published_runs_test.py). A card that borrows its shares has a band that is wider by what borrowing
@@ -38,19 +40,31 @@ constexpr UncertaintyBand kBorrowedBand{.low = 0.55, .high = 1.7};
 
 }  // namespace
 
-ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementations& use) {
-  ComputeCosts costs;
-  const auto rate = [&](bool allow_tf32) {
-    const auto peak = peak_rate(gpu, activation, allow_tf32);
-    return peak ? peak->value : peak_rate(gpu, Dtype::Float32).value_or(Sourced<FlopsPerSecond>{costs.peak}).value;
+namespace {
+
+ArithmeticRates rates_in(const Gpu& gpu, Dtype dtype, const Implementations& use) {
+  ArithmeticRates rates;
+  const auto peak = [&](bool allow_tf32) {
+    const auto found = peak_rate(gpu, dtype, allow_tf32);
+    return found ? found->value : peak_rate(gpu, Dtype::Float32).value_or(Sourced<FlopsPerSecond>{rates.peak}).value;
   };
   const double share = gpu.achievable_compute.value;
   const double attention = gpu.achievable_attention ? gpu.achievable_attention->value : share * kAttentionShare;
-  costs.peak = rate(use.matmul_allow_tf32);
-  costs.convolution_peak = rate(use.cudnn_allow_tf32);
-  costs.gemm = FlopsPerSecond(costs.peak.count() * share);
-  costs.convolution = FlopsPerSecond(costs.convolution_peak.count() * share);
-  costs.attention = FlopsPerSecond(costs.peak.count() * attention);
+  rates.peak = peak(use.matmul_allow_tf32);
+  rates.convolution_peak = peak(use.cudnn_allow_tf32);
+  rates.gemm = FlopsPerSecond(rates.peak.count() * share);
+  rates.convolution = FlopsPerSecond(rates.convolution_peak.count() * share);
+  rates.attention = FlopsPerSecond(rates.peak.count() * attention);
+  return rates;
+}
+
+}  // namespace
+
+ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementations& use) {
+  ComputeCosts costs{.activation = activation};
+  for (std::size_t d = 0; d < kNumFloatingPoint; ++d) {
+    costs.by_dtype[d] = rates_in(gpu, static_cast<Dtype>(d), use);
+  }
   const bool is_16_bit = activation == Dtype::BFloat16 || activation == Dtype::Float16;
   if (is_16_bit && gpu.measured.get() != nullptr && gpu.measured.get()->products) costs.measured = gpu.measured;
   costs.memory = BytesPerSecond(gpu.memory_bandwidth.value.count() * gpu.achievable_bandwidth.value);
@@ -75,9 +89,10 @@ double lost_to_shapes(const OpWork::Part& part, const ComputeCosts& costs) {
 }  // namespace
 
 Seconds device_time(const OpWork::Part& part, const ComputeCosts& costs) {
-  const Seconds arithmetic = Flops(part.gemm_flops + lost_to_shapes(part, costs)) / costs.gemm +
-                             Flops(part.convolution_flops) / costs.convolution +
-                             Flops(part.attention_flops) / costs.attention;
+  const ArithmeticRates& rates = costs.rates(part.arithmetic);
+  const Seconds arithmetic = Flops(part.gemm_flops + lost_to_shapes(part, costs)) / rates.gemm +
+                             Flops(part.convolution_flops) / rates.convolution +
+                             Flops(part.attention_flops) / rates.attention;
   return arithmetic + Seconds(part.bytes / costs.memory.count()) + part.num_kernels * costs.kernel_floor;
 }
 

@@ -2,6 +2,9 @@
 
 // How long ops take on a GPU: the larger of arithmetic and memory traffic, with stated efficiencies.
 
+#include <array>
+#include <optional>
+
 #include "core/base/dtype.h"
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
@@ -17,20 +20,33 @@ inline constexpr double kAttentionShare = 0.65;
 /// Of a machine that was measured: what plans that the calibration had not seen were within (docs/calibration.md).
 inline constexpr UncertaintyBand kMachineBand{.low = 0.9, .high = 1.1};
 
+/// What arithmetic in one dtype reaches on a card.
+struct ArithmeticRates {
+  FlopsPerSecond gemm{1e12};              ///< Of matrix products.
+  FlopsPerSecond convolution{1e12};       ///< Of convolutions.
+  FlopsPerSecond attention{1e12};         ///< Of fused attention.
+  FlopsPerSecond peak{1e12};              ///< The card's peak, for MFU.
+  FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
+
+  bool operator==(const ArithmeticRates&) const = default;
+};
+
 /// What the roofline assumes. The seam for calibration: measured values replace these.
 struct ComputeCosts {
-  FlopsPerSecond gemm{1e12};              ///< What matrix products reach.
-  FlopsPerSecond convolution{1e12};       ///< What convolutions reach.
-  FlopsPerSecond attention{1e12};         ///< What fused attention reaches.
-  BytesPerSecond memory{1e11};            ///< What memory-bound kernels reach.
-  Seconds kernel_floor{2e-6};             ///< Start and end of each kernel on the device (assumed).
-  Seconds launch{6e-6};                   ///< CPU time to issue one kernel from eager PyTorch (assumed).
-  FlopsPerSecond peak{1e12};              ///< The card's peak in this dtype, for MFU.
-  FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
+  Dtype activation = Dtype::BFloat16;
+  std::array<ArithmeticRates, kNumFloatingPoint> by_dtype{};  ///< In the order of Dtype.
+  BytesPerSecond memory{1e11};                                ///< What memory-bound kernels reach.
+  Seconds kernel_floor{2e-6};                                 ///< Start and end of each kernel on the device (assumed).
+  Seconds launch{6e-6};  ///< CPU time to issue one kernel from eager PyTorch (assumed).
 
   MeasuredMachine machine = {};  ///< Whose times come before all of the above; none: nobody measured this machine,
   std::int64_t ranks = 1;        ///< with so many ranks.
   bool on_host = false;          ///< One thread computes, copies and starts collectives: a CPU with such times.
+
+  /// In a dtype, or in that of the activations.
+  const ArithmeticRates& rates(std::optional<Dtype> dtype = {}) const {
+    return by_dtype[static_cast<std::size_t>(dtype.value_or(activation))];
+  }
 
   /// Null: there are none.
   const MachineTables* tables() const { return machine.of_ranks(ranks); }

@@ -15,7 +15,7 @@ namespace {
 // x [2, 4] -> mm with a weight [4, 4] -> [2, 4] -> ... -> loss, in bfloat16: 16 bytes a tensor, 32 a weight.
 constexpr std::string_view kFile = R"({
 "format_version": "1.0", "kind": "captured_model", "name": "Net", "source": "captured from `python train.py`",
-"command": ["python", "train.py"], "framework": "2.11.0", "gpu": "NVIDIA L4", "accumulation": 2,
+"command": ["python", "train.py"], "framework": "2.11.0", "gpu": "NVIDIA L4", "accumulation": 2, "matmul_allow_tf32": true,
 "optimizer": {"kind": "sgd", "class": "SGD", "foreach": true, "fused": false, "momentum": 0.5, "clip_grad_norm": 2},
 "modules": [{"name": "", "class": "Net", "called": true}, {"name": "layers", "class": "ModuleList", "called": false},
             {"name": "layers.0", "class": "Linear", "called": true}, {"name": "layers.1", "class": "Linear"}],
@@ -103,6 +103,8 @@ TEST(CapturedModel, IsASpecWithARecipeOfItsOwn) {
   EXPECT_EQ(spec.recipes[0].optimizer.momentum, 0.5);
   EXPECT_EQ(spec.recipes[0].optimizer.clip_grad_norm, 2.0);
   EXPECT_EQ(spec.recipes[0].mixed_precision, MixedPrecision{});
+  EXPECT_TRUE(spec.recipes[0].matmul_allow_tf32);
+  EXPECT_TRUE(spec.recipes[0].cudnn_allow_tf32);
   ASSERT_EQ(spec.dimensions.size(), 2U);
   EXPECT_EQ(spec.dimensions[0].value.text, "2");
 }
@@ -204,6 +206,17 @@ TEST(CapturedModel, IsOnlyWrittenByACapture) {
       << to_string(spec.error().front());
 }
 
+// Autocast: products in another dtype than the activations.
+TEST(CapturedModel, SaysWhatItsProductsAreComputedIn) {
+  constexpr std::string_view kWork = R"("work": [[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]]})";
+  const std::string with_dtype = std::string(kWork.substr(0, kWork.size() - 1)) + R"(, "arithmetic": ["float16"]})";
+  const auto model = build_model(read_file(with(kWork, with_dtype)));
+  ASSERT_TRUE(model.has_value()) << to_string(model.error().front());
+  const Recording& recording = *model->blocks[0].recorded;
+  EXPECT_EQ(recording.find(Dtype::BFloat16, false)->work[0].arithmetic, Dtype::Float16);
+  EXPECT_EQ(recording.find(Dtype::BFloat16, true)->work[0].arithmetic, std::nullopt);
+}
+
 /// What is wrong with a damaged file, and where.
 TEST(CapturedModel, IsRefusedWhereItsTapesCannotBeWalked) {
   struct Case {
@@ -268,6 +281,11 @@ TEST(CapturedModel, IsRefusedWhereItsNumbersPointNowhere) {
                 "/points/0/calls/0: Op 0 (aten::mm) of its block has a backward, and no gradient reaches it."},
            Case{R"([[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]])", R"([[64]])",
                 "/points/0/blocks/0/tapes/0/work/0: The work of an op is 10 numbers, not 1."},
+           Case{R"([[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]]})", R"([[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]], "arithmetic": []})",
+                "/points/0/blocks/0/tapes/0/arithmetic: It has 0 entries where there must be 1."},
+           Case{R"([[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]]})",
+                R"([[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]], "arithmetic": ["int8"]})",
+                "/points/0/blocks/0/tapes/0/arithmetic/0: "},
            Case{R"("format_version": "1.0")", R"("format_version": "2.0")", "/format_version: "},
        }) {
     EXPECT_TRUE(error_of(with(c.before, c.after)).starts_with(c.error))

@@ -32,10 +32,10 @@ Gpu card() {
 
 TEST(Roofline, ConvolutionsInFloat32RunAsTf32AndProductsDoNot) {
   const ComputeCosts costs = compute_costs(card(), Dtype::Float32, {});
-  EXPECT_EQ(costs.gemm, FlopsPerSecond(5e12));
-  EXPECT_EQ(costs.convolution, FlopsPerSecond(40e12));
-  EXPECT_EQ(costs.peak, FlopsPerSecond(10e12));
-  EXPECT_EQ(costs.convolution_peak, FlopsPerSecond(80e12));
+  EXPECT_EQ(costs.rates().gemm, FlopsPerSecond(5e12));
+  EXPECT_EQ(costs.rates().convolution, FlopsPerSecond(40e12));
+  EXPECT_EQ(costs.rates().peak, FlopsPerSecond(10e12));
+  EXPECT_EQ(costs.rates().convolution_peak, FlopsPerSecond(80e12));
   // 1 TFLOP of each: 0.2 s and 0.025 s.
   EXPECT_DOUBLE_EQ(device_time({.gemm_flops = 1e12}, costs).count(), 0.2);
   EXPECT_DOUBLE_EQ(device_time({.convolution_flops = 1e12}, costs).count(), 0.025);
@@ -43,13 +43,22 @@ TEST(Roofline, ConvolutionsInFloat32RunAsTf32AndProductsDoNot) {
 
 TEST(Roofline, TheRuntimeSaysWhatRunsAsTf32) {
   const ComputeCosts neither = compute_costs(card(), Dtype::Float32, {.cudnn_allow_tf32 = false});
-  EXPECT_EQ(neither.convolution, FlopsPerSecond(5e12));
+  EXPECT_EQ(neither.rates().convolution, FlopsPerSecond(5e12));
   const ComputeCosts both = compute_costs(card(), Dtype::Float32, {.matmul_allow_tf32 = true});
-  EXPECT_EQ(both.gemm, FlopsPerSecond(40e12));
+  EXPECT_EQ(both.rates().gemm, FlopsPerSecond(40e12));
   Gpu older = card();
   older.tf32.reset();
-  EXPECT_EQ(compute_costs(older, Dtype::Float32, {}).convolution, FlopsPerSecond(5e12));
-  EXPECT_EQ(compute_costs(card(), Dtype::BFloat16, {}).convolution, FlopsPerSecond(80e12));
+  EXPECT_EQ(compute_costs(older, Dtype::Float32, {}).rates().convolution, FlopsPerSecond(5e12));
+  EXPECT_EQ(compute_costs(card(), Dtype::BFloat16, {}).rates().convolution, FlopsPerSecond(80e12));
+}
+
+// Autocast: float32 activations, and products in bfloat16, which the card does 16 times as fast.
+TEST(Roofline, AnOpRunsAtTheRateOfTheDtypeThatItComputesIn) {
+  const ComputeCosts costs = compute_costs(card(), Dtype::Float32, {});
+  EXPECT_DOUBLE_EQ(device_time({.gemm_flops = 16e12}, costs).count(), 3.2);
+  EXPECT_DOUBLE_EQ(device_time({.gemm_flops = 16e12, .arithmetic = Dtype::BFloat16}, costs).count(), .2);
+  const ComputeCosts in_16_bits = compute_costs(card(), Dtype::BFloat16, {});
+  EXPECT_DOUBLE_EQ(device_time({.gemm_flops = 16e12, .arithmetic = Dtype::Float32}, in_16_bits).count(), 3.2);
 }
 
 // y = x W' with 6 rows, 4 inner and 8 columns: dx sums over the columns, dW over the rows.
@@ -89,9 +98,9 @@ TEST(Roofline, AShapeThatReachesHalfOfALargeProductsShareTakesTwiceAsLong) {
 
 TEST(Roofline, AttentionHasAShareOfItsOwn) {
   Gpu gpu = card();
-  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).attention.count(), 160e12 * 0.5 * kAttentionShare);
+  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).rates().attention.count(), 160e12 * 0.5 * kAttentionShare);
   gpu.achievable_attention = Sourced<double>{0.25, Provenance::Measured, "fitted"};
-  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).attention.count(), 40e12);
+  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).rates().attention.count(), 40e12);
 }
 
 TEST(Roofline, TheBandIsNarrowOnlyWhereStepsWerePublished) {
