@@ -235,14 +235,24 @@ class TapeWriter:
         for number, name in self._recording.gradients.items():
             if number in self._storages.born:
                 made_in[self._storages.born[number].call].append((number, name))
+        taken: set[tuple[int, str]] = set()
         for number, gone in self._storages.gone.items():
             born = self._storages.born.get(number)
-            if born is None or not born.is_backward or born.call == gone.call or not gone.is_backward:
+            if born is None or born.call == gone.call or not gone.is_backward:
                 continue
-            for final, name in made_in[gone.call]:
-                shared = name in self._interface.parameters[born.call]
-                if shared and self._recording.sizes[final] == self._recording.sizes[number]:
-                    self._gradients[number] = name
+            if not born.is_backward and not self._is_early_gradient(number):
+                continue
+            reads = self._structure.parameter_reads[self._structure.calls[born.call].ops[born.op]]
+            fitting = [
+                name
+                for final, name in made_in[gone.call]
+                if name in self._interface.parameters[born.call] and self._recording.sizes[final] == self._recording.sizes[number]
+            ]
+            # Of parameters as large as each other, that which the op reads: not the same one twice.
+            fitting.sort(key=lambda name: (name not in reads, (born.call, name) in taken))
+            if fitting:
+                self._gradients[number] = fitting[0]
+                taken.add((born.call, fitting[0]))
 
     def _candidates(self, call: int, maker: int) -> list[int]:
         """Inputs of a call that `maker` makes and that may have a gradient."""

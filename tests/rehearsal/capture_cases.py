@@ -77,6 +77,7 @@ CASES = (
     _by_hand("LoRA", "LoRA by hand", is_quick=True),
     Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), is_quick=True,
          quick_plans=("checkpointed",)),
+    Case("llava", "LLaVA", ("vision_language.py", "llava"), is_quick=True, quick_plans=("hybrid",)),
     Case("autoencoder", "two models, one optimizer, fp32", ("parts.py", "autoencoder")),
     Case("prompted", "a table that is called beside its model", ("parts.py", "prompted")),
     Case("evaluated-parts", "parts of a model, evaluated between steps", ("parts.py", "evaluated")),
@@ -99,17 +100,22 @@ CASES = (
     _finetuned("trainers", "Llama, TRL's DPOTrainer, a reference model", "dpo", is_quick=True, quick_plans=("hybrid",)),
     _finetuned("trainers", "Llama, TRL's DPOTrainer, LoRA", "dpo", "lora"),
     _finetuned("fused", "Llama, Liger's kernels", is_quick=True, quick_plans=("checkpointed",)),
+    _finetuned("fused", "Llama, Liger's kernels, tied embeddings", "tied"),
     _finetuned("images", "timm's ViT", "vit"),
     _finetuned("images", "timm's ConvNeXt", "convnext"),
     _finetuned("images", "timm's ResNet", "resnet"),
     _finetuned("images", "diffusers' UNet2DConditionModel, fp32", "unet"),
     _finetuned("images", "diffusers' SD3 Transformer, fp32", "sd3"),
+    _finetuned("images", "diffusers' DiT, fp32", "dit"),
 )
 
 REFUSED = (
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("gan", "a GAN", ("../scripts/gan.py",), is_quick=True, refusal="This script trains 2 with 2 optimizers: Generator, Critic."),
     _by_hand("LossOnHost", "a loss that is moved to the CPU", refusal="The backward begins with a tensor on the CPU"),
+    Case("smolvlm", "SmolVLM, whose positions depend on values", ("vision_language.py", "smolvlm"), refusal="Leave out the check"),
+    Case("qwen2-5-vl", "Qwen2.5-VL, whose attention depends on values", ("vision_language.py", "qwen2_5_vl"),
+         refusal="Leave out the check"),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
@@ -119,7 +125,5 @@ REFUSED = (
     _finetuned("optimizers", "torch.optim.Muon, and AdamW for the rest", "muon", refusal="a plan has one optimizer"),
     _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
     _finetuned("optimizers", "transformers' Adafactor", "adafactor", refusal="keeps states of"),
-    _finetuned("images", "diffusers' DiT", "dit", refusal="cannot be played again"),
-    _finetuned("fused", "Llama, Liger's kernels, tied embeddings", "tied", refusal="cannot be played again"),
     _finetuned("fused", "Llama, Liger's cross entropy behind the head", "apart", refusal="Leave out the check"),
 )
