@@ -325,7 +325,12 @@ class BlockReader {
     for (std::size_t o = 0; o < tape.work.size(); ++o) {
       const JsonValue& dtype = list->elements[o];
       if (dtype.type == JsonType::Null) continue;
-      good = read_json(dtype, tape.work[o].arithmetic.emplace(), errors_, model_spec_reader::kSpecDtype) && good;
+      Dtype& read = tape.work[o].arithmetic.emplace();
+      if (!read_json(dtype, read, errors_, model_spec_reader::kSpecDtype)) {
+        good = false;
+      } else if (!is_floating_point(read)) {
+        good = errors_.add(dtype, "FLOPs are computed in a floating-point dtype.", "Capture the script again.");
+      }
     }
     return good;
   }
