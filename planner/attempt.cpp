@@ -99,9 +99,10 @@ void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
   smallest->stop_when(options.should_stop);
   const auto least = smallest->next(std::numeric_limits<std::int64_t>::max());
   if (!least || least->cost.memory > budget.count()) return;
-  broken_of_smallest = smallest->num_broken_bounds();
-  smallest.reset();
-  fitting = fastest.next(least->cost.memory);
+  for (EvaluatedPoint& point : smallest->as_small_as(least->cost.memory)) {
+    point.cost.time = cost.bound(point.point, static_cast<int>(CostLevel::Time)).time;
+    if (!fitting || point.cost.time < fitting->cost.time) fitting = point;
+  }
 }
 
 std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most) {
@@ -126,8 +127,8 @@ std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& opti
 Proof Attempt::proof() const {
   if (!smallest) return proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
   LevelCounts counts = smallest->counts();
-  // The smallest of them does not fit: what needs more than that is too large.
-  for (std::size_t level = 0; level < counts.too_large.size(); ++level) {
+  // Where the smallest of them does not fit, what needs more than that is too large.
+  for (std::size_t level = 0; !fitting && level < counts.too_large.size(); ++level) {
     counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
   }
   return proof_of(*smallest, counts, memory, limit.num_beyond());
@@ -138,6 +139,8 @@ Result<Attempts> Attempts::make(const Space& space, const Model& model, const Cl
   Attempts attempts(space, options, budget_of(cluster));
   if (space.objective == SearchObjective::Memory) {
     FSDP_TRY(Families all, families_for(whole(space), model, cluster));
+    // What saves more needs more: of the ways to checkpoint only the first can be the answer.
+    for (Family& family : all.families) family.ways.resize(1);
     attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
     attempts.answer_ = attempts.wide_.get();
     const bool has_plans = !attempts.wide_->limit.within.families.empty();

@@ -40,7 +40,7 @@ struct Attempt {
   /// What the time of a plan is.
   CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }
 
-  /// The fastest of those that need least, where they fit; else `smallest` holds the proof, and can go on.
+  /// The fastest of those that need least, where they fit. `smallest` holds the proof, and can go on where none does.
   void find_smallest(Bytes budget, const SearchOptions& options);
 
   /// Whether some plan fits; nothing where that is not known after `most` predictions (0: no limit). Asked again it
@@ -52,7 +52,7 @@ struct Attempt {
 
   /// Plans that turned out cheaper than a bound.
   std::int64_t num_broken_bounds() const {
-    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds() + broken_of_smallest;
+    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds();
   }
 
   /// Plans that were predicted and do not fit.
@@ -65,8 +65,8 @@ struct Attempt {
   PerSampleCost per_sample;
   bool is_per_sample;
   BranchAndBound fastest;
-  std::int64_t broken_of_smallest = 0;     ///< Bounds that were wrong when the least memory was looked for.
-  std::optional<BranchAndBound> smallest;  ///< Where it has shown that nothing fits, or may show it.
+  /// Where it has shown that nothing fits, or may show it, or how little a plan can need.
+  std::optional<BranchAndBound> smallest;
   std::optional<EvaluatedPoint> fitting;
 };
 

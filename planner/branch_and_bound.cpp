@@ -284,6 +284,30 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
   return std::nullopt;
 }
 
+std::vector<EvaluatedPoint> BranchAndBound::as_small_as(std::int64_t memory) {
+  assert(objective_ == Objective::Memory);
+  constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+  std::vector<Node> found;
+  while (!open_.empty() && open_.front().bound.memory <= memory && !(is_stopped_ && is_stopped_())) {
+    const Node node = pop();
+    tell(node.key);
+    if (node.level == last_level_) {
+      found.push_back(node);
+    } else {
+      expand(node, kAll);
+    }
+  }
+  std::vector<EvaluatedPoint> points;
+  for (const Node& node : found) {
+    points.push_back({node.box, node.bound});
+    open_.push_back(node);
+    std::push_heap(open_.begin(), open_.end(), is_worse_);
+  }
+  std::sort(points.begin(), points.end(),
+            [](const EvaluatedPoint& a, const EvaluatedPoint& b) { return comes_before(a.point, b.point); });
+  return points;
+}
+
 EvaluatedPoint BranchAndBound::settle(const Node& best) {
   const double lowest = is_worse_.comfortable ? lowest_key(open_) : best.key;
   gap_ = lowest < best.key ? (best.key - lowest) / std::max(lowest, 1e-300) : 0;

@@ -9,8 +9,9 @@
 // and the rest is kept if it is worth it; free neighbors melt. The free blocks stand on shelves, sixteen for each
 // power of two, with a bit for each shelf that is not empty: a request looks on its own shelf and then takes the first
 // block of the next one that is filled. Most shelves hold a few blocks, so nothing long is searched or moved. Where
-// many are of one size (thousands of experts), they are freed in the order of their addresses or against it: the place
-// of a block is looked for from the last one that was put there, and is beside it.
+// many are of one size (thousands of experts), they are freed in the order of their addresses or against it, in one
+// stretch of them or in two by turns: a shelf has two marks where blocks were put last, and the place of a block is
+// looked for from the nearer one.
 //
 // An expandable segment grows by pages behind its last block, and by what that one lacks where it is free. It is the
 // last choice for a request that another block serves, and rests of 512 bytes are kept.
@@ -25,6 +26,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cstdlib>
 #include <utility>
 
 #include "core/base/rounding.h"
@@ -56,7 +58,7 @@ void SegmentPool::reset(std::int64_t large_segment, bool expands) {
   blocks_.clear();
   first_unused_ = kNone;
   std::fill(shelves_.begin(), shelves_.end(), kNone);
-  std::fill(last_put_.begin(), last_put_.end(), kNone);
+  std::fill(marks_.begin(), marks_.end(), Marks{kNone, kNone});
   filled_ = {};
 }
 
@@ -95,32 +97,46 @@ std::int32_t SegmentPool::find_best(std::int64_t size) {
   return other != kNone ? other : index;
 }
 
+std::size_t SegmentPool::nearest_mark(const Marks& marks, const Block& block) const {
+  if (marks[1] == kNone) return 0;
+  if (marks[0] == kNone) return 1;
+  const auto distance = [&](std::int32_t mark) {
+    const Block& other = blocks_[mark];
+    return std::pair(other.size != block.size, std::abs(other.address - block.address));
+  };
+  return distance(marks[1]) < distance(marks[0]) ? 1 : 0;
+}
+
 void SegmentPool::put(std::int32_t index) {
+  constexpr int kFar = 8;  // Blocks that were passed: another stretch begins.
   Block& block = at(index);
   const int shelf = shelf_of(block.size);
   const auto is_before = [&](const Block& other) {
     return other.size != block.size ? other.size < block.size : other.address < block.address;
   };
-  std::int32_t& last = last_put_[shelf];
   if (first_of(shelf) == kNone) filled_[shelf / kShelvesPerWord] |= bit_of(shelf);
+  Marks& marks = marks_[shelf];
+  const std::size_t which = nearest_mark(marks, block);
+  const std::int32_t mark = marks[which];
   std::int32_t before = kNone;
   std::int32_t after = first_of(shelf);
-  if (last != kNone && is_before(at(last))) {
-    before = last;
-    after = at(last).shelf_next;
-  } else if (last != kNone) {
-    before = at(last).shelf_prev;
-    after = last;
-    while (before != kNone && !is_before(at(before))) {
+  int passed = 0;
+  if (mark != kNone && is_before(at(mark))) {
+    before = mark;
+    after = at(mark).shelf_next;
+  } else if (mark != kNone) {
+    before = at(mark).shelf_prev;
+    after = mark;
+    for (; before != kNone && !is_before(at(before)); ++passed) {
       after = before;
       before = at(before).shelf_prev;
     }
   }
-  while (after != kNone && is_before(at(after))) {
+  for (; after != kNone && is_before(at(after)); ++passed) {
     before = after;
     after = at(after).shelf_next;
   }
-  last = index;
+  marks[passed > kFar ? 1 - which : which] = index;
   block.shelf = static_cast<std::int16_t>(shelf);
   block.shelf_prev = before;
   block.shelf_next = after;
@@ -131,8 +147,9 @@ void SegmentPool::put(std::int32_t index) {
 void SegmentPool::remove(std::int32_t index) {
   Block& block = at(index);
   const int shelf = std::exchange(block.shelf, kNowhere);
-  std::int32_t& last = last_put_[shelf];
-  if (last == index) last = block.shelf_prev != kNone ? block.shelf_prev : block.shelf_next;
+  for (std::int32_t& mark : marks_[shelf]) {
+    if (mark == index) mark = block.shelf_prev != kNone ? block.shelf_prev : block.shelf_next;
+  }
   if (block.shelf_next != kNone) at(block.shelf_next).shelf_prev = block.shelf_prev;
   if (block.shelf_prev != kNone) {
     at(block.shelf_prev).shelf_next = block.shelf_next;

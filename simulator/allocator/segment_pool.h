@@ -59,6 +59,9 @@ class SegmentPool {
     bool is_free() const { return shelf != kNowhere; }
   };
 
+  /// Two blocks of a shelf beside which others were put; kNone: there was none.
+  using Marks = std::array<std::int32_t, 2>;
+
   /// A shelf is a list of free blocks of nearly one size, by size and address.
   static constexpr int kNumShelves = 640;
   static constexpr int kShelvesPerWord = 64;
@@ -68,6 +71,8 @@ class SegmentPool {
   Block& at(std::int32_t index) { return blocks_[index]; }
   std::int32_t& first_of(int shelf) { return shelves_[shelf]; }
   std::int32_t find_best(std::int64_t size);
+  /// The mark of a shelf that is likely to be near the block: of the same size, at the nearest address.
+  std::size_t nearest_mark(const Marks& marks, const Block& block) const;
   void put(std::int32_t index);
   void remove(std::int32_t index);
   void absorb_next(std::int32_t index);
@@ -84,8 +89,8 @@ class SegmentPool {
   std::int64_t next_address_ = 0;
   std::vector<Block> blocks_;
   std::int32_t first_unused_ = kNone;
-  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);   // The first block of each.
-  std::vector<std::int32_t> last_put_ = std::vector<std::int32_t>(kNumShelves, kNone);  // Of each; kNone: empty.
+  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);  // The first block of each.
+  std::vector<Marks> marks_ = std::vector<Marks>(kNumShelves, {kNone, kNone});         // Of each.
   std::array<std::uint64_t, kNumShelves / kShelvesPerWord> filled_{};  // A bit for each shelf that is not empty.
 };
 

@@ -89,7 +89,7 @@ def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
 
 def sentence_of(refused: str) -> str:
     """The error alone: without the traceback before it, and with files named by their place in the project."""
-    return refused.rpartition("error: ")[2].replace(f"{ROOT}/", "")
+    return refused.rpartition("error: ")[2].removeprefix("rank 0: ").replace(f"{ROOT}/", "")
 
 
 def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
