@@ -50,6 +50,7 @@ planner::Document answer_of(const Snapshot& shown) {
   result.verdict = shown.report.verdict;
   result.report = shown.report;
   result.proof = *shown.proof;
+  result.objective = shown.objective;
   result.explanation = shown.explanation;
   result.notes = shown.notes;
   for (const planner::Candidate& plan : shown.plans) {

@@ -7,6 +7,7 @@
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "gui/state/plan_edit.h"
+#include "planner/objective.h"
 #include "render/choice_text.h"
 
 namespace fsdp::gui {
@@ -75,15 +76,32 @@ void ControlPanel::add_choice_of_plan() {
   searched_ = new QRadioButton(tr("Search for the best plan"), this);
   searched_->setObjectName("search_plan");
   searched_->setAccessibleName(searched_->text());
-  searched_->setToolTip(tr("Whatever is not set below is searched: the fastest plan that fits"));
+  searched_->setToolTip(tr("Whatever is not set below is searched: the best plan that fits"));
   kept_ = new QRadioButton(tr("Keep the plan that is shown"), this);
   kept_->setObjectName("keep_plan");
   kept_->setAccessibleName(kept_->text());
   kept_->setToolTip(tr("Predict exactly this plan, whatever changes around it; units can be edited"));
   connect(searched_, &QRadioButton::clicked, this, [this] { state_.set_kept(false); });
   connect(kept_, &QRadioButton::clicked, this, [this] { state_.set_kept(true); });
+  std::vector<std::string> names;
+  for (const auto& each : planner::kSearchObjectives) names.emplace_back(each.name);
+  objective_ = new Control(
+      ControlKind::Choice, "--objective", tr("Best has"),
+      tr("What makes a plan the best: the fastest step, the least memory, or the most samples a second (--objective)"),
+      {}, names, this);
+  connect(objective_, &Control::edited, this, &ControlPanel::set_objective);
   group_->addWidget(searched_);
   group_->addWidget(kept_);
+  group_->addWidget(objective_);
+}
+
+void ControlPanel::set_objective(const QString& name) {
+  Inputs changed = state_.inputs();
+  changed.objective = planner::SearchObjective::Time;
+  for (const auto& each : planner::kSearchObjectives) {
+    if (name == text(each.name)) changed.objective = each.value;
+  }
+  state_.change(changed, tr("--objective %1").arg(name.isEmpty() ? text(planner::kSearchObjectives[0].name) : name));
 }
 
 void ControlPanel::add_control(const ControlInfo& info) {
@@ -184,6 +202,10 @@ void ControlPanel::show_state() {
   searched_->setChecked(!is_kept);
   kept_->setChecked(is_kept);
   kept_->setEnabled(shown != nullptr);
+  const bool is_own_objective = inputs.objective != planner::SearchObjective::Time;
+  objective_->show_value(text(name_of(planner::kSearchObjectiveTable, inputs.objective)), is_own_objective);
+  objective_->set_reset_hint(is_own_objective ? tr("Back to the fastest step") : "");
+  objective_->setEnabled(!is_kept);
   for (const auto& [choice, control] : controls_) {
     const auto own = is_kept && is_about_plan(choice) ? std::nullopt : own_text(choice, inputs);
     const std::string value = own ? *own : shown ? shown_text(choice, *shown) : "";

@@ -24,11 +24,14 @@ class ControlPanel : public QScrollArea {
 
   /// The control of a choice; null: it has none.
   Control* control(planner::PlanChoice choice) const;
+  /// What makes a plan the best.
+  Control& objective() const { return *objective_; }
 
  private:
   void add_group(const QString& title);
   void add_control(const ControlInfo& info);
   void add_choice_of_plan();
+  void set_objective(const QString& name);
   void edit(planner::PlanChoice choice, const QString& written, int gesture);
   /// The kept plan with what was written for a choice. Errors: those of the text, and of the choice.
   Result<Plan> edited_plan(planner::PlanChoice choice, const std::string& value) const;
@@ -44,6 +47,7 @@ class ControlPanel : public QScrollArea {
   QVBoxLayout* dimensions_ = nullptr;
   QRadioButton* searched_ = nullptr;
   QRadioButton* kept_ = nullptr;
+  Control* objective_ = nullptr;
   std::map<planner::PlanChoice, Control*> controls_;
   std::map<std::string, Control*> sizes_;
   std::string model_;  ///< Whose recipes and dimensions are shown.

@@ -158,7 +158,10 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     append(errors, planner::check_request(asked, library_));
     return tl::unexpected(std::move(errors));
   }
-  FSDP_TRY(const planner::ResolvedRequest request, planner::resolve(asked, library_));
+  FSDP_TRY(planner::ResolvedRequest request, planner::resolve(asked, library_));
+  if (inputs.objective != planner::SearchObjective::Time) {
+    planner::set_objective(inputs.objective, asked.choices, request);
+  }
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
   LiveTensors at_peak;
@@ -171,6 +174,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     snapshot.at_peak = at_peak;
     snapshot.explanation = found.explanation;
     snapshot.proof = found.proof;
+    snapshot.objective = found.objective;
     snapshot.refinement = found.refinement;
     snapshot.notes = found.notes;
     return snapshot;

@@ -9,6 +9,7 @@
 #include "core/base/json_document.h"
 #include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
+#include "planner/objective.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
 #include "text/shell_text.h"
@@ -78,6 +79,9 @@ std::vector<std::string> words_of(const Inputs& inputs) {
   std::vector<std::string> words = {inputs.model};
   for (const auto& [choice, texts] : inputs.unread) {
     for (const std::string& text : texts) words.insert(words.end(), {std::string(place_of(choice)), text});
+  }
+  if (inputs.objective != planner::SearchObjective::Time) {
+    words.insert(words.end(), {"--objective", std::string(name_of(planner::kSearchObjectiveTable, inputs.objective))});
   }
   // Last, because patterns take all words that follow.
   for (std::string& word : planner::words_of(inputs.choices)) words.push_back(std::move(word));

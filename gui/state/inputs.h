@@ -22,12 +22,15 @@
 #include "core/plan/plan_file.h"
 #include "planner/plan_choices.h"
 #include "planner/plan_request.h"
+#include "planner/space.h"
 
 namespace fsdp::gui {
 
 struct Inputs {
   std::string model;             ///< A file, or the name of a shipped model.
   planner::PlanChoices choices;  ///< Absent: not decided by the user.
+  /// What makes a searched plan the best.
+  planner::SearchObjective objective = planner::SearchObjective::Time;
   /// Texts that cannot be read, of choices that are therefore not made.
   std::map<planner::PlanChoice, std::vector<std::string>> unread;
   std::optional<PlanFile> kept;  ///< Its cluster is what the choices about machines change.

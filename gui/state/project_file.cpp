@@ -15,6 +15,7 @@
 #include "core/plan/plan_file.h"
 #include "core/plan/plan_json.h"
 #include "core/version.h"
+#include "planner/objective.h"
 
 namespace fsdp::gui {
 
@@ -61,6 +62,9 @@ std::string project_text(const Inputs& inputs) {
   writer.member("format_version", kProjectFormatVersion);
   writer.member("generator", fmt::format("fsdp-plan-gui@{}", kVersion));
   writer.member("model", inputs.model);
+  if (inputs.objective != planner::SearchObjective::Time) {
+    writer.member("objective", name_of(planner::kSearchObjectiveTable, inputs.objective));
+  }
   writer.key("options");
   writer.begin_object();
   for (const planner::PlanChoice choice : planner::plan_choices()) {
@@ -92,6 +96,7 @@ Result<Inputs> parse_project(std::string text, const std::string& name) {
   }
   object.ignore("generator");
   object.required("model", inputs.model);
+  object.optional("objective", inputs.objective, planner::kSearchObjectiveTable);
   if (const JsonValue* options = object.required_value("options")) read_options(*options, inputs, errors);
   if (const JsonValue* plan = object.optional_value("plan")) read_kept(*plan, inputs, errors);
   object.finish();

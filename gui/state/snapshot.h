@@ -39,9 +39,11 @@ struct Snapshot {
   std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
   planner::Explanation explanation;       ///< What binds, and what would help.
   std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
-  std::string refinement;                 ///< planner::SearchResult::refinement.
-  std::vector<std::string> notes;         ///< What the search has to say besides.
-  Errors errors;                          ///< When not empty, all else is of the last good answer.
+  /// What made it the best.
+  planner::SearchObjective objective = planner::SearchObjective::Time;
+  std::string refinement;          ///< planner::SearchResult::refinement.
+  std::vector<std::string> notes;  ///< What the search has to say besides.
+  Errors errors;                   ///< When not empty, all else is of the last good answer.
 };
 
 using SnapshotPtr = std::shared_ptr<const Snapshot>;

@@ -199,6 +199,26 @@ TEST(MainWindow, ASuggestionIsAppliedByAClick) {
   EXPECT_EQ(after.verdict, remedy.verdict);
 }
 
+TEST(MainWindow, WhatIsBestIsChosenInAList) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const Bytes before = window.state().snapshot()->report.memory.peaks.device;
+  auto* list = window.controls().objective().findChild<QComboBox*>();
+  ASSERT_EQ(list->currentText(), "time");
+  list->setFocus();
+  QTest::keyClick(list, Qt::Key_Down);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_EQ(window.state().inputs().objective, planner::SearchObjective::Memory);
+  EXPECT_LT(window.state().snapshot()->report.memory.peaks.device, before);
+  window.state().set_kept(true);
+  EXPECT_FALSE(list->isEnabled());
+  window.state().set_kept(false);
+  window.controls().objective().findChild<QToolButton*>()->click();
+  EXPECT_EQ(window.state().inputs().objective, planner::SearchObjective::Time);
+}
+
 // Open an example, change the GPUs, see another verdict: without a mouse.
 TEST(MainWindow, AJourneyByKeyboardAlone) {
   MainWindow window(test::library());

@@ -20,6 +20,7 @@ TEST(ProjectFile, SearchedAndKeptStatesComeBackAsTheyWere) {
   state.open(inputs);
   ASSERT_TRUE(test::wait_until_idle(state));
   ASSERT_TRUE(state.errors().empty());
+  inputs.objective = planner::SearchObjective::Memory;
   const auto searched = parse_project(project_text(inputs), "p");
   ASSERT_TRUE(searched.has_value());
   EXPECT_TRUE(*searched == inputs);
@@ -94,6 +95,14 @@ TEST(ProjectFile, WhatCannotBeReadComesBackAsItWasTyped) {
   ASSERT_EQ(state.errors().size(), 2u);
   EXPECT_EQ(state.errors()[0].what, "\"x=wide\" is not a name and a number above 0.");
   EXPECT_EQ(state.errors()[1].what, "\"many\" is not a whole number.");
+}
+
+TEST(ProjectFile, RefusesAnObjectiveThatNobodyKnows) {
+  const auto read = parse_project(
+      R"({"kind": "fsdp-plan-project", "format_version": "1.0", "model": "mlp", "objective": "memori", "options": {}})",
+      "p");
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().front().hint, "Did you mean \"memory\"?");
 }
 
 TEST(ProjectFile, SaysAllThatIsWrongAtOnce) {

@@ -43,6 +43,7 @@ std::string search_of(const Snapshot& shown) {
   result.verdict = shown.report.verdict;
   result.report = shown.report;
   result.proof = shown.proof.value_or(planner::Proof());
+  result.objective = shown.objective;
   result.refinement = shown.refinement;
   result.explanation = shown.explanation;
   result.notes = shown.notes;
@@ -51,7 +52,8 @@ std::string search_of(const Snapshot& shown) {
   }
   // Behind the front come the plans that were faster and did not fit.
   const auto end = shown.plans.end() - static_cast<std::ptrdiff_t>(shown.explanation.rejected.size());
-  if (shown.report.verdict == Verdict::Fits) result.pareto.assign(shown.plans.begin(), end);
+  const bool has_front = shown.report.verdict == Verdict::Fits && shown.objective == planner::SearchObjective::Time;
+  if (has_front) result.pareto.assign(shown.plans.begin(), end);
   return planner::to_json(result, &shown.cluster);
 }
 
@@ -102,6 +104,20 @@ TEST_F(SameAnswers, OfManyOptionsOnNamedGpus) {
   inputs = *with_dimension(inputs, "clip_seconds", "6");
   inputs.choices.frozen = {"talker.model.text_embedding.weight"};
   expect_same(inputs);
+}
+
+TEST_F(SameAnswers, OfTheLeastMemoryAndTheMostSamples) {
+  for (const auto objective : {planner::SearchObjective::Memory, planner::SearchObjective::Tokens}) {
+    Inputs inputs = test::small_inputs();
+    inputs.objective = objective;
+    AppState state(test::library());
+    state.open(inputs);
+    ASSERT_TRUE(test::wait_until_idle(state, 60'000));
+    ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+    const std::string command = command_of(state.inputs(), plan_file_of(*state.snapshot()));
+    EXPECT_NE(command.find(" --objective "), std::string::npos) << command;
+    EXPECT_EQ(output_of(with_json(command)), search_of(*state.snapshot()));
+  }
 }
 
 TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
