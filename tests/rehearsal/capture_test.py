@@ -91,6 +91,26 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual((plan["parameter_dtype"], plan["mixed_precision"]["param_dtype"]), ("float32", "bfloat16"))
         self.check()
 
+    def test_products_under_autocast_are_timed_in_what_they_compute_in(self) -> None:
+        self.capture("autocast", "--dtype", "float32")
+        path = self.folder / "model.json"
+        model = json.loads(path.read_text(encoding="utf-8"))
+        self.assertEqual((model["matmul_allow_tf32"], model["cudnn_allow_tf32"]), (True, True))
+        tapes = [(tape, block) for point in model["points"] for block in point["blocks"] for tape in block["tapes"]]
+        for tape, block in tapes:
+            found = tape.pop("arithmetic", [None] * len(block["ops"]))
+            for op, work, dtype in zip(block["ops"], tape["work"], found, strict=True):
+                computes = any(work[:3]) and tape["dtype"] == "float32"
+                self.assertEqual(dtype, "bfloat16" if computes else None, op["name"])
+        self.plan("--strategy", "NO_SHARD")
+        times = []
+        for text in (None, json.dumps(model)):
+            if text is not None:
+                path.write_text(text, encoding="utf-8")
+            times.append(json.loads(self.run_program("simulate", "plan.json", "--json")[1])["time"])
+        self.assertLess(times[0]["compute"], times[1]["compute"])
+        self.check()
+
     def test_a_script_with_ddp_under_torchrun_twice(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
         for name in ("model.json", "again.json"):

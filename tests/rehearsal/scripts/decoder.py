@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", nargs="?", default="plain",
-                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares"])
+                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares", "autocast"])
 parser.add_argument("--batch-size", type=int, default=2)
 parser.add_argument("--dtype", default="bfloat16")
 options = parser.parse_args()
@@ -59,6 +59,7 @@ class Normed(nn.Module):
         return self.head(x).float().square().mean()
 
 
+torch.backends.cuda.matmul.allow_tf32 = options.mode == "autocast"
 device = "cpu" if options.mode == "cpu" else "cuda"
 is_parallel = options.mode in ("ddp", "shares")
 if is_parallel:
@@ -100,7 +101,9 @@ for step in range(1 if options.mode == "short" else 20):
         if options.mode == "batch_norm":
             model(torch.randn(options.batch_size, 3, 32, 32, device=device)).backward()
         else:
-            model(batch()).backward()
+            with torch.autocast("cuda", torch.bfloat16, enabled=options.mode == "autocast"):
+                loss = model(batch())
+            loss.backward()
     if options.mode == "ddp":
         torch.nn.utils.clip_grad_norm_(models[0].parameters(), 0.5)
     optimizer.step()
