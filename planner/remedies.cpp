@@ -121,6 +121,9 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   space.base.optimizer = plan.optimizer;
   space.base.initialization = plan.initialization;
   space.base.runtime = plan.runtime;
+  if (!change.allocator_settings) {
+    space.base.runtime.allocator_settings = request_.space->base.runtime.allocator_settings;
+  }
   space.base.parameter_dtype = plan.parameter_dtype;
   space.base.mixed_precision = plan.mixed_precision;
   // What was asked for, and the sizes that are other ones now: the rest is the search's to choose.
@@ -181,14 +184,17 @@ void RemedyList::sort() {
 void RemedyList::search_the_first() {
   int num_searched = 0;
   for (Kept& kept : remedies_) {
-    const bool is_shown = request_.verdict != Verdict::Fits || kept.remedy.delta_time < Seconds(0);
-    if (kept.remedy.verdict != Verdict::Fits || !is_shown || num_searched == kMostSearched) break;
+    // Where nothing fits, what does not fit by one plan may do so by another.
+    const bool fits = kept.remedy.verdict == Verdict::Fits;
+    const bool is_shown = request_.verdict != Verdict::Fits || (fits && kept.remedy.delta_time < Seconds(0));
+    if (!is_shown || num_searched == kMostSearched) break;
     // What is frozen makes another job of it, and a line too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
     ++num_searched;
     const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
     const auto found = searched(trial, kept.ground->workload, kept.ground->cluster, kept.ground->space);
-    if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
+    const bool needs_less = found && !fits && found->delta_bytes <= kept.remedy.delta_bytes;
+    if (found && (found->verdict == Verdict::Fits || needs_less)) kept.remedy = *found;
   }
   // A search may name what needs less for what is as fast as the plan that there is.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });

@@ -366,6 +366,33 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   return std::optional(std::move(result));
 }
 
+/// Where nothing fits: the plan with expandable segments that lacks least. Nothing where it lacks about as much.
+Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, const Workload& workload,
+                                                         const Cluster& cluster, const Space& space,
+                                                         const SearchResult& without, const SearchOptions& options) {
+  constexpr std::int64_t kParts = 20;  // It must save one part in so many.
+  std::optional<Space> wider = expanded(space, cluster);
+  if (!wider) return std::optional<SearchResult>();
+  const auto needs = [&](const SearchResult& result) { return budget_of(cluster) + result.best.missing; };
+  Space brief = *wider;
+  brief.explain = false;
+  FSDP_TRY(const SearchResult smallest, search(spec, workload, cluster, brief, {.should_stop = options.should_stop}));
+  const bool is_worth_it = kParts * (needs(without) - needs(smallest)) > needs(without);
+  if (smallest.verdict == Verdict::Fits || !is_worth_it) return std::optional<SearchResult>();
+  const auto with_both = [&](SearchResult result) {
+    result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
+    result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
+    result.report.assumptions.push_back(
+        fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
+    return result;
+  };
+  SearchOptions told = options;
+  told.typed = &space;
+  if (options.on_best) told.on_best = [&](const SearchResult& result) { options.on_best(with_both(result)); };
+  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, told));
+  return std::optional(with_both(std::move(result)));
+}
+
 }  // namespace
 
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
@@ -418,6 +445,10 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
+  if (!fitting) {
+    FSDP_TRY(std::optional<SearchResult> nearer, nearer_with_segments(spec, workload, cluster, space, result, options));
+    if (nearer) return *std::move(nearer);
+  }
   FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
   if (space.explain) {
@@ -436,7 +467,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
-                           options.should_stop, options.larger_gpus, &space,
+                           options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
                            result.verdict == Verdict::Fits && !result.explanation.rejected.empty()}));
   }
   if (is_stopped(options)) return stopped();

@@ -142,6 +142,8 @@ struct SearchOptions {
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
+  /// In which suggestions are searched, as whoever types them would; null: in the space of the search itself.
+  const Space* typed = nullptr;
 };
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a

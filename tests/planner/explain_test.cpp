@@ -146,6 +146,33 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
   EXPECT_EQ(fsdp2.best.device_peak - zero.best.device_peak, remedy->delta_bytes);
 }
 
+// Of plans that do not fit, that with expandable segments lacks least; suggestions are priced as who types them would
+// have them, without that setting.
+TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
+  PlanRequest asked{.model = "llama3_1_8b", .choices = {.gpus = 2, .memory = Bytes(24LL << 30)}};
+  asked.choices.cpu_offload = false;
+  const auto answer = [](const PlanRequest& request) {
+    const ResolvedRequest resolved = *resolve(request, "model_specs");
+    return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
+  };
+  const SearchResult found = answer(asked);
+  ASSERT_EQ(found.verdict, Verdict::DoesNotFit);
+  EXPECT_EQ(found.best.plan.runtime.allocator_settings, "expandable_segments:True");
+  PlanRequest plain = asked;
+  plain.choices.allocator_settings = "expandable_segments:False";
+  const SearchResult without = answer(plain);
+  EXPECT_LT(found.best.missing, without.best.missing);
+  EXPECT_NE(found.report.assumptions.back().find("Without expandable segments the smallest needs"), std::string::npos);
+  const Remedy* offload = find(found, "--offload yes");
+  ASSERT_NE(offload, nullptr);
+  EXPECT_EQ(offload->verdict, Verdict::Fits);
+  PlanRequest typed = asked;
+  typed.choices = with_change(asked.choices, offload->change);
+  const SearchResult fits = answer(typed);
+  EXPECT_EQ(fits.verdict, Verdict::Fits);
+  EXPECT_EQ(fits.best.step - found.best.step, offload->delta_time);
+}
+
 TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
   const Question question(Bytes(2LL << 30));
   const SearchResult result = question.answer();
