@@ -5,8 +5,8 @@
 // fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
 // GPUs), a search runs. It runs as well for the first changes that a short answer shows, so that they say what comes of
 // typing them: where nothing fits, the plan that needs least memory is far from the fastest of what then fits, and the
-// fastest plan may want to be wrapped in another way once the change is made. A change of the samples of a step is
-// said.
+// fastest plan may want to be wrapped in another way once the change is made, and a plan that does not fit with the
+// change may have a neighbor that does. A change of the samples of a step is said.
 //
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
