@@ -99,7 +99,9 @@ void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
   smallest->stop_when(options.should_stop);
   const auto least = smallest->next(std::numeric_limits<std::int64_t>::max());
   if (!least || least->cost.memory > budget.count()) return;
-  for (EvaluatedPoint& point : smallest->as_small_as(least->cost.memory)) {
+  smallest->evaluate_up_to(least->cost.memory);
+  for (EvaluatedPoint& point : smallest->evaluated()) {
+    if (point.cost.memory > least->cost.memory) continue;
     point.cost.time = cost.bound(point.point, static_cast<int>(CostLevel::Time)).time;
     if (!fitting || point.cost.time < fitting->cost.time) fitting = point;
   }
@@ -128,8 +130,10 @@ Proof Attempt::proof() const {
   if (!smallest) return proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
   LevelCounts counts = smallest->counts();
   // Where the smallest of them does not fit, what needs more than that is too large.
-  for (std::size_t level = 0; !fitting && level < counts.too_large.size(); ++level) {
-    counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
+  if (!fitting) {
+    for (std::size_t level = 0; level < counts.too_large.size(); ++level) {
+      counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
+    }
   }
   return proof_of(*smallest, counts, memory, limit.num_beyond());
 }

@@ -284,7 +284,7 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
   return std::nullopt;
 }
 
-std::vector<EvaluatedPoint> BranchAndBound::as_small_as(std::int64_t memory) {
+void BranchAndBound::evaluate_up_to(std::int64_t memory) {
   assert(objective_ == Objective::Memory);
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   std::vector<Node> found;
@@ -297,15 +297,10 @@ std::vector<EvaluatedPoint> BranchAndBound::as_small_as(std::int64_t memory) {
       expand(node, kAll);
     }
   }
-  std::vector<EvaluatedPoint> points;
   for (const Node& node : found) {
-    points.push_back({node.box, node.bound});
     open_.push_back(node);
     std::push_heap(open_.begin(), open_.end(), is_worse_);
   }
-  std::sort(points.begin(), points.end(),
-            [](const EvaluatedPoint& a, const EvaluatedPoint& b) { return comes_before(a.point, b.point); });
-  return points;
 }
 
 EvaluatedPoint BranchAndBound::settle(const Node& best) {

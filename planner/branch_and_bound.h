@@ -111,9 +111,9 @@ class BranchAndBound {
   /// limit) it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
   std::optional<EvaluatedPoint> next(std::int64_t budget, std::int64_t limit = 0);
 
-  /// After `next` with the objective Memory: all points that need no more than this, in the order of the space; fewer
-  /// where it was stopped. What is left open needs more.
-  std::vector<EvaluatedPoint> as_small_as(std::int64_t memory);
+  /// After `next` with the objective Memory: all points that need no more than this are among evaluated(), unless it
+  /// was stopped.
+  void evaluate_up_to(std::int64_t memory);
 
   /// Below the objective of every point that is still possible: of the box that was taken last.
   double at_least() const { return at_least_; }

@@ -184,17 +184,22 @@ void RemedyList::sort() {
 void RemedyList::search_the_first() {
   int num_searched = 0;
   for (Kept& kept : remedies_) {
-    // Where nothing fits, what does not fit by one plan may do so by another.
+    const bool is_shown = request_.verdict != Verdict::Fits || kept.remedy.delta_time < Seconds(0);
     const bool fits = kept.remedy.verdict == Verdict::Fits;
-    const bool is_shown = request_.verdict != Verdict::Fits || (fits && kept.remedy.delta_time < Seconds(0));
-    if (!is_shown || num_searched == kMostSearched) break;
+    if ((request_.verdict == Verdict::Fits && !fits) || !is_shown || num_searched == kMostSearched) break;
     // What is frozen makes another job of it, and a line too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
     ++num_searched;
+    const auto& [workload, cluster, space] = *kept.ground;
+    // What does not fit by one plan may do so by another.
+    const auto may_fit = [&] {
+      const SearchOptions options{.should_stop = request_.should_stop};
+      return has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false);
+    };
+    if (!fits && !may_fit()) continue;
     const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
-    const auto found = searched(trial, kept.ground->workload, kept.ground->cluster, kept.ground->space);
-    const bool needs_less = found && !fits && found->delta_bytes <= kept.remedy.delta_bytes;
-    if (found && (found->verdict == Verdict::Fits || needs_less)) kept.remedy = *found;
+    const auto found = searched(trial, workload, cluster, space);
+    if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
   }
   // A search may name what needs less for what is as fast as the plan that there is.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });

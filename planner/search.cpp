@@ -373,14 +373,9 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
                                                          const Cluster& cluster, const Space& space,
                                                          const SearchResult& without, const SearchOptions& options) {
   constexpr std::int64_t kParts = 20;  // It must save one part in so many.
-  std::optional<Space> wider = expanded(space, cluster);
+  const std::optional<Space> wider = expanded(space, cluster);
   if (!wider) return std::optional<SearchResult>();
   const auto needs = [&](const SearchResult& result) { return budget_of(cluster) + result.best.missing; };
-  Space brief = *wider;
-  brief.explain = false;
-  FSDP_TRY(const SearchResult smallest, search(spec, workload, cluster, brief, {.should_stop = options.should_stop}));
-  const bool is_worth_it = kParts * (needs(without) - needs(smallest)) > needs(without);
-  if (smallest.verdict == Verdict::Fits || !is_worth_it) return std::optional<SearchResult>();
   const auto with_both = [&](SearchResult result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
     result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
@@ -388,22 +383,30 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
         fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
     return result;
   };
+  // It is given up as soon as its plan is known, where that is not worth the setting.
+  bool is_worth_it = true;
   SearchOptions told = options;
   told.typed = &space;
-  if (options.on_best) told.on_best = [&](const SearchResult& result) { options.on_best(with_both(result)); };
-  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, told));
-  return std::optional(with_both(std::move(result)));
+  told.should_stop = [&] { return !is_worth_it || is_stopped(options); };
+  told.on_best = [&](const SearchResult& result) {
+    const bool saves = kParts * (needs(without) - needs(result)) > needs(without);
+    is_worth_it = result.verdict != Verdict::Fits && saves;
+    if (is_worth_it && options.on_best) options.on_best(with_both(result));
+  };
+  Result<SearchResult> result = search(spec, workload, cluster, *wider, told);
+  if (!is_worth_it) return std::optional<SearchResult>();
+  return std::move(result).map([&](SearchResult found) { return std::optional(with_both(std::move(found))); });
 }
 
 }  // namespace
 
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                              const Space& space) {
+                              const Space& space, const SearchOptions& options) {
   FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
-  FSDP_TRY(const bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), {}));
+  FSDP_TRY(const bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), options));
   if (fits) return true;
   const std::optional<Space> wider = expanded(ground.space, cluster);
-  return wider ? fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), {}) : false;
+  return wider ? fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), options) : false;
 }
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,

@@ -154,6 +154,6 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
 /// Whether some plan of the whole space (planner/space.h) fits, which memory alone decides: proven either way. Errors:
 /// as those of search.
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                              const Space& space);
+                              const Space& space, const SearchOptions& options = {});
 
 }  // namespace fsdp::planner

@@ -37,7 +37,7 @@ constexpr Bytes size_of(Dtype dtype) {
 }
 
 constexpr bool is_floating_point(Dtype dtype) {
-  return dtype <= Dtype::Float16;
+  return static_cast<std::size_t>(dtype) < kNumFloatingPoint;
 }
 
 /// PyTorch's name, such as "bfloat16".

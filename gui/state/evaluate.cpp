@@ -159,9 +159,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     return tl::unexpected(std::move(errors));
   }
   FSDP_TRY(planner::ResolvedRequest request, planner::resolve(asked, library_));
-  if (inputs.objective != planner::SearchObjective::Time) {
-    planner::set_objective(inputs.objective, asked.choices, request);
-  }
+  planner::set_objective(inputs.objective, asked.choices, request);
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
   LiveTensors at_peak;

@@ -38,10 +38,6 @@ namespace {
 constexpr UncertaintyBand kFittedBand{.low = 0.85, .high = 1.25};
 constexpr UncertaintyBand kBorrowedBand{.low = 0.55, .high = 1.7};
 
-}  // namespace
-
-namespace {
-
 ArithmeticRates rates_in(const Gpu& gpu, Dtype dtype, const Implementations& use) {
   ArithmeticRates rates;
   const auto peak = [&](bool allow_tf32) {

@@ -130,21 +130,6 @@ void write_work(JsonWriter& writer, const RecordedTape& tape) {
   writer.end_array();
 }
 
-void write_arithmetic(JsonWriter& writer, const RecordedTape& tape) {
-  const auto differs = [](const RecordedWork& work) { return work.arithmetic.has_value(); };
-  if (std::none_of(tape.work.begin(), tape.work.end(), differs)) return;
-  writer.key("arithmetic");
-  writer.begin_array(JsonLayout::OneLine);
-  for (const RecordedWork& work : tape.work) {
-    if (work.arithmetic) {
-      writer.value(name_of(*work.arithmetic));
-    } else {
-      writer.value(nullptr);
-    }
-  }
-  writer.end_array();
-}
-
 void write_tape(JsonWriter& writer, const RecordedTape& tape) {
   writer.begin_object();
   writer.member("dtype", name_of(tape.dtype));
@@ -167,7 +152,6 @@ void write_tape(JsonWriter& writer, const RecordedTape& tape) {
     writer.member("kept", output.kept);
   });
   write_work(writer, tape);
-  write_arithmetic(writer, tape);
   if (tape.largest_convolution > 0) writer.member("largest_convolution", tape.largest_convolution);
   writer.end_object();
 }
