@@ -192,11 +192,8 @@ void RemedyList::search_the_first() {
     ++num_searched;
     const auto& [workload, cluster, space] = *kept.ground;
     // What does not fit by one plan may do so by another.
-    const auto may_fit = [&] {
-      const SearchOptions options{.should_stop = request_.should_stop};
-      return has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false);
-    };
-    if (!fits && !may_fit()) continue;
+    const SearchOptions options{.should_stop = request_.should_stop};
+    if (!fits && !has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false)) continue;
     const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
     const auto found = searched(trial, workload, cluster, space);
     if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
