@@ -266,7 +266,7 @@ class LayoutMaker {
       const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
       const std::int64_t chunk = (rows + shard_ - 1) / shard_;
       shard.shard_elements = chunk * row;
-      shard.local_elements = shard.local_elements_of(layout_.rank);
+      shard.local_elements = is_replicated(plan_) ? shard.elements : shard.local_elements_of(layout_.rank);
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;

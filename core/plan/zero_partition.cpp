@@ -62,23 +62,6 @@ std::vector<std::pair<std::int64_t, std::int64_t>> owners_of(const ZeroBuffer& b
   return owners;
 }
 
-// The slices in which a bucket is handed over: neighbors of one rank are one.
-std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(const GradientBucket& bucket, const ZeroBuffer& buffer) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> slices;
-  for (const int parameter : bucket.parameters) {
-    const auto place = std::lower_bound(buffer.parameters.begin(), buffer.parameters.end(), parameter);
-    for (const auto& [rank, elements] :
-         owners_of(buffer, static_cast<std::size_t>(place - buffer.parameters.begin()))) {
-      if (!slices.empty() && slices.back().first == rank) {
-        slices.back().second += elements;
-      } else {
-        slices.emplace_back(rank, elements);
-      }
-    }
-  }
-  return slices;
-}
-
 // ZeRO-3 closes a sub-group with the parameter that fills it.
 std::vector<std::size_t> sub_groups_of(const ZeroBuffer& buffer, std::int64_t size) {
   std::vector<std::size_t> begins = {0};
@@ -204,11 +187,27 @@ std::vector<std::int64_t> different_parts(const ZeroBuffer& buffer) {
   return ranks;
 }
 
+std::vector<BucketSlice> slices_of(const GradientBucket& bucket, const ZeroBuffer& buffer) {
+  std::vector<BucketSlice> slices;
+  for (const int parameter : bucket.parameters) {
+    const auto place = std::lower_bound(buffer.parameters.begin(), buffer.parameters.end(), parameter);
+    for (const auto& [rank, elements] :
+         owners_of(buffer, static_cast<std::size_t>(place - buffer.parameters.begin()))) {
+      if (!slices.empty() && slices.back().rank == rank) {
+        slices.back().elements += elements;
+      } else {
+        slices.push_back({rank, elements});
+      }
+    }
+  }
+  return slices;
+}
+
 std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan) {
   std::vector<ZeroReduction> reductions;
   ZeroReduction open;
-  for (const auto& [rank, elements] : slices_of(bucket, layout.zero)) {
-    open.elements += elements;
+  for (const BucketSlice& slice : slices_of(bucket, layout.zero)) {
+    open.elements += slice.elements;
     ++open.slices;
     if (open.elements <= plan.zero.reduce_bucket_size) continue;
     reductions.push_back(std::exchange(open, {}));

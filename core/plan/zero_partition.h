@@ -38,10 +38,21 @@ std::vector<std::int64_t> different_parts(const ZeroBuffer& buffer);
 /// The rank whose parts of parameters have the most elements around them: no other keeps more gradients.
 std::int64_t rank_that_touches_most(const ZeroBuffer& buffer);
 
+/// A piece of a bucket that one rank updates.
+struct BucketSlice {
+  std::int64_t rank = 0;
+  std::int64_t elements = 0;
+
+  bool operator==(const BucketSlice&) const = default;
+};
+
+/// What of a bucket belongs to whom, in its order: neighbors of one rank are one piece.
+std::vector<BucketSlice> slices_of(const GradientBucket& bucket, const ZeroBuffer& buffer);
+
 /// One all-reduce of a bucket.
 struct ZeroReduction {
   std::int64_t elements = 0;
-  int slices = 0;  ///< Pieces of different ranks: several are copied into one more tensor.
+  int slices = 0;  ///< So many pieces of `slices_of`, in its order: several are copied into one more tensor.
 
   bool operator==(const ZeroReduction&) const = default;
 };

@@ -51,7 +51,7 @@ std::int64_t first_row(const ParameterState& state, int shard_rank) {
 }
 
 std::vector<TensorPart> parameter_parts(Trainer& trainer) {
-  if (is_flat(trainer.plan())) return flat_model_parts(trainer);
+  if (holds_ranges(trainer.plan())) return flat_model_parts(trainer);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (auto& unit : trainer.units()) {
@@ -75,7 +75,7 @@ std::vector<TensorPart> model_parts(Trainer& trainer) {
 
 std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
   const char* const first = has_momentum ? "momentum_buffer" : "exp_avg";
-  if (is_flat(trainer.plan())) return flat_optimizer_parts(trainer, first, kSecondMoment);
+  if (holds_ranges(trainer.plan())) return flat_optimizer_parts(trainer, first, kSecondMoment);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What ranks hold of FSDP1's original parameters are ranges of their elements; what leaves a run is whole or cut by
+// What ranks hold of parameters under FSDP1 and ZeRO are ranges of their elements; what leaves a run is whole or cut by
 // rows, as in FSDP1's SHARDED_STATE_DICT.
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,9 @@
 
 namespace fsdp::executor {
 
+/// Whether ranks hold ranges of elements, and not rows.
+bool holds_ranges(const Plan& plan);
+
 /// A parameter, or a moment of it, from what all ranks of the shard group hold of it. Each of them calls it.
 /// `local` [local elements]; undefined: zeros. Returns a tensor of `shape`.
 at::Tensor gather_parts(const at::Tensor& local, const ShardedParameter& layout, const Shape& shape,
@@ -29,8 +32,8 @@ struct MomentPart {
 };
 std::vector<MomentPart> moment_parts(Trainer& trainer);
 
-/// The rows of parameters, and of their moments and step counters, that this rank writes of a plan of FSDP1. All ranks
-/// of its shard group call it.
+/// The rows of parameters, and of their moments and step counters, that this rank writes where ranks hold ranges. All
+/// ranks of its shard group call it.
 std::vector<TensorPart> flat_model_parts(Trainer& trainer);
 std::vector<TensorPart> flat_optimizer_parts(Trainer& trainer, const char* first_name, const char* second_name);
 

@@ -139,7 +139,9 @@ class GlooGroup final : public Group {
     return guarded([&] {
       std::vector<at::Tensor> tensors = {tensor};
       const double divisor = op == ReduceOp::Average ? size() : 1;
-      return std::make_unique<PendingAverage>(Works{gloo_->allreduce(tensors)}, tensor, divisor);
+      c10d::AllreduceOptions options;
+      if (op == ReduceOp::Max) options.reduceOp = c10d::ReduceOp::MAX;
+      return std::make_unique<PendingAverage>(Works{gloo_->allreduce(tensors, options)}, tensor, divisor);
     });
   }
 

@@ -133,7 +133,10 @@ class NcclNetwork::NcclGroup final : public Group {
   }
 
  private:
-  static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::Average ? ncclAvg : ncclSum; }
+  static ncclRedOp_t operation(ReduceOp op) {
+    if (op == ReduceOp::Max) return ncclMax;
+    return op == ReduceOp::Average ? ncclAvg : ncclSum;
+  }
 
   template <class Function>
   std::unique_ptr<Pending> call(const char* what, const at::Tensor& tensor, Function&& function);

@@ -59,6 +59,7 @@ void divide_if_needed(const at::Tensor& tensor, double by) {
 }  // namespace
 
 std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard_rank) {
+  if (parameter.local_elements == parameter.elements) return 0;
   if (parameter.flat_begin < 0) return shard_rank * parameter.shard_elements;
   return std::clamp<std::int64_t>(shard_rank * parameter.flat_shard - parameter.flat_begin, 0, parameter.elements);
 }

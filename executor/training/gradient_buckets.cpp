@@ -92,22 +92,8 @@ GradientBuckets::GradientBuckets(const ModelIndex& index, const Plan& plan, cons
       states_(std::move(states)),
       group_(group),
       listener_(listener),
-      first_(first_step_buckets(plan, layout)) {
-  count_uses();
-}
-
-void GradientBuckets::count_uses() {
-  const Model& model = *index_.model;
-  uses_.assign(model.parameters.size(), 0);
-  for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
-    const Call& call = model.calls[c];
-    const Block& block = model.blocks[call.block];
-    for (std::size_t op = 0; op < block.ops.size(); ++op) {
-      if (!index_.in_backward[static_cast<std::size_t>(index_.call_begin[c]) + op]) continue;
-      for (const int local : block.ops[op].parameters) ++uses_[call.parameters[local]];
-    }
-  }
-}
+      uses_(gradient_uses(index)),
+      first_(first_step_buckets(plan, layout)) {}
 
 // ---- the wrapper ----
 

@@ -62,7 +62,6 @@ class GradientBuckets {
     int position = -1;  ///< In the bucket.
   };
 
-  void count_uses();
   void make(const std::vector<GradientBucket>& buckets);
   void find_places();
   void complete(ParameterState& state);

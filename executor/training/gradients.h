@@ -1,8 +1,12 @@
 #pragma once
 
-// How gradients of one tensor are added, as autograd does it.
+// How gradients of one tensor are added, as autograd does it, and how many there are.
 
 #include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/model/model_index.h"
 
 namespace fsdp::executor {
 
@@ -14,5 +18,8 @@ void add_gradient_to(at::Tensor& sum, at::Tensor gradient);
 /// The gradient as a parameter keeps it: in the order of its elements, and nobody else's tensor.
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h (accumulateGrad), torch 2.11.
 at::Tensor as_kept(at::Tensor gradient);
+
+/// How many gradients of each parameter come in one backward. [num parameters]
+std::vector<int> gradient_uses(const ModelIndex& index);
 
 }  // namespace fsdp::executor

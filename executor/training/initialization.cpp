@@ -32,11 +32,7 @@ class Initializer {
 
   Buffers run() {
     if (device_.is_cpu()) {
-      // Those of FSDP1 lie in flat ones, which are there.
-      const bool is_flat = layout_.flat != FlatParameters::None;
-      for (auto& unit : units_) {
-        if (!is_flat) make_shards(*unit);
-      }
+      for (auto& unit : units_) make_own_shards(*unit);
       make_all_buffers();
       return std::move(buffers_);
     }
@@ -62,6 +58,14 @@ class Initializer {
 
  private:
   bool is_on_host() const { return plan_.cpu_offload && !device_.is_cpu(); }
+
+  // Those of FSDP1, and trained ones of ZeRO, lie in flat ones.
+  void make_own_shards(RunningUnit& unit) const {
+    if (layout_.flat != FlatParameters::None) return;
+    for (ParameterState& state : unit.parameters()) {
+      if (layout_.zero.ranks == 0 || !state.parameter->trainable) unit.make_shard(state);
+    }
+  }
 
   static void make_shards(RunningUnit& unit) {
     for (ParameterState& state : unit.parameters()) unit.make_shard(state);

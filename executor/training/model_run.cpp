@@ -78,6 +78,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       first_gradient_(1.0F / static_cast<float>(loss_divisor)),
       output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
+      adds_one_by_one_(plan.runtime.framework != Framework::Fsdp2),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
@@ -358,8 +359,11 @@ void ModelRun::backward(const Instruction& step) {
     const auto take = [this](int parameter, const at::Tensor& gradient) {
       return parameters_.add_to_earlier(parameter, gradient);
     };
+    const bool is_reached = std::any_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); });
+    std::vector<at::Tensor> earlier;
+    if (adds_one_by_one_ && is_reached) earlier = take_earlier(step.call, piece.graph.inputs);
     if (listener_ != nullptr) listener_->backward_begins();
-    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), take);
+    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), std::move(earlier), take);
     if (listener_ != nullptr) listener_->backward_ended();
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
@@ -411,10 +415,21 @@ at::Tensor ModelRun::take_gradient(int call, int value) {
   return sum;
 }
 
-void ModelRun::give_gradient(int call, int value, at::Tensor gradient) {
+at::Tensor& ModelRun::gradient_slot(int call, int value) {
   const bool is_input = value < block_of(call).num_inputs;
-  at::Tensor& to = is_input ? gradients_[call_of(call).inputs[value]] : calls_[call].gradients[value];
-  add_gradient_to(to, std::move(gradient));
+  return is_input ? gradients_[call_of(call).inputs[value]] : calls_[call].gradients[value];
+}
+
+// FSDP2's hooks at the border of a module add up what the ops inside it give. Without them autograd adds one by one,
+// from the last op that reads a value to the first, wherever the schedule has its cuts.
+std::vector<at::Tensor> ModelRun::take_earlier(int call, const std::vector<PieceEdge>& inputs) {
+  std::vector<at::Tensor> earlier;
+  for (const PieceEdge& input : inputs) earlier.push_back(std::exchange(gradient_slot(call, input.id), {}));
+  return earlier;
+}
+
+void ModelRun::give_gradient(int call, int value, at::Tensor gradient) {
+  add_gradient_to(gradient_slot(call, value), std::move(gradient));
 }
 
 void ModelRun::end_micro_batch() {

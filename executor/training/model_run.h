@@ -100,6 +100,8 @@ class ModelRun {
   std::shared_ptr<Recomputation> recomputation_of(int call);
   void recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept);
   at::Tensor take_gradient(int call, int value);
+  at::Tensor& gradient_slot(int call, int value);
+  std::vector<at::Tensor> take_earlier(int call, const std::vector<PieceEdge>& inputs);
   void give_gradient(int call, int value, at::Tensor gradient);
 
   bool is_recorded(int call, int op) const;
@@ -114,6 +116,7 @@ class ModelRun {
   std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
   bool stops_early_;
+  bool adds_one_by_one_;                              ///< Gradients of what several pieces read.
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.

@@ -114,10 +114,14 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   }
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
+  CollectiveListener& listener = *this;
+  if (layout.zero.ranks > 0) {
+    zero_ = std::make_unique<ZeroRank>(index, plan, layout, states_in_model_order(), *groups_.shard, listener);
+  }
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
   if (settings.device.is_cpu()) begin_peak();
-  if (layout.is_replicated) make_buckets();
+  if (layout.is_replicated && !zero_) make_buckets();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
   model_run_ = std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
@@ -159,14 +163,19 @@ void Trainer::find_trained() {
   std::sort(trained_.begin(), trained_.end(),
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
   if (flat_) trained_ = flat_->updated(trained_);
+  if (zero_) trained_ = {&zero_->part()};
+}
+
+std::vector<ParameterState*> Trainer::states_in_model_order() {
+  std::vector<ParameterState*> states(index_.model->parameters.size());
+  for (ParameterState& state : units_.front()->parameters()) states[state.layout.parameter] = &state;
+  return states;
 }
 
 void Trainer::make_buckets() {
-  std::vector<ParameterState*> states(index_.model->parameters.size());
-  for (ParameterState& state : units_.front()->parameters()) states[state.layout.parameter] = &state;
   CollectiveListener& listener = *this;
-  buckets_ =
-      std::make_unique<GradientBuckets>(index_, plan_, layout_, std::move(states), groups_.replicate.get(), listener);
+  buckets_ = std::make_unique<GradientBuckets>(index_, plan_, layout_, states_in_model_order(), groups_.replicate.get(),
+                                               listener);
   buckets_->construct(tensors_of_buffers(/*registered_only=*/true));
 }
 
@@ -199,6 +208,7 @@ at::Tensor Trainer::whole(int parameter) {
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
+  if (zero_) return zero_->add_gradient(parameter, std::move(gradient));
   if (flat_) {
     return flat_->unit(layout_.unit_of_parameter[parameter]).add_gradient(parameter, std::move(gradient));
   }
@@ -207,6 +217,7 @@ void Trainer::add_gradient(int parameter, at::Tensor gradient) {
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
+  if (zero_) return zero_->add_to_earlier(parameter, gradient);
   if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
 }
@@ -401,15 +412,17 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::SyncBuffers:
       return buckets_->sync_buffers(tensors_of_buffers(/*registered_only=*/false));
     case InstructionKind::PrepareReduce:
-      return buckets_->prepare_reduce();
+      return zero_ ? zero_->prepare_reduce() : buckets_->prepare_reduce();
     case InstructionKind::ReduceBucket:
-      return buckets_->reduce(step.bucket);
+      return zero_ ? zero_->reduce(step.bucket) : buckets_->reduce(step.bucket);
     case InstructionKind::ReduceUsedMap:
       return buckets_->reduce_used_map();
+    case InstructionKind::CheckOverflow:
+      return zero_->check_overflow();
+    case InstructionKind::GatherParameters:
+      return zero_->gather();
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
-    case InstructionKind::CheckOverflow:
-    case InstructionKind::GatherParameters:
     case InstructionKind::FetchParameters:
     case InstructionKind::WaitForParameters:
     case InstructionKind::DropFetched:
@@ -421,16 +434,30 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::ClipGradNorm:
       return clip();
     case InstructionKind::OptimizerStep:
-      now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
-      return optimizer_->step(now_.learning_rate);
+      return update();
     case InstructionKind::ZeroGrad:
-      if (buckets_) return buckets_->zero_grad();
-      for (auto& unit : units_) unit->zero_grad();
-      return;
+      return zero_grad();
   }
 }
 
+void Trainer::update() {
+  now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
+  if (zero_ && !zero_->begin_step()) return;
+  optimizer_->step(now_.learning_rate);
+  if (zero_) zero_->end_step();
+}
+
+void Trainer::zero_grad() {
+  if (buckets_) return buckets_->zero_grad();
+  if (zero_) return zero_->zero_grad();
+  for (auto& unit : units_) unit->zero_grad();
+}
+
 void Trainer::clip() {
+  if (zero_) {
+    gradient_norm_ = zero_->take_norm();
+    return;
+  }
   const double most = *plan_.optimizer.clip_grad_norm;
   gradient_norm_ = flat_ ? flat_->clip(trained_, most)
                          : clip_gradients(trained_, most, groups_.norms ? *groups_.norms : *groups_.shard, *this);
@@ -481,6 +508,7 @@ void Trainer::load_held_out(const SampleSource& data, const BatchPlace& place) {
 }
 
 void Trainer::begin_forward() {
+  if (zero_) zero_->begin_forward(progress_.steps > 0);
   model_run_->begin_micro_batch(batch_);
   if (!streams_) return;
   // Gathers read what the optimizer has written (FSDPState._root_pre_forward).
@@ -490,6 +518,7 @@ void Trainer::begin_forward() {
 
 void Trainer::finish_backward() {
   if (buckets_) buckets_->finish();
+  if (zero_) zero_->finish_backward();
   for (auto& unit : units_) unit->wait_for_reduction();
   wait_until([this] {
     return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });

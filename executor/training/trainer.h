@@ -28,6 +28,7 @@
 #include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
+#include "executor/training/zero_rank.h"
 
 namespace fsdp::executor {
 
@@ -115,7 +116,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void set_progress(const Progress& progress) { progress_ = progress; }
   /// Values of the model's buffers, by their names.
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
-  /// In the order of `optimizer().moments()`. Of FSDP1 without use_orig_params: flat parameters.
+  /// In the order of `optimizer().moments()`. Of FSDP1 without use_orig_params: flat parameters; of ZeRO: the rank's
+  /// part of all.
   const std::vector<ParameterState*>& trained() const { return trained_; }
   /// Called before each instruction, with its number in the schedule at work.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
@@ -132,6 +134,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void called(int unit, const CalledCollective& collective) override;
 
   void make_units(const Layout& layout);
+  std::vector<ParameterState*> states_in_model_order();
   void make_buckets();
   void find_trained();
   std::vector<at::Tensor> tensors_of_buffers(bool registered_only) const;
@@ -140,6 +143,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void run(const Action& action);
   void run(const Instruction& step);
   void clip();
+  void update();
+  void zero_grad();
   void finish_backward();
   void take_collective_times();
   void wait_for_device();
@@ -166,6 +171,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
   std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
+  std::unique_ptr<ZeroRank> zero_;            ///< Of ZeRO-1 and 2 alone.
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;

@@ -69,8 +69,10 @@ def run(arguments: argparse.Namespace) -> None:
     model, plan = read_parts(arguments.job, job)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     problems = problems_of(model, plan, world_size)
-    if plan.zero_stage and (arguments.device == "cpu" or arguments.results):
-        problems.append("--device cpu, --results: DeepSpeed is run on GPUs here, where values do not count. Leave them out.")
+    if plan.zero_stage and arguments.device == "cpu" and not arguments.results:
+        problems.append("--device cpu: DeepSpeed is run on GPUs here, where values do not count. Leave it out, or write --results.")
+    if plan.zero_stage and arguments.results and plan.cpu_offload:
+        problems.append("--results: DeepSpeedCPUAdam's values are not compared. Write false for cpu_offload.")
     try:
         set_allocator(plan.allocator_settings, plan.runtime_version)
     except Refused as refused:

@@ -23,7 +23,14 @@ from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_mode
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.replicas import replicate, synchronizing
 from fsdp_plan_runner.sharding import make_mesh, materialize, shard
-from fsdp_plan_runner.zero import make_offloaded_optimizer, parameter_dtype_of, place, run_engine_step, start_engine
+from fsdp_plan_runner.zero import (
+    make_offloaded_optimizer,
+    parameter_dtype_of,
+    place,
+    run_engine_step,
+    run_on_cpu,
+    start_engine,
+)
 
 _LEARNING_RATE = 1e-4
 
@@ -58,6 +65,8 @@ class Trial:
 
 def start_process_group(job: Job) -> None:
     """NCCL, and gloo beside it for gradient norms that lie on the host; on the CPU a group that moves nothing."""
+    if job.trial and job.plan.zero_stage:
+        run_on_cpu()
     if job.trial:
         dist.init_process_group("gloo")
         return

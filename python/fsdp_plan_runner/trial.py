@@ -1,4 +1,4 @@
-"""Trains a plan with the real FSDP2, FSDP1 or DDP over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
+"""Trains a plan with the real FSDP2, FSDP1, DDP or ZeRO over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
 fsdp-exec must give bit for bit."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fsdp_plan_runner.modules import PlannedModule
 from fsdp_plan_runner.stored import Weights, token_batch
 from fsdp_plan_runner.synthetic import buffer_values, input_values, parameter_values
 from fsdp_plan_runner.training import Batch, Job, make_optimizer, run_step
+from fsdp_plan_runner.zero import run_engine_step, start_engine, updated_parameters
 
 _SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 
@@ -74,11 +75,16 @@ def fill(job: Job, root: PlannedModule) -> None:
             buffer.copy_(buffer_values(job.model, name, tuple(buffer.shape)))
 
 
+def is_of_zero(root: PlannedModule) -> bool:
+    return bool(root.wrapper) and hasattr(root.wrapper[0], "zero_optimization")
+
+
 def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:
     """All parameters, whole, in the order of their names."""
     header, pieces, begin = {}, [], 0
-    with parameters_of(root, writes=False) as parameters:
-        for name, parameter in sorted(parameters):
+    with parameters_of(root, writes=False) as computed_with:
+        parameters = updated_parameters(root) if is_of_zero(root) else computed_with
+        for name, parameter in sorted(parameters, key=lambda named: named[0]):
             whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
             # A copy: a storage that NumPy has seen cannot be given up.
             data = whole.detach().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes()
@@ -101,6 +107,8 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     optimizer = make_optimizer(root, job.plan, trial.learning_rate)
     batch = SyntheticBatch(job, root.context.activation)
     root.train()
+    if job.plan.zero_stage:
+        start_engine(root, optimizer, job.plan)
     if trial.load:
         from fsdp_plan_runner.checkpoints import load
 
@@ -109,7 +117,8 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     steps = []
     for _ in range(job.steps):
         wall, cpu = time.perf_counter(), time.process_time()
-        loss = run_step(root, batch, optimizer, job.plan, trial.accumulation)
+        loss = (run_engine_step(root, batch, job.plan) if job.plan.zero_stage
+                else run_step(root, batch, optimizer, job.plan, trial.accumulation))
         steps.append({"loss": loss, "wall_seconds": time.perf_counter() - wall,
                       "cpu_seconds": time.process_time() - cpu})
     if trial.save:

@@ -134,6 +134,16 @@ def _deepspeed() -> Any:
     return deepspeed
 
 
+def run_on_cpu() -> None:
+    """From now on DeepSpeed runs on the CPU, over Gloo. REQUIRES: nobody has loaded it."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    _deepspeed()
+    from deepspeed.comm import torch as communication
+
+    # What inference reduces in takes a minute to compile.
+    communication.build_shm_op = lambda: None
+
+
 class _NoArithmetic:
     """Stands for the compiled part of DeepSpeedCPUAdam in a rehearsal, where no value means anything: it allocates nothing, and
     takes a minute to compile."""
@@ -174,15 +184,30 @@ def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Pl
     root.wrapper = [engine]
 
 
-def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> None:
-    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch."""
+def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
+    """All parameters by their names, whole, as the optimizer has them; frozen ones as they are computed with. All ranks call it."""
+    _deepspeed()
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    updated = root.wrapper[0].optimizer.single_partition_of_fp32_groups[0].dtype
+    return [(name, safe_get_full_fp32_param(parameter).to(updated) if parameter.requires_grad else parameter.detach())
+            for name, parameter in root.named_parameters()]
+
+
+def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> float:
+    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch.
+    Returns the mean of the micro-batches' losses, where values count; else 0."""
     from fsdp_plan_runner.training import run_forward
 
     engine = root.wrapper[0]
+    total = 0.0
     for _ in range(plan.accumulation):
         batch.load()
         result = run_forward(root, batch.values)
         loss = result[0] if isinstance(result, tuple) else result
         engine.backward(loss)
+        if batch.has_values:
+            total += loss.item()
         del result, loss
         engine.step()
+    return total / plan.accumulation

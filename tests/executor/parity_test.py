@@ -1,7 +1,8 @@
-"""Trains small plans with PyTorch's own FSDP2, FSDP1 or DDP over Gloo and with fsdp-exec, and expects the same bits: the loss of
-every rank and step, and every parameter at the end.
+"""Trains small plans with PyTorch's own FSDP2, FSDP1 or DDP or DeepSpeed's ZeRO over Gloo and with fsdp-exec, and expects the same
+bits: the loss of every rank and step, and every parameter at the end; of ZeRO those that the optimizer has.
 
-    parity_test.py FSDP_EXEC FSDP_PLAN [fsdp2 | fsdp1 | ddp | CASE...]      run by a Python that has torch
+    parity_test.py FSDP_EXEC FSDP_PLAN [fsdp2 | fsdp1 | ddp | zero | CASE...]      run by a Python that has torch; exit 77: zero
+                                                                                   alone is wanted, and there is no DeepSpeed
 
 Without names: those cases of all that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them:
 the Python runner spreads tokens evenly over the experts, as predictions do, while fsdp-exec sends them where the router
@@ -10,6 +11,7 @@ says; ranks_agree_test.py has it.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import pathlib
@@ -23,7 +25,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order, and no thread runs at a fork.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
-from framework_cases import DDP_CASES, FSDP1_CASES  # noqa: E402
+from framework_cases import DDP_CASES, FSDP1_CASES, ZERO_CASES  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 from ranks import floats_of, run_executor, run_reference  # noqa: E402
 
@@ -31,7 +33,12 @@ EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1
 WANTED = sys.argv[3:]
 RUNS_ALL = os.environ.get("FSDP_PARITY") == "all"
 SEED = 7
-FAMILIES = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES}
+FAMILIES = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES}
+if importlib.util.find_spec("deepspeed") is None:
+    print("The cases of zero need DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.", file=sys.stderr)
+    del FAMILIES["zero"]
+    if WANTED and all(name.startswith("zero") for name in WANTED):
+        sys.exit(77)
 
 
 def bits(value: float) -> str:

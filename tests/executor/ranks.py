@@ -163,10 +163,14 @@ def _reference_rank(rank: int, world_size: int, port: int, words: list[str], log
 
 def run_reference(planner: pathlib.Path, plan_file: pathlib.Path, ranks: int, folder: pathlib.Path, name: str,
                   steps: int, options: list[str]) -> dict[str, Any]:
-    """The same with PyTorch's own FSDP2 over Gloo."""
+    """The same with the plan's own framework over Gloo."""
     import fsdp_plan_runner.trial  # noqa: F401  Loaded once, for all ranks to come.
 
     plan = json.loads(plan_file.read_text(encoding="utf-8"))
+    if plan.get("runtime", {}).get("name", "").startswith("deepspeed"):
+        from fsdp_plan_runner.zero import run_on_cpu
+
+        run_on_cpu()
     job_file = folder / f"{name}.job.json"
     job_file.write_text(json.dumps({"format_version": "1.0", "model": expanded(planner, plan), "plan": plan,
                                     "dimensions": plan["model"]["dimensions"], "steps": steps}), encoding="utf-8")
