@@ -32,6 +32,11 @@ at::Tensor as_kept(at::Tensor gradient) {
   return gradient.clone(at::MemoryFormat::Contiguous);
 }
 
+at::Tensor taken_over(const at::Tensor& gradient) {
+  const bool is_alone = gradient.is_contiguous() && gradient.use_count() == 1;
+  return is_alone ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
+}
+
 std::vector<int> gradient_uses(const ModelIndex& index) {
   const Model& model = *index.model;
   std::vector<int> uses(model.parameters.size(), 0);

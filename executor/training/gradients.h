@@ -19,6 +19,9 @@ void add_gradient_to(at::Tensor& sum, at::Tensor gradient);
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h (accumulateGrad), torch 2.11.
 at::Tensor as_kept(at::Tensor gradient);
 
+/// The same of a gradient that its holder gives up behind this call.
+at::Tensor taken_over(const at::Tensor& gradient);
+
 /// How many gradients of each parameter come in one backward. [num parameters]
 std::vector<int> gradient_uses(const ModelIndex& index);
 

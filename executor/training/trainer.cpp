@@ -116,11 +116,12 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   CollectiveListener& listener = *this;
   if (layout.zero.ranks > 0) {
+    begin_peak();
     zero_ = std::make_unique<ZeroRank>(index, plan, layout, states_in_model_order(), *groups_.shard, listener);
   }
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
-  if (settings.device.is_cpu()) begin_peak();
+  if (settings.device.is_cpu() && !zero_) begin_peak();
   if (layout.is_replicated && !zero_) make_buckets();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
@@ -402,6 +403,7 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::Reshard:
       return units_[step.unit]->reshard(step.phase == StepPhase::Forward);
     case InstructionKind::Backward:
+      if (zero_) zero_->begin_backward();
       return model_run_->backward(step);
     case InstructionKind::AccumulateGrads:
       return units_[step.unit]->accumulate();

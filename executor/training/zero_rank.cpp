@@ -17,6 +17,8 @@
 // get_grad_norm_direct, unscale_and_clip_grads, step), runtime/utils.py (combine_grad_norm_groups,
 // all_gather_into_tensor_dp_groups), DeepSpeed 0.19.8.
 //
+// The divided and the scaled loss take their bytes, and are not computed with: the gradient begins as 1 / N.
+//
 // Not modeled: offload, fp16, streams, what check_zero_plan refuses; that a learning rate's schedule stands still where
 // a step is left out.
 
@@ -80,14 +82,32 @@ ZeroRank::ZeroRank(const ModelIndex& index, const Plan& plan, const Layout& layo
                   .shard_elements = buffer().part_elements(),
                   .local_elements = buffer().part_elements()};
   part_.dtype = scalar_type(zero_master_dtype(plan));
-  {
-    const CategoryScope whole(MemoryCategory::UnshardedParam);
-    flat_ = at::zeros({buffer().elements}, scalar_type(buffer().dtype));
-  }
-  const CategoryScope copy(MemoryCategory::ShardedParam);
-  part_.shard = at::zeros({buffer().part_elements()}, part_.dtype);
-  part_.local = part_.shard;
+  make_memory();
   place_parameters();
+}
+
+void ZeroRank::make_memory() {
+  const auto make = [](MemoryCategory as, std::int64_t elements, c10::ScalarType dtype) {
+    const CategoryScope category(as);
+    return at::zeros({elements}, dtype);
+  };
+  const c10::ScalarType dtype = scalar_type(buffer().dtype);
+  const std::int64_t part = buffer().part_elements();
+  {
+    std::vector<at::Tensor> of_model;
+    for (const int p : buffer().parameters)
+      of_model.push_back(make(MemoryCategory::ShardedParam, elements_of(p), dtype));
+    const at::Tensor padding = make(MemoryCategory::Temp, buffer().elements - buffer().begins.back(), dtype);
+    flat_ = make(MemoryCategory::UnshardedParam, buffer().elements, dtype);
+  }
+  {
+    at::Tensor own;
+    if (dtype != part_.dtype) own = make(MemoryCategory::Temp, part, dtype);
+    part_.shard = make(MemoryCategory::ShardedParam, part, part_.dtype);
+  }
+  part_.local = part_.shard;
+  // The optimizer is given a gradient once.
+  make(MemoryCategory::ShardedGrad, part, part_.dtype);
 }
 
 void ZeroRank::place_parameters() {
@@ -125,6 +145,12 @@ void ZeroRank::begin_forward(bool has_trained) {
   if (group_.size() > 1) group_.all_gather(flat_, own_part())->wait();
 }
 
+void ZeroRank::begin_backward() {
+  if (!losses_.empty()) return;
+  const CategoryScope category(MemoryCategory::Temp);
+  for (int i = 0; i < 2; ++i) losses_.push_back(at::zeros({}, c10::kFloat));
+}
+
 // ---- gradients on their way into the buffer ----
 
 void ZeroRank::add_gradient(int parameter, at::Tensor gradient) {
@@ -143,15 +169,20 @@ void ZeroRank::add_gradient(int parameter, at::Tensor gradient) {
 bool ZeroRank::add_to_earlier(int parameter, const at::Tensor& gradient) {
   ParameterState& state = *states_[parameter];
   if (uses_[parameter] != 1) return false;
-  if (state.grad.defined()) {
-    state.grad += gradient;
-    make_buffers();
-    if (reduces_ && !waits()) put(parameter);
+  make_buffers();
+  const bool goes = reduces_ && !waits();
+  if (goes && !state.grad.defined() && !is_large(parameter) && may_go(parameter)) {
+    fill(parameter, gradient);
+    fill_from_waiting();
     return true;
   }
-  if (!reduces_ || waits() || is_large(parameter) || !may_go(parameter)) return false;
-  make_buffers();
-  fill(parameter, gradient);
+  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
+  if (state.grad.defined()) {
+    state.grad += gradient;
+  } else {
+    state.grad = taken_over(gradient);
+  }
+  if (goes) put(parameter);
   return true;
 }
 
@@ -182,6 +213,10 @@ bool ZeroRank::may_go(int parameter) const {
 
 void ZeroRank::put(int parameter) {
   waiting_.push_back(parameter);
+  fill_from_waiting();
+}
+
+void ZeroRank::fill_from_waiting() {
   while (true) {
     const auto next = std::find_if(waiting_.begin(), waiting_.end(), [this](int other) { return may_go(other); });
     if (next == waiting_.end()) return;
@@ -223,10 +258,17 @@ void ZeroRank::reduce_bucket() {
   for (const int p : bucket.parameters) {
     if (is_in_part_[p]) keep(p, sum.narrow(0, places_[p].begin, elements_of(p)));
     // Stage 1 forgets those of other ranks at the very end.
-    if (is_in_part_[p] || !is_first_stage()) states_[p]->grad = at::Tensor();
+    if (is_in_part_[p] || !is_first_stage()) drop_gradient(p);
   }
   num_filled_ = 0;
   if (buffers_.size() > 1) std::swap(buffers_.front(), buffers_.back());
+}
+
+// Gloo may hold what it has summed for longer.
+void ZeroRank::drop_gradient(int parameter) {
+  at::Tensor& gradient = states_[parameter]->grad;
+  if (gradient.defined()) empty_storage(gradient);
+  gradient = at::Tensor();
 }
 
 void ZeroRank::reduce_slices(const GradientBucket& bucket, const at::Tensor& sum) {
@@ -249,7 +291,6 @@ void ZeroRank::reduce_slices(const GradientBucket& bucket, const at::Tensor& sum
       if (is_own) pieces.narrow(0, at, next->elements).copy_(reduced.narrow(0, at, next->elements));
       at += next->elements;
     }
-    // Gloo may hold it for longer.
     if (sent.slices > 1) empty_storage(reduced);
   }
 }
@@ -274,12 +315,17 @@ void ZeroRank::keep(int parameter, const at::Tensor& reduced) {
 }
 
 void ZeroRank::finish_backward() {
+  losses_.clear();
   if (!std::exchange(reduces_, false)) return;
   if (next_bucket_ != layout_.buckets.size()) throw ScheduleBroken("a backward ends before all buckets are reduced");
   next_bucket_ = 0;
   keep_of_micro_batch();
+  for (const at::Tensor& each : buffers_) empty_storage(each);
   buffers_.clear();
-  for (const int p : buffer().parameters) states_[p]->grad = states_[p]->kept_grad = at::Tensor();
+  for (const int p : buffer().parameters) {
+    drop_gradient(p);
+    states_[p]->kept_grad = at::Tensor();
+  }
   kept_ = at::Tensor();
 }
 
@@ -318,9 +364,9 @@ LaterNumber ZeroRank::take_norm() {
     const at::Tensor piece = sum_[i].narrow(0, slices_[i].begin, slices_[i].elements);
     norms.push_back(at::linalg_vector_norm(piece.to(c10::kDouble), 2.0));
   }
-  const at::Tensor total = norms.empty() ? at::zeros({}, c10::kFloat) : at::stack(norms).pow(2.0).sum().to(c10::kFloat);
-  all_reduce(total, ReduceOp::Sum);
-  norm_ = at::linalg_vector_norm(at::stack({total.pow(1.0 / 2.0)}), 2.0);
+  squares_ = norms.empty() ? at::zeros({}, c10::kFloat) : at::stack(norms).pow(2.0).sum().to(c10::kFloat);
+  all_reduce(squares_, ReduceOp::Sum);
+  norm_ = at::linalg_vector_norm(at::stack({squares_.pow(1.0 / 2.0)}), 2.0);
   if (!is_finite(norm_)) is_left_out_ = true;
   return plan_.optimizer.clip_grad_norm ? LaterNumber(norm_) : LaterNumber();
 }
@@ -361,7 +407,8 @@ void ZeroRank::gather() {
 
 void ZeroRank::zero_grad() {
   sum_.clear();
-  padding_ = norm_ = at::Tensor();
+  padding_ = squares_ = at::Tensor();
+  norm_before_ = std::move(norm_);
   is_left_out_ = false;
 }
 

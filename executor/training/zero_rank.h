@@ -22,8 +22,8 @@ namespace fsdp::executor {
 class ZeroRank {
  public:
   /// Gives the trained parameters of `states` [num parameters] places in one flat buffer, and shards that are views of
-  /// the rank's part of the copy: zeros, whose values are the caller's to write. REQUIRES: `layout` is of ZeRO-1 or 2;
-  /// all references outlive it.
+  /// the rank's part of the copy: zeros, whose values are the caller's to write. Takes the memory that DeepSpeed takes
+  /// to make them from a model that is there. REQUIRES: `layout` is of ZeRO-1 or 2; all references outlive it.
   ZeroRank(const ModelIndex& index, const Plan& plan, const Layout& layout, std::vector<ParameterState*> states,
            Group& group, CollectiveListener& listener);
 
@@ -35,9 +35,11 @@ class ZeroRank {
 
   /// A gradient of a parameter; several of one pass are added.
   void add_gradient(int parameter, at::Tensor gradient);
-  /// ParameterAccess::add_to_earlier. What has a place in the buffer is copied there at once.
+  /// ParameterAccess::add_to_earlier. It is taken at once, as DeepSpeed's hook does.
   bool add_to_earlier(int parameter, const at::Tensor& gradient);
 
+  /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
+  void begin_backward();
   /// From now on gradients are reduced, until `finish_backward`.
   void prepare_reduce() { reduces_ = true; }
   /// A bucket that no gradient had to make room for. Throws ScheduleBroken where one of its gradients has not come.
@@ -70,13 +72,16 @@ class ZeroRank {
   std::int64_t elements_of(int parameter) const;
   at::Tensor own_part() const;
 
+  void make_memory();
   void place_parameters();
   void complete(ParameterState& state);
   void make_buffers();
   void put(int parameter);
+  void fill_from_waiting();
   bool may_go(int parameter) const;
   void fill(int parameter, const at::Tensor& gradient);
   void reduce_bucket();
+  void drop_gradient(int parameter);
   void reduce_slices(const GradientBucket& bucket, const at::Tensor& sum);
   void all_reduce(const at::Tensor& tensor, ReduceOp op);
   void keep(int parameter, const at::Tensor& reduced);
@@ -102,12 +107,15 @@ class ZeroRank {
   std::vector<int> waiting_;         // Complete gradients that belong to a later bucket.
   std::size_t next_bucket_ = 0;
   bool reduces_ = false;
+  std::vector<at::Tensor> losses_;  // What DeepSpeed makes of the loss, during the backward.
 
   at::Tensor kept_;              // [touched elements] The reduced gradients of this micro-batch, whole.
   std::int64_t kept_end_ = 0;    // Elements of it that are there.
   std::vector<at::Tensor> sum_;  // [slices] The same of all micro-batches, as they lie in the first one's.
   at::Tensor padding_;           // Zeros behind the last parameter.
-  at::Tensor norm_;              // []
+  at::Tensor squares_;           // [] Added up over all ranks.
+  at::Tensor norm_;              // [] Of this step, and
+  at::Tensor norm_before_;       // of the one before, which the engine keeps until then.
   bool is_left_out_ = false;     // The step: a gradient is not finite.
 };
 

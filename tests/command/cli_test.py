@@ -556,7 +556,7 @@ def test_runtimes(tester):
     tester.check(code == 0 and "DistributedDataParallel(model, gradient_as_bucket_view=True)" in out
                  and "with model.no_sync()" in out, out)
     for refused in ("export ddp.json --to fsdp2", "export ddp.json --to fsdp1", "export ddp.json --to accelerate",
-                    "execute zero2.json", f"{words} --precision fp32 --runtime dpd", f"{words} --precision mixed --runtime ddp",
+                    "execute host.json", f"{words} --precision fp32 --runtime dpd", f"{words} --precision mixed --runtime ddp",
                     f"{words} --precision fp32 --runtime ddp --wrap blocks --offload yes",
                     f"{words} --runtime fsdp1 --reshard keep-last:2", "gpt2 --gpu A100-40G --gpus 2,4 --runtime all"):
         code, out, err = tester.run(refused)

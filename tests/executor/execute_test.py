@@ -20,19 +20,19 @@ import sys
 import time
 import unittest
 
-from framework_cases import DDP_CASES, FSDP1_CASES
+from framework_cases import DDP_CASES, FSDP1_CASES, ZERO_CASES
 from parity_cases import CASES, Case
 from ranks import LIMIT_SECONDS, InAFolder
 
 FSDP_PLAN = pathlib.Path(sys.argv[1]).resolve()
 WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
-EVERY_CASE = [*CASES, *DDP_CASES, *FSDP1_CASES]
+EVERY_CASE = [*CASES, *DDP_CASES, *FSDP1_CASES, *ZERO_CASES]
 EXACT = 0.001
 EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
 SHARE_OF_CATEGORIES = 0.01  # Of the peak.
 # Two moments of one peak, which differ by less than EXACT_BYTES: their categories are not those of one moment.
-TWO_PEAKS = ("gemma2", "gemma2_mixed")
+TWO_PEAKS = ("gemma2", "gemma2_mixed", "zero2_resnet")
 MORE_THAN_MEASURED = {"t5_selective": 0.004}  # On a GPU it is equal to the byte.
 PEAKS = ("initialization: live peak", "first step: live peak", "steady step: live peak")
 EXACTLY_EQUAL = ("count", "payload", "as predicted", "parameters")

@@ -25,7 +25,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order, and no thread runs at a fork.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
-from framework_cases import DDP_CASES, FSDP1_CASES, ZERO_CASES  # noqa: E402
+from framework_cases import DDP_CASES, FSDP1_CASES, HALF_OF_ZERO, ZERO_CASES, zero  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 from ranks import floats_of, run_executor, run_reference  # noqa: E402
 
@@ -97,6 +97,24 @@ class TheSameBitsAsPyTorch(unittest.TestCase):
             self.assertTrue(limit == math.inf or min(norms) > limit, f"nothing is clipped: {norms}")
             found = differences(ours, theirs, case.tolerance)
             self.assertEqual(found, [], "\n".join(found))
+
+    @unittest.skipUnless("zero" in FAMILIES and (not WANTED or "zero" in WANTED), "a test of ZeRO")
+    def test_zero_leaves_out_a_step_whose_gradients_are_not_finite(self) -> None:
+        # Found by the norm, and looked for.
+        for case in (zero("norm", 1, "gpt2", 2), zero("looked_for", 2, "gpt2", 2, HALF_OF_ZERO, dtype="bfloat16")):
+            with self.subTest(case.name), tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                plan = case.write(folder)
+                rate = "1e37"
+                theirs, once, ours = (run_reference(PLANNER, plan, case.ranks, folder, "theirs", 3, ["--seed", str(SEED), "--learning-rate", rate]),
+                                      *(run_executor(EXECUTOR, plan, case.ranks, folder, f"ours{steps}",
+                                                     ["--seed", str(SEED), "--lr", rate, "--steps", steps, "--reduction", "parity", "--nonfinite-loss", "continue"])
+                                        for steps in ("1", "3")))
+                self.assertTrue(all(math.isnan(step["loss"]) for steps in theirs["steps"] for step in steps[1:]), theirs["steps"])
+                # DeepSpeed adds up what the ranks have, and a negative zero becomes a positive one.
+                found = differences({**ours, "steps": []}, {**theirs, "steps": []}, 0)
+                self.assertEqual(found, [], "\n".join(found))
+                self.assertEqual(ours["parameters"], once["parameters"], "two steps are left out")
 
     def test_names_are_of_cases(self) -> None:
         known = {*FAMILIES, *(case.name for cases in FAMILIES.values() for case in cases)}
