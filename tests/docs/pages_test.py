@@ -216,18 +216,51 @@ class Pages(unittest.TestCase):
             "parameters that nothing flows to": lambda c: "unused" in c.name,
             "encoders with decoders": lambda c: c.model in ("t5_3b", "whisper_large_v3"),
         }
+        self.check_trained_plans("FSDP1", FSDP1_CASES, rows)
+
+    def test_the_table_of_trained_plans_of_zero_counts_the_cases(self) -> None:
+        sys.path[:0] = [str(ROOT / "tests" / "executor")]
+        from framework_cases import LARGE, ZERO_CASES
+        from parity_cases import Case
+
+        few, least = 20_000, LARGE["reduce_bucket_size"]  # Elements of a buffer.
+
+        def bucket(case: Case) -> int:
+            return case.plan["zero"]["reduce_bucket_size"]
+
+        def optimizer(case: Case, *members: str) -> bool:
+            return any(member in case.plan.get("optimizer", {}) for member in members)
+
+        rows = {
+            "ZeRO-1": lambda c: c.plan["runtime"]["name"] == "deepspeed-zero1",
+            "ZeRO-2": lambda c: c.plan["runtime"]["name"] == "deepspeed-zero2",
+            "several buckets, on 3 and 4 ranks": lambda c: c.ranks > 2 and bucket(c) <= few,
+            "gradients that are larger than the buffer": lambda c: bucket(c) == least,
+            "bf16 with an fp32 copy": lambda c: "mixed_precision" in c.plan,
+            "bf16 alone": lambda c: c.plan["parameter_dtype"] == "bfloat16",
+            "accumulation": lambda c: c.plan.get("accumulation", 1) > 1,
+            "`overlap_comm`": lambda c: c.plan["zero"].get("overlap_comm", False),
+            "clipping by the norm": lambda c: optimizer(c, "clip_grad_norm"),
+            "checkpointing, tied and frozen parameters, SGD, fused AdamW, Adam's loop":
+                lambda c: "activation_checkpointing" in c.plan or c.frozen or optimizer(c, "kind", "implementation"),
+            "parameters that nothing flows to": lambda c: "unused" in c.name,
+        }
+        self.check_trained_plans("ZeRO-1 and ZeRO-2", ZERO_CASES, rows)
+
+    def check_trained_plans(self, frameworks: str, cases: list[Any], rows: dict[str, Any]) -> None:
         page = (ROOT / "docs/executor.md").read_text(encoding="utf-8")
-        section = page[page.index("## Plans of FSDP1"):page.index("## What is not run")]
+        begin = page.index(f"## Plans of {frameworks}")
+        section = page[begin:page.index("\n## ", begin)]
         shown = {name: (int(of), int(equal)) for name, of, equal in re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \|$", section, re.MULTILINE)}
 
         def counted(wanted: Any) -> tuple[int, int]:
-            cases = [case for case in FSDP1_CASES if wanted(case)]
-            return len(cases), sum(case.tolerance == 0 for case in cases)
+            found = [case for case in cases if wanted(case)]
+            return len(found), sum(case.tolerance == 0 for case in found)
 
         self.assertEqual(shown, {name: counted(wanted) for name, wanted in rows.items()})
-        total = re.search(r"has (\d+) plans of FSDP1 .*? parameters of (\d+)\.", section, re.DOTALL)
+        total = re.search(r"`framework_cases.py` has (\d+) (?:such )?plans", section)
         self.assertIsNotNone(total)
-        self.assertEqual(tuple(map(int, total.groups())), counted(lambda case: True))
+        self.assertEqual((int(total.group(1)),) * 2, counted(lambda case: True), "all are equal in every bit")
 
     def test_the_front_page_repeats_what_was_rehearsed(self) -> None:
         kept = next(lines for kind, lines in blocks((ROOT / "docs/rehearsal_proof.md").read_text(encoding="utf-8"))
