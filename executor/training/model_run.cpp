@@ -424,6 +424,7 @@ at::Tensor& ModelRun::gradient_slot(int call, int value) {
 // from the last op that reads a value to the first, wherever the schedule has its cuts.
 std::vector<at::Tensor> ModelRun::take_earlier(int call, const std::vector<PieceEdge>& inputs) {
   std::vector<at::Tensor> earlier;
+  earlier.reserve(inputs.size());
   for (const PieceEdge& input : inputs) earlier.push_back(std::exchange(gradient_slot(call, input.id), {}));
   return earlier;
 }
