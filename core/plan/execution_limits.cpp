@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/plan/plan_names.h"
 
 namespace fsdp {
@@ -10,12 +12,6 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
   const Framework framework = plan.runtime.framework;
   if (framework == Framework::Fsdp2) return std::nullopt;
   const auto name = name_of(kFrameworkTable, framework);
-  if (framework == Framework::Zero3) {
-    return Error{
-        "/runtime/name",
-        fmt::format("The plan is of {}, and fsdp-exec runs FSDP2 and, on CPUs, FSDP1, DDP, ZeRO-1 and ZeRO-2.", name),
-        "Plan with --runtime fsdp2, fsdp1, ddp, zero1 or zero2."};
-  }
   if (on_gpus) {
     return Error{"/runtime/name", fmt::format("fsdp-exec trains plans of {} on CPUs alone.", name),
                  "Add --device cpu, or plan with --runtime fsdp2."};
@@ -30,6 +26,16 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
   if (is_zero(plan) && zero_dtype(plan) == Dtype::Float16) {
     return Error{"/mixed_precision", "fsdp-exec scales no loss, as fp16 needs it under ZeRO.",
                  "Write bfloat16 for param_dtype and reduce_dtype."};
+  }
+  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
+  if (is_zero3(plan) && std::any_of(plan.checkpointing.entries.begin(), plan.checkpointing.entries.end(), recomputes)) {
+    return Error{
+        "/activation_checkpointing",
+        "A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters that it began with.",
+        "Leave it out, or plan with --checkpoint none."};
+  }
+  if (is_zero(plan) && plan.zero.hpz_partition_size != 1) {
+    return Error{"/zero/hpz_partition_size", "fsdp-exec keeps no second copies of parameters.", "Leave it out."};
   }
   return std::nullopt;
 }

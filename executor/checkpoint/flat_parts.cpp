@@ -72,16 +72,19 @@ at::Tensor gather_parts(const at::Tensor& local, const ShardedParameter& layout,
 std::vector<MomentPart> moment_parts(Trainer& trainer) {
   std::map<int, std::size_t> index_of;  // By the parameter, of flat ones their first.
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) index_of[trainer.trained()[i]->layout.parameter] = i;
-  const bool is_one = is_zero(trainer.plan());  // For all parameters.
-  const bool is_whole = is_one || (is_flat(trainer.plan()) && !trainer.plan().fsdp1.use_orig_params);
+  const bool is_whole = is_flat(trainer.plan()) && !trainer.plan().fsdp1.use_orig_params;
   const std::int64_t rank = trainer.shard_group().rank();
   std::vector<MomentPart> parts;
   for (auto& unit : trainer.units()) {
     for (const ParameterState& state : unit->parameters()) {
       if (!state.parameter->trainable) continue;
       const ShardedParameter& of = state.layout;
-      const ParameterState& of_unit = is_one ? *trainer.trained().front() : unit->parameters().front();
-      const ParameterState& updated = is_whole ? of_unit : state;
+      if (trainer.zero() != nullptr) {
+        const ZeroEngine::Place place = trainer.zero()->place_of(state);
+        parts.push_back({&state, place.index, place.begin});
+        continue;
+      }
+      const ParameterState& updated = is_whole ? unit->parameters().front() : state;
       const bool begins_behind = is_whole && of.local_elements > 0;
       const std::int64_t begin = begins_behind ? std::max<std::int64_t>(0, of.flat_begin - rank * of.flat_shard) : 0;
       parts.push_back({&state, index_of.at(updated.layout.parameter), begin});

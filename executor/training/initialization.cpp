@@ -59,9 +59,9 @@ class Initializer {
  private:
   bool is_on_host() const { return plan_.cpu_offload && !device_.is_cpu(); }
 
-  // Those of FSDP1, and trained ones of ZeRO, lie in flat ones.
+  // Those of FSDP1 and ZeRO-3, and trained ones of all of ZeRO, lie in flat ones.
   void make_own_shards(RunningUnit& unit) const {
-    if (layout_.flat != FlatParameters::None) return;
+    if (layout_.flat != FlatParameters::None || is_zero3(plan_)) return;
     for (ParameterState& state : unit.parameters()) {
       if (layout_.zero.ranks == 0 || !state.parameter->trainable) unit.make_shard(state);
     }

@@ -78,7 +78,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       first_gradient_(1.0F / static_cast<float>(loss_divisor)),
       output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
-      adds_one_by_one_(plan.runtime.framework != Framework::Fsdp2),
+      adds_one_by_one_(plan.runtime.framework != Framework::Fsdp2 && !is_zero3(plan)),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
@@ -88,7 +88,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
   find_cuts(schedule);
-  if (is_flat(plan)) find_cuts(first_schedule);
+  if (is_flat(plan) || is_zero3(plan)) find_cuts(first_schedule);
   for (std::vector<int>& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
@@ -119,7 +119,8 @@ void ModelRun::find_cuts(const Schedule& schedule) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
     return b < steps.size() && steps[a].kind == InstructionKind::Backward &&
-           steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call;
+           steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call &&
+           steps[a].op_begin == steps[b].op_end;
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != InstructionKind::Forward && steps[i].kind != InstructionKind::Backward) continue;

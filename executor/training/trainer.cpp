@@ -117,7 +117,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   CollectiveListener& listener = *this;
   if (layout.zero.ranks > 0) {
     begin_peak();
-    zero_ = std::make_unique<ZeroRank>(index, plan, layout, states_in_model_order(), *groups_.shard, listener);
+    zero_ = make_zero_engine(index, plan, layout, states_in_model_order(), *groups_.shard, listener);
   }
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
@@ -164,7 +164,7 @@ void Trainer::find_trained() {
   std::sort(trained_.begin(), trained_.end(),
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
   if (flat_) trained_ = flat_->updated(trained_);
-  if (zero_) trained_ = {&zero_->part()};
+  if (zero_) trained_ = zero_->updated();
 }
 
 std::vector<ParameterState*> Trainer::states_in_model_order() {
@@ -209,7 +209,7 @@ at::Tensor Trainer::whole(int parameter) {
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
-  if (zero_) return zero_->add_gradient(parameter, std::move(gradient));
+  if (zero_) return zero_->gradients().add_gradient(parameter, std::move(gradient));
   if (flat_) {
     return flat_->unit(layout_.unit_of_parameter[parameter]).add_gradient(parameter, std::move(gradient));
   }
@@ -218,7 +218,7 @@ void Trainer::add_gradient(int parameter, at::Tensor gradient) {
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
-  if (zero_) return zero_->add_to_earlier(parameter, gradient);
+  if (zero_) return zero_->gradients().add_to_earlier(parameter, gradient);
   if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
 }
@@ -304,6 +304,8 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
   const c10::AutoGradMode no_gradient(false);
   begin_peak();
   model_run_->set_training(false);
+  if (zero_) zero_->begin_forward(progress_.steps > 0);
+  if (zero_) zero_->begin_evaluation();
   Evaluation evaluation;
   const Schedule* const next = std::exchange(at_work_, &schedule_);
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -329,6 +331,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
       unit->reshard(false);
     }
     if (flat_) flat_->reshard_all();
+    if (zero_) zero_->end_evaluation();
     if (clock_) wait_for_device();
     evaluation.loss += model_run_->loss().value();
     model_run_->end_micro_batch();
@@ -387,6 +390,7 @@ void Trainer::run(const Action& action) {
 void Trainer::run(const Instruction& step) {
   if (step.kind == InstructionKind::Unshard && step.phase == StepPhase::Backward) model_run_->begin_backward();
   if (flat_ && flat_->run(step)) return;
+  if (zero_ && zero_->run(step, *at_work_)) return;
   switch (step.kind) {
     case InstructionKind::LoadInputs:
       return load_inputs(step);
@@ -414,17 +418,15 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::SyncBuffers:
       return buckets_->sync_buffers(tensors_of_buffers(/*registered_only=*/false));
     case InstructionKind::PrepareReduce:
-      return zero_ ? zero_->prepare_reduce() : buckets_->prepare_reduce();
+      return buckets_->prepare_reduce();
     case InstructionKind::ReduceBucket:
-      return zero_ ? zero_->reduce(step.bucket) : buckets_->reduce(step.bucket);
+      return buckets_->reduce(step.bucket);
     case InstructionKind::ReduceUsedMap:
       return buckets_->reduce_used_map();
-    case InstructionKind::CheckOverflow:
-      return zero_->check_overflow();
-    case InstructionKind::GatherParameters:
-      return zero_->gather();
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
+    case InstructionKind::CheckOverflow:
+    case InstructionKind::GatherParameters:
     case InstructionKind::FetchParameters:
     case InstructionKind::WaitForParameters:
     case InstructionKind::DropFetched:
@@ -438,21 +440,16 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::OptimizerStep:
       return update();
     case InstructionKind::ZeroGrad:
-      return zero_grad();
+      if (buckets_) return buckets_->zero_grad();
+      for (auto& unit : units_) unit->zero_grad();
+      return;
   }
 }
 
 void Trainer::update() {
   now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
-  if (zero_ && !zero_->begin_step()) return;
-  optimizer_->step(now_.learning_rate);
-  if (zero_) zero_->end_step();
-}
-
-void Trainer::zero_grad() {
-  if (buckets_) return buckets_->zero_grad();
-  if (zero_) return zero_->zero_grad();
-  for (auto& unit : units_) unit->zero_grad();
+  const auto step = [this] { optimizer_->step(now_.learning_rate); };
+  zero_ ? zero_->update(step) : step();
 }
 
 void Trainer::clip() {

@@ -28,7 +28,7 @@
 #include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
-#include "executor/training/zero_rank.h"
+#include "executor/training/zero_engine.h"
 
 namespace fsdp::executor {
 
@@ -112,12 +112,13 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const Plan& plan() const { return plan_; }
   const Model& model() const { return *index_.model; }
   RunningOptimizer& optimizer() { return *optimizer_; }
+  const ZeroEngine* zero() const { return zero_.get(); }  ///< Null: the plan is of something else.
   const Progress& progress() const { return progress_; }
   void set_progress(const Progress& progress) { progress_ = progress; }
   /// Values of the model's buffers, by their names.
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
   /// In the order of `optimizer().moments()`. Of FSDP1 without use_orig_params: flat parameters; of ZeRO: the rank's
-  /// part of all.
+  /// parts of all, in one or by sub-groups.
   const std::vector<ParameterState*>& trained() const { return trained_; }
   /// Called before each instruction, with its number in the schedule at work.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
@@ -144,7 +145,6 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void run(const Instruction& step);
   void clip();
   void update();
-  void zero_grad();
   void finish_backward();
   void take_collective_times();
   void wait_for_device();
@@ -171,7 +171,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
   std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
-  std::unique_ptr<ZeroRank> zero_;            ///< Of ZeRO-1 and 2 alone.
+  std::unique_ptr<ZeroEngine> zero_;          ///< Of ZeRO alone.
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;

@@ -9,15 +9,12 @@
 //   step               -> the rank's pieces in one, cast to the copy's dtype, times 1 / max(1, (norm + 1e-6) / most)
 //
 // The norm is of the pieces, each in fp64; their squares are added in fp64, and over ranks in fp32. Stage 1 reduces in
-// the last micro-batch alone, where autograd has added up those before. A gradient that is complete before its bucket
-// is open waits: an op hands several out in an order of its own.
+// the last micro-batch alone, where autograd has added up those before.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, reduce_independent_p_g_buckets_and_remove_grads,
 // average_tensor, allreduce_bucket, copy_grads_in_partition, independent_gradient_partition_epilogue,
 // get_grad_norm_direct, unscale_and_clip_grads, step), runtime/utils.py (combine_grad_norm_groups,
 // all_gather_into_tensor_dp_groups), DeepSpeed 0.19.8.
-//
-// The divided and the scaled loss take their bytes, and are not computed with: the gradient begins as 1 / N.
 //
 // Not modeled: offload, fp16, streams, what check_zero_plan refuses; that a learning rate's schedule stands still where
 // a step is left out.
@@ -29,53 +26,24 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "executor/memory/counting_allocator.h"
 #include "executor/memory/tensors.h"
-#include "executor/training/gradients.h"
-#include "executor/training/model_run.h"
 
 namespace fsdp::executor {
 
-namespace {
-
-bool is_finite(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return true;
-  return std::isfinite(tensor.amax().item<double>()) && std::isfinite(tensor.amin().item<double>());
-}
-
-}  // namespace
-
 ZeroRank::ZeroRank(const ModelIndex& index, const Plan& plan, const Layout& layout, std::vector<ParameterState*> states,
                    Group& group, CollectiveListener& listener)
-    : index_(index),
-      plan_(plan),
-      layout_(layout),
-      states_(std::move(states)),
-      group_(group),
-      listener_(listener),
-      uses_(gradient_uses(index)),
+    : ZeroEngine(index, plan, layout, std::move(states), group, listener),
       slices_(slices_of_rank(layout.zero, layout.rank)),
-      is_in_part_(states_.size(), false),
-      places_(states_.size()) {
+      is_in_part_(states_.size(), false) {
   for (const ZeroSlice& slice : slices_) is_in_part_[slice.parameter] = true;
-  for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
-    std::int64_t begin = 0;
-    for (const int p : layout.buckets[b].parameters) {
-      places_[p] = {static_cast<int>(b), begin};
-      begin += elements_of(p);
-    }
-  }
   part_.parameter = states_[buffer().parameters.front()]->parameter;
   part_.layout = {.parameter = buffer().parameters.front(),
                   .elements = buffer().elements,
@@ -96,7 +64,7 @@ void ZeroRank::make_memory() {
   {
     std::vector<at::Tensor> of_model;
     for (const int p : buffer().parameters)
-      of_model.push_back(make(MemoryCategory::ShardedParam, elements_of(p), dtype));
+      of_model.push_back(make(MemoryCategory::ShardedParam, gradients_->elements_of(p), dtype));
     const at::Tensor padding = make(MemoryCategory::Temp, buffer().elements - buffer().begins.back(), dtype);
     flat_ = make(MemoryCategory::UnshardedParam, buffer().elements, dtype);
   }
@@ -126,14 +94,6 @@ void ZeroRank::place_parameters() {
   }
 }
 
-std::int64_t ZeroRank::elements_of(int parameter) const {
-  return num_elements(index_.model->parameters[parameter].shape);
-}
-
-bool ZeroRank::is_large(int parameter) const {
-  return elements_of(parameter) > plan_.zero.reduce_bucket_size;
-}
-
 at::Tensor ZeroRank::own_part() const {
   return flat_.narrow(0, layout_.rank * buffer().part_elements(), buffer().part_elements());
 }
@@ -145,130 +105,38 @@ void ZeroRank::begin_forward(bool has_trained) {
   if (group_.size() > 1) group_.all_gather(flat_, own_part())->wait();
 }
 
-void ZeroRank::begin_backward() {
-  if (!losses_.empty()) return;
-  const CategoryScope category(MemoryCategory::Temp);
-  for (int i = 0; i < 2; ++i) losses_.push_back(at::zeros({}, c10::kFloat));
+ZeroEngine::Place ZeroRank::place_of(const ParameterState& state) const {
+  const bool has_any = state.layout.local_elements > 0;
+  const std::int64_t first = layout_.rank * buffer().part_elements();
+  return {0, has_any ? std::max<std::int64_t>(0, state.layout.flat_begin - first) : 0};
 }
 
-// ---- gradients on their way into the buffer ----
-
-void ZeroRank::add_gradient(int parameter, at::Tensor gradient) {
-  ParameterState& state = *states_[parameter];
-  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  if (state.new_grad.defined()) {
-    add_gradient_to(state.new_grad, std::move(gradient));
-  } else {
-    state.new_grad = as_kept(std::move(gradient));
+bool ZeroRank::run(const Instruction& step, const Schedule& /*schedule*/) {
+  switch (step.kind) {
+    case InstructionKind::PrepareReduce:
+      return gradients_->prepare_reduce(), true;
+    case InstructionKind::ReduceBucket:
+      return gradients_->reduce(step.bucket), true;
+    case InstructionKind::CheckOverflow:
+      return check_overflow(), true;
+    case InstructionKind::GatherParameters:
+      return gather(), true;
+    case InstructionKind::ZeroGrad:
+      return zero_grad(), true;
+    default:
+      return false;
   }
-  recount(state.new_grad, MemoryCategory::UnshardedGrad);
-  if (++state.came == uses_[parameter]) complete(state);
-}
-
-// Autograd hands a gradient over as soon as it is there; what waits for the end of a piece would live longer.
-bool ZeroRank::add_to_earlier(int parameter, const at::Tensor& gradient) {
-  ParameterState& state = *states_[parameter];
-  if (uses_[parameter] != 1) return false;
-  make_buffers();
-  const bool goes = reduces_ && !waits();
-  if (goes && !state.grad.defined() && !is_large(parameter) && may_go(parameter)) {
-    fill(parameter, gradient);
-    fill_from_waiting();
-    return true;
-  }
-  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  if (state.grad.defined()) {
-    state.grad += gradient;
-  } else {
-    state.grad = taken_over(gradient);
-  }
-  if (goes) put(parameter);
-  return true;
-}
-
-void ZeroRank::complete(ParameterState& state) {
-  state.came = 0;
-  if (state.grad.defined()) {
-    state.grad += state.new_grad;
-  } else {
-    state.grad = state.new_grad;
-  }
-  state.new_grad = at::Tensor();
-  make_buffers();
-  if (reduces_ && !waits()) put(state.layout.parameter);
-}
-
-void ZeroRank::make_buffers() {
-  if (!buffers_.empty()) return;
-  const CategoryScope category(MemoryCategory::ReduceScatter);
-  for (int i = 0; i < (plan_.zero.overlap_comm ? 2 : 1); ++i) {
-    buffers_.push_back(at::empty({plan_.zero.reduce_bucket_size}, scalar_type(buffer().dtype)));
-  }
-}
-
-bool ZeroRank::may_go(int parameter) const {
-  const bool is_full = num_filled_ == layout_.buckets[next_bucket_].parameters.size();
-  return places_[parameter].bucket == static_cast<int>(next_bucket_) || is_full;
-}
-
-void ZeroRank::put(int parameter) {
-  waiting_.push_back(parameter);
-  fill_from_waiting();
-}
-
-void ZeroRank::fill_from_waiting() {
-  while (true) {
-    const auto next = std::find_if(waiting_.begin(), waiting_.end(), [this](int other) { return may_go(other); });
-    if (next == waiting_.end()) return;
-    const int ready = *next;
-    waiting_.erase(next);
-    fill(ready, states_[ready]->grad);
-  }
-}
-
-void ZeroRank::fill(int parameter, const at::Tensor& gradient) {
-  if (places_[parameter].bucket > static_cast<int>(next_bucket_)) reduce_bucket();
-  ++num_filled_;
-  if (is_large(parameter)) return;
-  buffers_.front().narrow(0, places_[parameter].begin, gradient.numel()).copy_(gradient.reshape({-1}));
-  states_[parameter]->grad = at::Tensor();
 }
 
 // ---- reductions ----
 
-void ZeroRank::reduce(int bucket) {
-  if (static_cast<std::size_t>(bucket) < next_bucket_) return;
-  const GradientBucket& of = layout_.buckets[bucket];
-  if (waits()) {
-    for (const int p : of.parameters) put(p);
-  }
-  if (num_filled_ != of.parameters.size()) {
-    throw ScheduleBroken(
-        fmt::format("bucket {} is reduced with {} of {} gradients", bucket, num_filled_, of.parameters.size()));
-  }
-  reduce_bucket();
-}
-
-void ZeroRank::reduce_bucket() {
-  const GradientBucket& bucket = layout_.buckets[next_bucket_++];
-  const bool is_alone = is_large(bucket.parameters.front());
-  const at::Tensor sum =
-      is_alone ? states_[bucket.parameters.front()]->grad.view({-1}) : buffers_.front().narrow(0, 0, bucket.elements);
-  reduce_slices(bucket, sum);
+void ZeroRank::reduce(const GradientBucket& bucket, const at::Tensor& filled) {
+  reduce_slices(bucket, filled);
   for (const int p : bucket.parameters) {
-    if (is_in_part_[p]) keep(p, sum.narrow(0, places_[p].begin, elements_of(p)));
+    if (is_in_part_[p]) keep(p, filled.narrow(0, gradients_->begin_of(p), gradients_->elements_of(p)));
     // Stage 1 forgets those of other ranks at the very end.
-    if (is_in_part_[p] || !is_first_stage()) drop_gradient(p);
+    if (is_in_part_[p] || !is_first_stage()) gradients_->drop_gradient(p);
   }
-  num_filled_ = 0;
-  if (buffers_.size() > 1) std::swap(buffers_.front(), buffers_.back());
-}
-
-// Gloo may hold what it has summed for longer.
-void ZeroRank::drop_gradient(int parameter) {
-  at::Tensor& gradient = states_[parameter]->grad;
-  if (gradient.defined()) empty_storage(gradient);
-  gradient = at::Tensor();
 }
 
 void ZeroRank::reduce_slices(const GradientBucket& bucket, const at::Tensor& sum) {
@@ -295,12 +163,6 @@ void ZeroRank::reduce_slices(const GradientBucket& bucket, const at::Tensor& sum
   }
 }
 
-void ZeroRank::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  listener_.called(-1, {CollectiveKind::AllReduce, tensor.scalar_type(), tensor.numel(),
-                        static_cast<std::int64_t>(tensor.nbytes()), MeshDimension::Shard, group_.size()});
-  group_.all_reduce(tensor, op)->wait();
-}
-
 // One tensor for the gradients of all parameters that reach into the rank's part.
 void ZeroRank::keep(int parameter, const at::Tensor& reduced) {
   if (!kept_.defined()) {
@@ -316,14 +178,11 @@ void ZeroRank::keep(int parameter, const at::Tensor& reduced) {
 
 void ZeroRank::finish_backward() {
   losses_.clear();
-  if (!std::exchange(reduces_, false)) return;
-  if (next_bucket_ != layout_.buckets.size()) throw ScheduleBroken("a backward ends before all buckets are reduced");
-  next_bucket_ = 0;
+  if (!gradients_->finish()) return;
   keep_of_micro_batch();
-  for (const at::Tensor& each : buffers_) empty_storage(each);
-  buffers_.clear();
+  gradients_->drop();
   for (const int p : buffer().parameters) {
-    drop_gradient(p);
+    gradients_->drop_gradient(p);
     states_[p]->kept_grad = at::Tensor();
   }
   kept_ = at::Tensor();
@@ -341,7 +200,7 @@ void ZeroRank::keep_of_micro_batch() {
       if (kept.defined()) sum_[i] += kept;
       continue;
     }
-    sum_.push_back(kept.defined() ? kept : at::zeros({elements_of(p)}, scalar_type(buffer().dtype)));
+    sum_.push_back(kept.defined() ? kept : at::zeros({gradients_->elements_of(p)}, scalar_type(buffer().dtype)));
   }
   const std::int64_t padding = buffer().part_elements() - elements;
   if (padding > 0 && !padding_.defined()) padding_ = at::zeros({padding}, scalar_type(buffer().dtype));
@@ -382,26 +241,20 @@ at::Tensor ZeroRank::flat_gradient() {
   return (pieces.size() == 1 ? pieces.front() : at::cat(pieces)).to(part_.dtype);
 }
 
-bool ZeroRank::begin_step() {
-  if (is_left_out_) return false;
+void ZeroRank::update(const std::function<void()>& step) {
+  if (is_left_out_) return;
   part_.grad = flat_gradient();
   sum_.clear();
   padding_ = at::Tensor();
-  if (!plan_.optimizer.clip_grad_norm) return true;
-  const at::Tensor above = ((norm_ + 1e-6) / *plan_.optimizer.clip_grad_norm).clamp_min(1.0);
-  part_.grad.mul_(at::reciprocal(above));
-  return true;
-}
-
-void ZeroRank::end_step() {
+  clip(part_.grad, norm_);
+  step();
   part_.grad = at::Tensor();
   own_part().copy_(part_.local);
 }
 
 void ZeroRank::gather() {
   if (is_left_out_) return;
-  listener_.called(-1, {CollectiveKind::AllGather, flat_.scalar_type(), flat_.numel(),
-                        static_cast<std::int64_t>(flat_.nbytes()), MeshDimension::Shard, group_.size()});
+  told(CollectiveKind::AllGather, flat_);
   group_.all_gather(flat_, own_part())->wait();
 }
 

@@ -98,7 +98,12 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
                        parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:
-        place(root, model, plan, job.device)
+        fill = None
+        if job.trial:
+            from fsdp_plan_runner.trial import filler
+
+            fill = filler(job)
+        place(root, model, plan, job.device, fill)
         return root
     if plan.runtime_name == "pytorch-ddp":
         replicate(root, model, plan, job.device)

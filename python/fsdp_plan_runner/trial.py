@@ -7,7 +7,7 @@ import contextlib
 import json
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -55,21 +55,31 @@ def parameters_of(root: PlannedModule, writes: bool) -> Iterator[list[tuple[str,
         yield [(name.replace("_fsdp_wrapped_module.", ""), parameter) for name, parameter in root.named_parameters()]
 
 
-def fill(job: Job, root: PlannedModule) -> None:
-    """Each rank fills its own rows; of what is whole, all of them."""
+def filler(job: Job) -> Callable[..., None]:
+    """Writes the values of a parameter, by its name, from its element `first` on."""
     weights = Weights(job.trial.weights) if job.trial.weights else None
+
+    def fill_parameter(name: str, local: torch.Tensor, first: int = 0) -> None:
+        if weights:
+            names = [name, *(p.name for p in job.model.parameters if p.tied_to == name)]
+            values = weights.elements(names, first, local.numel())
+        else:
+            values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
+        local.copy_(values.view(local.shape))
+
+    return fill_parameter
+
+
+def fill(job: Job, root: PlannedModule) -> None:
+    """Each rank fills its own rows; of what is whole, all of them. What ZeRO-3 has made is sharded, and has its values."""
+    fill_parameter = filler(job)
     with torch.no_grad(), parameters_of(root, writes=True) as parameters:
-        for name, parameter in parameters:
+        for name, parameter in parameters if job.plan.zero_stage != 3 else ():
             is_cut = isinstance(parameter, DTensor)
             local = parameter.to_local() if is_cut else parameter
             rows = -(-parameter.shape[0] // job.plan.shard)
             first = job.rank % job.plan.shard * rows * (parameter.numel() // parameter.shape[0]) if is_cut else 0
-            if weights:
-                names = [name, *(p.name for p in job.model.parameters if p.tied_to == name)]
-                values = weights.elements(names, first, local.numel())
-            else:
-                values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
-            local.copy_(values.view(local.shape))
+            fill_parameter(name, local, first)
         for name in root.context.buffers:
             buffer = root.context.buffer(name)
             buffer.copy_(buffer_values(job.model, name, tuple(buffer.shape)))

@@ -20,6 +20,7 @@ import dataclasses
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,10 +80,12 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
-    """Gives the model memory and values, where a user's would be before the engine takes it."""
+def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device,
+          fill: Callable[[str, torch.Tensor], None] | None = None) -> None:
+    """Gives the model memory and values, where a user's would be before the engine takes it. `fill` writes those of a parameter, by its
+    name, that is sharded when it is made."""
     if plan.initialization == "meta" and plan.zero_stage == 3:
-        _make_sharded(root, plan, device)
+        _make_sharded(root, plan, device, _kept(fill, root) if fill else lambda _, parameter: fill_with_numbers(parameter))
         for buffer, owner in root.context.buffers.items():
             name = buffer.rpartition(".")[2]
             setattr(owner, name, torch.zeros_like(getattr(owner, name), device=device))
@@ -96,28 +99,38 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
             fill_with_numbers(parameter)
 
 
+def _kept(fill: Callable[[str, torch.Tensor], None], root: PlannedModule) -> Callable[[str, torch.Tensor], None]:
+    """The same, by values that are made now: under `zero.Init` every new tensor is in 16 bits, those of whoever makes values too."""
+    values = {name: torch.empty(parameter.shape) for name, parameter in root.named_parameters()}
+    with torch.no_grad():
+        for name, tensor in values.items():
+            fill(name, tensor)
+    return lambda name, parameter: parameter.copy_(values[name])
+
+
 class _Made(torch.nn.Module):
     """A module that makes parameters while it is made itself: what `zero.Init` waits for. A `PlannedModule` is given its own later."""
 
-    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device) -> None:
+    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device, inside: str,
+                 fill: Callable[[str, torch.Tensor], None]) -> None:
         super().__init__()
         for name, parameter in like.items():
             tensor = torch.empty(parameter.shape, device=device)
             with torch.no_grad():
-                fill_with_numbers(tensor)
+                fill(inside + name, tensor)
             self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.requires_grad))
 
 
-def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None:
+def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device, fill: Callable[[str, torch.Tensor], None]) -> None:
     """Makes and shards the parameters of one module after the other, those inside of a module before its own."""
     deepspeed = _deepspeed()
     made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
 
-    def make(module: torch.nn.Module) -> None:
-        for child in module.children():
-            make(child)
+    def make(module: torch.nn.Module, inside: str = "") -> None:
+        for name, child in module.named_children():
+            make(child, f"{inside}{name}.")
         own = {name: parameter for name, parameter in module._parameters.items() if parameter not in made}
-        holder = _Made(own, device)
+        holder = _Made(own, device, inside, fill)
         made.update((parameter, holder._parameters[name]) for name, parameter in own.items())
         module._parameters.update((name, made[parameter]) for name, parameter in module._parameters.items())
 
@@ -189,8 +202,14 @@ def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
     _deepspeed()
     from deepspeed.utils import safe_get_full_fp32_param
 
-    updated = root.wrapper[0].optimizer.single_partition_of_fp32_groups[0].dtype
-    return [(name, safe_get_full_fp32_param(parameter).to(updated) if parameter.requires_grad else parameter.detach())
+    optimizer = root.wrapper[0].optimizer
+    parts = optimizer.fp32_partitioned_groups_flat if hasattr(optimizer, "fp32_partitioned_groups_flat") else optimizer.single_partition_of_fp32_groups
+
+    def frozen(parameter: torch.nn.Parameter) -> torch.Tensor:
+        with _deepspeed().zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_tensor")):
+            return parameter.detach().clone()
+
+    return [(name, safe_get_full_fp32_param(parameter).to(parts[0].dtype) if parameter.requires_grad else frozen(parameter))
             for name, parameter in root.named_parameters()]
 
 

@@ -467,7 +467,11 @@ class Zero3Walk {
     }
     const bool is_copied = bucket.parameters.size() > 1 || pads;
     if (is_copied) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
+    // ZeRO-3 has no other bucket, in whose place they are.
+    const bool receives_parts = in_.reduce_scatter_receives_parts && buffer().ranks > 1;
+    if (receives_parts) alloc(SingleTensor::ZeroOtherBucket, bytes, MemoryCategory::ReduceScatter);
     sink_.collective();
+    if (receives_parts) drop(SingleTensor::ZeroOtherBucket);
     if (keeps_order() && buffer().ranks > 1) order().collective(reduction_stream(), kRanks);
     for (const int p : bucket.parameters) {
       if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);

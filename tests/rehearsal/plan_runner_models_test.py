@@ -240,7 +240,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual([place for place in places if place != "plan/runtime/name"],  # Whether this Python has DeepSpeed.
                          ["plan/mesh/replicate", "plan/units", "plan/parameter_dtype", "plan/mixed_precision",
                           "plan/zero/offload_param", "plan/sync_every_micro_batch", "plan/zero/max_reuse_distance",
-                          "--device cpu, --results"])
+                          "--device cpu"])
 
     def test_a_file_that_is_no_job_says_what_is_wrong(self) -> None:
         for job, message in (({}, 'error: job.json: the key "plan" is missing.'),
