@@ -87,8 +87,9 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       casts_(index.model->values.size()),
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
-  find_cuts(schedule);
-  if (is_flat(plan) || is_zero3(plan)) find_cuts(first_schedule);
+  const bool at_gaps = plan.runtime.framework != Framework::Fsdp2;
+  find_cuts(schedule, at_gaps);
+  if (is_flat(plan) || is_zero3(plan)) find_cuts(first_schedule, at_gaps);
   for (std::vector<int>& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
@@ -115,12 +116,14 @@ ModelRun::~ModelRun() = default;
 
 // Backwards of one call that follow each other, with nothing between but ops that have none, are one piece: where a
 // value is read in both, autograd adds its gradients in another order than two pieces would.
-void ModelRun::find_cuts(const Schedule& schedule) {
+// A backward that goes on behind ops that have none is one piece under FSDP2, whose sums are those of its units.
+// Schedules of a first step and of later ones have to agree on the pieces.
+void ModelRun::find_cuts(const Schedule& schedule, bool at_gaps) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
     return b < steps.size() && steps[a].kind == InstructionKind::Backward &&
            steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call &&
-           steps[a].op_begin == steps[b].op_end;
+           (!at_gaps || steps[a].op_begin == steps[b].op_end);
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != InstructionKind::Forward && steps[i].kind != InstructionKind::Backward) continue;

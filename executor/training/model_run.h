@@ -86,7 +86,7 @@ class ModelRun {
 
   const Call& call_of(int call) const { return index_.model->calls[call]; }
   const Block& block_of(int call) const;
-  void find_cuts(const Schedule& schedule);
+  void find_cuts(const Schedule& schedule, bool at_gaps);
   void begin_call(int call);
   void run_range(int call, int begin, int end);
   void run_piece(int call, int begin, int end);

@@ -90,8 +90,8 @@ bool Zero3Rank::persists(int parameter) const {
 }
 
 // What lies below a module, then its own parameters: as the runner's script makes them.
-void Zero3Rank::find_order(int module, std::vector<bool>& is_made) {
-  for (const int child : index_.model->modules[module].children) find_order(child, is_made);
+void Zero3Rank::make_module(int module, std::vector<bool>& is_made) {
+  for (const int child : index_.model->modules[module].children) make_module(child, is_made);
   for (const int p : index_.model->modules[module].parameters) {
     if (is_made[p]) continue;
     is_made[p] = true;
@@ -108,7 +108,7 @@ void Zero3Rank::find_order(int module, std::vector<bool>& is_made) {
 void Zero3Rank::make_model() {
   made_as_.assign(states_.size(), 0);
   std::vector<bool> is_made(states_.size(), false);
-  find_order(0, is_made);
+  make_module(0, is_made);
   for (const int p : buffer().parameters) parts_[p] = at::Tensor();
   trained_parts_ = zeros(MemoryCategory::ShardedParam, buffer().begins.back(), scalar_type(buffer().dtype));
   for (std::size_t i = 0; i < buffer().parameters.size(); ++i) {
@@ -309,7 +309,6 @@ void Zero3Rank::reduce(const GradientBucket& bucket, const at::Tensor& filled) {
 
 at::Tensor Zero3Rank::interleaved(const std::vector<int>& parameters, const at::Tensor& filled) const {
   const CategoryScope category(MemoryCategory::ReduceScatter);
-  std::vector<at::Tensor> padding;
   std::vector<at::Tensor> pieces;
   for (std::int64_t rank = 0; rank < buffer().ranks; ++rank) {
     for (const int p : parameters) {

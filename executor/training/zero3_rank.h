@@ -49,7 +49,7 @@ class Zero3Rank final : public ZeroEngine {
   at::Tensor range_of(const at::Tensor& parts, std::size_t place) const;
   bool persists(int parameter) const;
 
-  void find_order(int module, std::vector<bool>& is_made);
+  void make_module(int module, std::vector<bool>& is_made);
   void make_model();
   void make_copies();
   void fetch(int group, const std::vector<int>& parameters);

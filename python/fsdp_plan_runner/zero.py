@@ -101,11 +101,13 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
 
 def _kept(fill: Callable[[str, torch.Tensor], None], root: PlannedModule) -> Callable[[str, torch.Tensor], None]:
     """The same, by values that are made now: under `zero.Init` every new tensor is in 16 bits, those of whoever makes values too."""
-    values = {name: torch.empty(parameter.shape) for name, parameter in root.named_parameters()}
+    values = {parameter: torch.empty(parameter.shape) for parameter in root.parameters()}
     with torch.no_grad():
-        for name, tensor in values.items():
-            fill(name, tensor)
-    return lambda name, parameter: parameter.copy_(values[name])
+        for name, parameter in root.named_parameters():
+            fill(name, values[parameter])
+    # A tied one may be made under another of its names.
+    by_name = {name: values[parameter] for name, parameter in root.named_parameters(remove_duplicate=False)}
+    return lambda name, parameter: parameter.copy_(by_name[name])
 
 
 class _Made(torch.nn.Module):
