@@ -32,7 +32,7 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
     return Error{
         "/activation_checkpointing",
         "A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters that it began with.",
-        "Leave it out, or plan with --checkpoint none."};
+        "Leave it out, or plan with --activation-checkpointing none."};
   }
   if (is_zero(plan) && plan.zero.hpz_partition_size != 1) {
     return Error{"/zero/hpz_partition_size", "fsdp-exec keeps no second copies of parameters.", "Leave it out."};

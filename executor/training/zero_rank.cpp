@@ -208,8 +208,13 @@ void ZeroRank::keep_of_micro_batch() {
 
 // ---- the step ----
 
+at::Tensor ZeroRank::piece_of(std::size_t slice) const {
+  return sum_[slice].narrow(0, slices_[slice].begin, slices_[slice].elements);
+}
+
 void ZeroRank::check_overflow() {
-  const bool is_good = std::all_of(sum_.begin(), sum_.end(), [](const at::Tensor& sum) { return is_finite(sum); });
+  bool is_good = true;
+  for (std::size_t i = 0; i < slices_.size(); ++i) is_good = is_good && is_finite(piece_of(i));
   const at::Tensor overflow = at::full({1}, is_good ? 0 : 1, c10::kByte);
   all_reduce(overflow, ReduceOp::Max);
   is_left_out_ = overflow.item<int>() != 0;
@@ -220,8 +225,7 @@ LaterNumber ZeroRank::take_norm() {
   const c10::AutoGradMode no_gradient(false);
   std::vector<at::Tensor> norms;
   for (std::size_t i = 0; i < slices_.size(); ++i) {
-    const at::Tensor piece = sum_[i].narrow(0, slices_[i].begin, slices_[i].elements);
-    norms.push_back(at::linalg_vector_norm(piece.to(c10::kDouble), 2.0));
+    norms.push_back(at::linalg_vector_norm(piece_of(i).to(c10::kDouble), 2.0));
   }
   squares_ = norms.empty() ? at::zeros({}, c10::kFloat) : at::stack(norms).pow(2.0).sum().to(c10::kFloat);
   all_reduce(squares_, ReduceOp::Sum);
@@ -233,9 +237,8 @@ LaterNumber ZeroRank::take_norm() {
 // One piece that is the whole part is taken as it is.
 at::Tensor ZeroRank::flat_gradient() {
   std::vector<at::Tensor> pieces;
-  for (std::size_t i = 0; i < slices_.size(); ++i) {
-    pieces.push_back(sum_[i].narrow(0, slices_[i].begin, slices_[i].elements));
-  }
+  pieces.reserve(slices_.size() + 1);
+  for (std::size_t i = 0; i < slices_.size(); ++i) pieces.push_back(piece_of(i));
   if (padding_.defined()) pieces.push_back(padding_);
   const CategoryScope gradients(MemoryCategory::ShardedGrad);
   return (pieces.size() == 1 ? pieces.front() : at::cat(pieces)).to(part_.dtype);

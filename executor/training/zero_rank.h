@@ -42,6 +42,7 @@ class ZeroRank final : public ZeroEngine {
   void reduce_slices(const GradientBucket& bucket, const at::Tensor& sum);
   void keep(int parameter, const at::Tensor& reduced);
   void keep_of_micro_batch();
+  at::Tensor piece_of(std::size_t slice) const;
   void check_overflow();
   at::Tensor flat_gradient();
   void gather();

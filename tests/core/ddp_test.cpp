@@ -119,7 +119,12 @@ TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
       to_string(*offloaded),
       "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
       "or plan with --runtime fsdp2.");
+}
+
+TEST(Ddp, OfZeroFsdpExecTrainsWhatItCanComputeAlike) {
+  Plan plan = ddp_plan(2);
   plan.runtime.framework = Framework::Zero3;
+  plan.cpu_offload = true;
   const auto on_host = refuse_execution(plan, /*on_gpus=*/false);
   ASSERT_TRUE(on_host);
   EXPECT_EQ(to_string(*on_host), "/cpu_offload: Of ZeRO fsdp-exec trains what is not offloaded. Write false.");
@@ -137,6 +142,16 @@ TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
   ASSERT_TRUE(neighbors);
   EXPECT_EQ(to_string(*neighbors),
             "/zero/hpz_partition_size: fsdp-exec keeps no second copies of parameters. Leave it out.");
+  plan.zero = {};
+  plan.checkpointing.entries = {{"layers.0", CheckpointMode::Full}};
+  const auto runs_again = refuse_execution(plan, /*on_gpus=*/false);
+  ASSERT_TRUE(runs_again);
+  EXPECT_EQ(
+      to_string(*runs_again),
+      "/activation_checkpointing: A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters "
+      "that it began with. Leave it out, or plan with --activation-checkpointing none.");
+  plan.runtime.framework = Framework::Zero2;
+  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {
