@@ -25,7 +25,7 @@
 // it alone says so. Near the edge of memory it takes thousands of predictions to know what fits without them, and few
 // to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
 // Where nothing fits with them either, the plan that is named is the smaller one of both, and of those with the setting
-// only one that saves a twentieth. How much the smallest needs is known to a fiftieth, or to some thousand predictions.
+// only one that saves a twentieth.
 
 #include "planner/search.h"
 
@@ -202,10 +202,8 @@ void name_among_ties(Attempt& attempt, const Model& model, Bytes budget, const S
 class OutsideOfLimit {
  public:
   /// The fastest plan that only lacks host memory, as little of it as can be; else the one that needs least of the
-  /// devices, or so little that none needs a fiftieth less, or the smallest of so many predictions as the space may
-  /// have, or as `most`. Nothing when it was stopped. REQUIRES: the arguments outlive this object.
-  PointFound look(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options,
-                  std::int64_t most) {
+  /// devices. Nothing when it was stopped. REQUIRES: the arguments outlive this object.
+  PointFound look(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options) {
     const HostLimit& limit = attempt.limit;
     for (const HostLimit::Beyond& beyond : limit.beyond) {
       cost_.emplace(space.base, beyond.families, predictor_of);
@@ -218,20 +216,20 @@ class OutsideOfLimit {
     }
     if (limit.beyond.empty()) {
       if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
-      return {&attempt.cost, &limit.within, least_of(*attempt.smallest, attempt.memory, most, limit.within, options)};
+      return {&attempt.cost, &limit.within, least_of(*attempt.smallest, attempt.memory, space, limit.within, options)};
     }
     cost_.emplace(space.base, attempt.families, predictor_of);
     SmallestCost memory(*cost_);
     BranchAndBound smallest(memory, Objective::Memory);
-    return {&*cost_, &attempt.families, least_of(smallest, memory, most, attempt.families, options)};
+    return {&*cost_, &attempt.families, least_of(smallest, memory, space, attempt.families, options)};
   }
 
  private:
-  static std::optional<EvaluatedPoint> least_of(BranchAndBound& smallest, const SmallestCost& memory, std::int64_t most,
-                                                const Families& families, const SearchOptions& options) {
+  static std::optional<EvaluatedPoint> least_of(BranchAndBound& smallest, const SmallestCost& memory,
+                                                const Space& space, const Families& families,
+                                                const SearchOptions& options) {
     smallest.on_progress(teller(options, SearchStage::Smallest, families));
-    const auto is_enough = [&] { return is_beyond(memory, most) || is_near(memory, smallest.at_least()); };
-    smallest.stop_when([&] { return is_stopped(options) || is_enough(); });
+    smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
     const auto point = smallest.next(std::numeric_limits<std::int64_t>::max());
     if (point || is_stopped(options)) return point;
     return memory.smallest();
@@ -242,11 +240,6 @@ class OutsideOfLimit {
     constexpr std::int64_t kWalksForAPrediction = 4;
     if (most == 0 || memory.num_predicted() == 0) return false;
     return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction >= most;
-  }
-
-  static bool is_near(const SmallestCost& memory, double at_least) {
-    constexpr double kNear = 1.02;
-    return memory.smallest() && static_cast<double>(memory.least().count()) <= kNear * at_least;
   }
 
   std::optional<PredictedCost> cost_;
@@ -328,7 +321,7 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
 namespace {
 
 constexpr std::string_view kExpandable = "expandable_segments:True";
-/// Predictions of plans that do not fit, before expandable segments are tried, and of those that may be the smallest.
+/// Predictions of plans that do not fit, before expandable segments are tried.
 constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
 /// Whether some plan of the whole space fits, by memory alone.
@@ -386,8 +379,8 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
   const auto with_both = [&](SearchResult result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
     result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
-    result.report.assumptions.push_back(fmt::format("Without expandable segments the smallest that was found needs {}.",
-                                                    format_bytes(without.best.device_peak)));
+    result.report.assumptions.push_back(
+        fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
     return result;
   };
   // It is given up as soon as its plan is known, where that is not worth the setting.
@@ -444,9 +437,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
   OutsideOfLimit outside;
   PointFound found{&cost, &limit.within, fitting};
-  // The plan that is named may be one with segments.
-  const std::int64_t most_outside = expanded(filled, cluster) ? kPredictionsBeforeSegments : filled.max_predictions;
-  if (!fitting) found = outside.look(filled, attempt, predictor_of, options, most_outside);
+  if (!fitting) found = outside.look(filled, attempt, predictor_of, options);
   if (is_stopped(options)) return stopped();
   result.proof = attempt.proof();
   assert(found.point.has_value());

@@ -96,16 +96,16 @@ enum class SingleTensor : std::uint8_t {
   ZeroFirstMoment,
   ZeroSecondMoment,
   ZeroStepCount,
-  ZeroBucket,  ///< what gradients are reduced in,
-  ZeroOtherBucket,
-  ZeroReduced,    ///< a bucket in one piece,
-  ZeroPart,       ///< gradients that reach into the rank's part, of the first micro-batch that reduces
-  ZeroLaterPart,  ///< and of a later one,
-  ZeroEnd,        ///< zeros behind them,
-  ZeroGrad,       ///< the gradient of the rank's part, and
-  ZeroGrad32,     ///< the same in the dtype of what the optimizer updates,
-  ZeroNormInput,  ///< a gradient in fp64,
-  ZeroNorm,       ///< the norm of the step before,
+  ZeroBucket,       ///< what gradients are reduced in,
+  ZeroOtherBucket,  ///< The second buffer; of ZeRO-3 over Gloo what a reduce-scatter receives.
+  ZeroReduced,      ///< a bucket in one piece,
+  ZeroPart,         ///< gradients that reach into the rank's part, of the first micro-batch that reduces
+  ZeroLaterPart,    ///< and of a later one,
+  ZeroEnd,          ///< zeros behind them,
+  ZeroGrad,         ///< the gradient of the rank's part, and
+  ZeroGrad32,       ///< the same in the dtype of what the optimizer updates,
+  ZeroNormInput,    ///< a gradient in fp64,
+  ZeroNorm,         ///< the norm of the step before,
   ZeroNewNorm,
   ZeroOptimizerTemp,
   ZeroOtherOptimizerTemp,

@@ -37,14 +37,12 @@
 //
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
-// step),
-// partition_parameters.py (_post_init_method, _partition_param, _partition_param_sec, _all_gather_dtype,
-// AllGatherCoalescedHandle.wait, free_param, _allgather_params_coalesced), partitioned_param_coordinator.py
-// (__ongoing_fetch_events), runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py
-// (is_invalid_grad_norm), DeepSpeed 0.19.8.
-//
-// With offload: stage3.py (partition_grads, _offload_grad_partition_at_boundary, _constant_buffered_norm2,
-// complete_grad_norm_calculation_for_cpu_offload), partition_parameters.py (_all_gather_sequential).
+// step; with offload: _offload_grad_partition_at_boundary, _constant_buffered_norm2,
+// complete_grad_norm_calculation_for_cpu_offload), partition_parameters.py (_post_init_method, _partition_param,
+// _partition_param_sec, _all_gather_dtype, AllGatherCoalescedHandle.wait, free_param, _allgather_params_coalesced,
+// _all_gather_sequential), partitioned_param_coordinator.py (__ongoing_fetch_events),
+// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
+// 0.19.8.
 //
 // Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it, the
 // lists that ranks compare in the first two steps.
@@ -456,18 +454,16 @@ class Zero3Walk {
     num_there_ = 0;
     if (keeps_order()) reductions_.limit(held_);
     std::int64_t bytes = 0;
-    bool pads = false;
+    bool is_copied = bucket.parameters.size() > 1;
     for (const int p : bucket.parameters) {
       const std::int64_t padding = part_elements(p) * buffer().ranks - elements_of(p);
       bytes += part_elements(p) * buffer().ranks * element_size();
-      pads = pads || padding > 0;
       if (padding == 0) continue;
+      is_copied = true;
       alloc(ParameterTensor::GradPadding, p, padding * element_size(), MemoryCategory::ReduceScatter,
             reduction_stream());
     }
-    const bool is_copied = bucket.parameters.size() > 1 || pads;
     if (is_copied) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
-    // ZeRO-3 has no other bucket, in whose place they are.
     const bool receives_parts = in_.reduce_scatter_receives_parts && buffer().ranks > 1;
     if (receives_parts) alloc(SingleTensor::ZeroOtherBucket, bytes, MemoryCategory::ReduceScatter);
     sink_.collective();

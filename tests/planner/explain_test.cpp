@@ -162,8 +162,7 @@ TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
   plain.choices.allocator_settings = "expandable_segments:False";
   const SearchResult without = answer(plain);
   EXPECT_LT(found.best.missing, without.best.missing);
-  EXPECT_NE(found.report.assumptions.back().find("Without expandable segments the smallest that was found needs"),
-            std::string::npos);
+  EXPECT_NE(found.report.assumptions.back().find("Without expandable segments the smallest needs"), std::string::npos);
   const Remedy* offload = find(found, "--offload yes");
   ASSERT_NE(offload, nullptr);
   EXPECT_EQ(offload->verdict, Verdict::Fits);
