@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/plan/plan_names.h"
 
 namespace fsdp {
@@ -27,8 +25,7 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
     return Error{"/mixed_precision", "fsdp-exec scales no loss, as fp16 needs it under ZeRO.",
                  "Write bfloat16 for param_dtype and reduce_dtype."};
   }
-  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
-  if (is_zero3(plan) && std::any_of(plan.checkpointing.entries.begin(), plan.checkpointing.entries.end(), recomputes)) {
+  if (is_zero3(plan) && plan.checkpointing.recomputes()) {
     return Error{
         "/activation_checkpointing",
         "A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters that it began with.",

@@ -217,11 +217,14 @@ Dtype activation_dtype(const Model& model, const Plan& plan) {
   return Dtype::Float32;
 }
 
+bool Checkpointing::recomputes() const {
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const Entry& entry) { return entry.mode != CheckpointMode::None; });
+}
+
 Implementations implementations_of(const Plan& plan) {
-  const auto& entries = plan.checkpointing.entries;
-  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
   Implementations use = plan.runtime.implementations;
-  use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
+  use.use_cache = use.use_cache && !plan.checkpointing.recomputes();
   use.zero3_linear = is_zero3(plan);
   return use;
 }

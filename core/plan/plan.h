@@ -80,6 +80,9 @@ struct Checkpointing {
   bool every_second_linear = true;
   bool early_stop = true;  ///< Recomputation stops at the last saved tensor (PyTorch's default; torchtitan: false).
 
+  /// Whether any module runs again.
+  bool recomputes() const;
+
   bool operator==(const Checkpointing&) const = default;
 };
 

@@ -210,14 +210,8 @@ void GradientBuckets::prepare_reduce() {
 
 void GradientBuckets::add_gradient(int parameter, at::Tensor gradient) {
   ParameterState& state = *states_[parameter];
-  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  if (state.new_grad.defined()) {
-    add_gradient_to(state.new_grad, std::move(gradient));
-  } else {
-    state.new_grad = as_kept(std::move(gradient));
-  }
-  recount(state.new_grad, MemoryCategory::UnshardedGrad);
-  if (++state.came == uses_[parameter]) complete(state);
+  state.add_new_gradient(std::move(gradient));
+  if (state.came == uses_[parameter]) complete(state);
 }
 
 // Autograd hands a gradient over as soon as it is there; what waits for the end of a piece would live longer.
@@ -235,13 +229,7 @@ bool GradientBuckets::add_to_earlier(int parameter, const at::Tensor& gradient) 
 }
 
 void GradientBuckets::complete(ParameterState& state) {
-  state.came = 0;
-  if (state.grad.defined()) {
-    state.grad += state.new_grad;
-  } else {
-    state.grad = state.new_grad;
-  }
-  state.new_grad = at::Tensor();
+  state.complete_gradient();
   if (is_prepared_) take_in(state, state.grad);
 }
 

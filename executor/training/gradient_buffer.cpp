@@ -23,8 +23,7 @@ namespace fsdp::executor {
 
 GradientBuffer::GradientBuffer(const ModelIndex& index, const Plan& plan, const Layout& layout,
                                std::vector<ParameterState*> states, Reduce reduce)
-    : index_(index),
-      plan_(plan),
+    : plan_(plan),
       layout_(layout),
       states_(std::move(states)),
       reduce_(std::move(reduce)),
@@ -40,7 +39,7 @@ GradientBuffer::GradientBuffer(const ModelIndex& index, const Plan& plan, const 
 }
 
 std::int64_t GradientBuffer::elements_of(int parameter) const {
-  return num_elements(index_.model->parameters[parameter].shape);
+  return states_[parameter]->layout.elements;
 }
 
 void GradientBuffer::make() {
@@ -68,14 +67,8 @@ void GradientBuffer::drop_gradient(int parameter) {
 
 void GradientBuffer::add_gradient(int parameter, at::Tensor gradient) {
   ParameterState& state = *states_[parameter];
-  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  if (state.new_grad.defined()) {
-    add_gradient_to(state.new_grad, std::move(gradient));
-  } else {
-    state.new_grad = as_kept(std::move(gradient));
-  }
-  recount(state.new_grad, MemoryCategory::UnshardedGrad);
-  if (++state.came == uses_[parameter]) complete(state);
+  state.add_new_gradient(std::move(gradient));
+  if (state.came == uses_[parameter]) complete(state);
 }
 
 // Autograd hands a gradient over as soon as it is there; what waits for the end of a piece would live longer.
@@ -100,13 +93,7 @@ bool GradientBuffer::add_to_earlier(int parameter, const at::Tensor& gradient) {
 }
 
 void GradientBuffer::complete(ParameterState& state) {
-  state.came = 0;
-  if (state.grad.defined()) {
-    state.grad += state.new_grad;
-  } else {
-    state.grad = state.new_grad;
-  }
-  state.new_grad = at::Tensor();
+  state.complete_gradient();
   make();
   if (reduces_ && !waits()) put(state.layout.parameter);
 }

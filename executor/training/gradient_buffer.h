@@ -64,7 +64,6 @@ class GradientBuffer {
   void fill(int parameter, const at::Tensor& gradient);
   void reduce_filled();
 
-  const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;
   std::vector<ParameterState*> states_;

@@ -40,6 +40,10 @@ struct ParameterState {
   bool is_replicated = false;  ///< Whole on every rank: the shard is all of it.
 
   bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
+  /// One more comes; several of one backward are added.
+  void add_new_gradient(at::Tensor gradient);
+  /// All of this backward are there, and are added to `grad`.
+  void complete_gradient();
 };
 
 /// The groups that a unit communicates in. `smaller` is there where a unit keeps a smaller shard.

@@ -40,16 +40,30 @@ DivideFactors divide_factors(Dtype reduce_dtype, double ranks) {
 
 }  // namespace
 
+void ParameterState::add_new_gradient(at::Tensor gradient) {
+  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
+  if (new_grad.defined()) {
+    add_gradient_to(new_grad, std::move(gradient));
+  } else {
+    new_grad = as_kept(std::move(gradient));
+  }
+  recount(new_grad, MemoryCategory::UnshardedGrad);
+  ++came;
+}
+
+void ParameterState::complete_gradient() {
+  came = 0;
+  if (grad.defined()) {
+    grad += new_grad;
+  } else {
+    grad = new_grad;
+  }
+  new_grad = at::Tensor();
+}
+
 void RunningUnit::add_gradient(int id, at::Tensor gradient) {
   ParameterState& state = parameter(id);
-  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
-  if (state.new_grad.defined()) {
-    add_gradient_to(state.new_grad, std::move(gradient));
-  } else {
-    state.new_grad = as_kept(std::move(gradient));
-  }
-  recount(state.new_grad, MemoryCategory::UnshardedGrad);
-  ++state.came;
+  state.add_new_gradient(std::move(gradient));
   if (!is_left_to_autograd(state) || state.came < state.uses) return;
   state.kept_grad += state.new_grad;
   state.new_grad = at::Tensor();

@@ -34,6 +34,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/zero_partition.h"
 #include "executor/memory/counting_allocator.h"
 #include "executor/memory/tensors.h"
 
@@ -73,20 +74,16 @@ Zero3Rank::Zero3Rank(const ModelIndex& index, const Plan& plan, const Layout& la
   grads_ = zeros(MemoryCategory::ShardedGrad, buffer().begins.back(), scalar_type(buffer().dtype));
   // Each is gathered once, for its hook.
   for (const int p : buffer().parameters) {
-    zeros(MemoryCategory::UnshardedParam, buffer().ranks * part_elements(p), scalar_type(buffer().dtype));
+    zeros(MemoryCategory::UnshardedParam, padded_elements(p, layout_, *index_.model), scalar_type(buffer().dtype));
   }
 }
 
 std::int64_t Zero3Rank::part_elements(int parameter) const {
-  return (gradients_->elements_of(parameter) + buffer().ranks - 1) / buffer().ranks;
+  return padded_elements(parameter, layout_, *index_.model) / buffer().ranks;
 }
 
 at::Tensor Zero3Rank::range_of(const at::Tensor& parts, std::size_t place) const {
   return parts.narrow(0, buffer().begins[place], buffer().begins[place + 1] - buffer().begins[place]);
-}
-
-bool Zero3Rank::persists(int parameter) const {
-  return gradients_->elements_of(parameter) <= plan_.zero.param_persistence_threshold;
 }
 
 // What lies below a module, then its own parameters: as the runner's script makes them.
@@ -198,15 +195,11 @@ bool Zero3Rank::run(const Instruction& step, const Schedule& schedule) {
       return true;
     case InstructionKind::LimitGathers:
       return true;  // Without streams the host is never ahead.
-    case InstructionKind::PrepareReduce:
-      return gradients_->prepare_reduce(), true;
-    case InstructionKind::ReduceBucket:
-      return gradients_->reduce(step.bucket), true;
     case InstructionKind::ZeroGrad:
       is_left_out_ = false;
       return true;
     default:
-      return false;
+      return ZeroEngine::run(step, schedule);
   }
 }
 
@@ -264,9 +257,8 @@ void Zero3Rank::release(int parameter) {
 }
 
 void Zero3Rank::begin_evaluation() {
-  for (std::size_t p = 0; p < states_.size(); ++p) {
-    const bool is_missing = persists(static_cast<int>(p)) && !is_resident(states_[p]->storage);
-    if (is_missing) gather_alone(static_cast<int>(p));
+  for (const int p : persistent_parameters(layout_, plan_)) {
+    if (!is_resident(states_[p]->storage)) gather_alone(p);
   }
 }
 
@@ -277,8 +269,10 @@ void Zero3Rank::end_evaluation() {
     if (gather.output.defined()) empty_storage(gather.output);
   }
   gathers_.clear();
+  const std::vector<int> persistent = persistent_parameters(layout_, plan_);
   for (std::size_t p = 0; p < states_.size(); ++p) {
-    if (!persists(static_cast<int>(p))) release(static_cast<int>(p));
+    const bool stays = std::binary_search(persistent.begin(), persistent.end(), static_cast<int>(p));
+    if (!stays) release(static_cast<int>(p));
   }
 }
 
@@ -348,9 +342,7 @@ LaterNumber Zero3Rank::take_norm() {
     all_reduce(squares, ReduceOp::Sum);
     of_groups.push_back(squares.pow(1.0 / 2.0));
   }
-  norm_ = at::linalg_vector_norm(at::stack(of_groups), 2.0);
-  is_left_out_ = !is_finite(norm_);
-  return plan_.optimizer.clip_grad_norm ? LaterNumber(norm_) : LaterNumber();
+  return combine_norms(of_groups);
 }
 
 void Zero3Rank::update(const std::function<void()>& step) {
@@ -364,7 +356,7 @@ void Zero3Rank::update(const std::function<void()>& step) {
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
       group.grad = (is_copied ? gradients.clone() : gradients).to(group.dtype);
     }
-    clip(group.grad, norm_);
+    clip(group.grad);
     step();
     group.grad = at::Tensor();
     trained_parts_.narrow(0, begin_of_group(g), group.shard.numel()).copy_(group.shard);

@@ -47,7 +47,6 @@ class Zero3Rank final : public ZeroEngine {
   std::size_t num_groups() const { return buffer().group_begins.size() - 1; }
   std::int64_t begin_of_group(std::size_t group) const { return buffer().begins[buffer().group_begins[group]]; }
   at::Tensor range_of(const at::Tensor& parts, std::size_t place) const;
-  bool persists(int parameter) const;
 
   void make_module(int module, std::vector<bool>& is_made);
   void make_model();
@@ -68,7 +67,6 @@ class Zero3Rank final : public ZeroEngine {
   at::Tensor grads_;                    // [part elements of all]
   std::map<int, Gather> gathers_;       // Under way, by the group of the schedule.
   std::array<at::Tensor, 2> flags_;     // [1] What the engine keeps of a barrier, and for overflows.
-  at::Tensor norm_;                     // []
   int micro_batch_ = 0;
   bool is_computed_with_ = false;  // The parts have the values of the copies.
 };

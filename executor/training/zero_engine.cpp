@@ -1,12 +1,14 @@
 // The divided and the scaled loss take their bytes, and are not computed with: the gradient begins as 1 / N.
 //
 // Sources: deepspeed/runtime/engine.py (backward), deepspeed/runtime/zero/stage_1_and_2.py and stage3.py
-// (unscale_and_clip_grads), DeepSpeed 0.19.8.
+// (unscale_and_clip_grads), runtime/utils.py (combine_grad_norm_groups), DeepSpeed 0.19.8.
 
 #include "executor/training/zero_engine.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/reciprocal.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -42,9 +44,26 @@ void ZeroEngine::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   group_.all_reduce(tensor, op)->wait();
 }
 
-void ZeroEngine::clip(const at::Tensor& gradient, const at::Tensor& norm) const {
+bool ZeroEngine::run(const Instruction& step, const Schedule& /*schedule*/) {
+  switch (step.kind) {
+    case InstructionKind::PrepareReduce:
+      return gradients_->prepare_reduce(), true;
+    case InstructionKind::ReduceBucket:
+      return gradients_->reduce(step.bucket), true;
+    default:
+      return false;
+  }
+}
+
+LaterNumber ZeroEngine::combine_norms(const std::vector<at::Tensor>& of_groups) {
+  norm_ = at::linalg_vector_norm(at::stack(of_groups), 2.0);
+  is_left_out_ = !is_finite(norm_);
+  return plan_.optimizer.clip_grad_norm ? LaterNumber(norm_) : LaterNumber();
+}
+
+void ZeroEngine::clip(const at::Tensor& gradient) const {
   if (!plan_.optimizer.clip_grad_norm) return;
-  const at::Tensor above = ((norm + 1e-6) / *plan_.optimizer.clip_grad_norm).clamp_min(1.0);
+  const at::Tensor above = ((norm_ + 1e-6) / *plan_.optimizer.clip_grad_norm).clamp_min(1.0);
   gradient.mul_(at::reciprocal(above));
 }
 

@@ -46,7 +46,7 @@ class ZeroEngine {
   GradientBuffer& gradients() { return *gradients_; }
 
   /// Does an instruction of ZeRO; false: it is of something else. `schedule`: of which it is.
-  virtual bool run(const Instruction& step, const Schedule& schedule) = 0;
+  virtual bool run(const Instruction& step, const Schedule& schedule);
   /// The norm of all gradients, which DeepSpeed takes whether it clips or not.
   virtual LaterNumber take_norm() = 0;
   /// Gives each of `updated` its gradient, and calls `step`, which updates what has one. Not where a gradient is not
@@ -61,8 +61,10 @@ class ZeroEngine {
   const ZeroBuffer& buffer() const { return layout_.zero; }
   void told(CollectiveKind kind, const at::Tensor& whole);
   void all_reduce(const at::Tensor& tensor, ReduceOp op);
-  /// Without clipping: as it is.
-  void clip(const at::Tensor& gradient, const at::Tensor& norm) const;
+  /// The norm of all, from those of groups of parameters. Where it is not finite the step is left out.
+  LaterNumber combine_norms(const std::vector<at::Tensor>& of_groups);
+  /// By that norm. Without clipping: as it is.
+  void clip(const at::Tensor& gradient) const;
   virtual void reduce(const GradientBucket& bucket, const at::Tensor& filled) = 0;
 
   const ModelIndex& index_;
@@ -73,6 +75,7 @@ class ZeroEngine {
   CollectiveListener& listener_;
   std::unique_ptr<GradientBuffer> gradients_;
   std::vector<at::Tensor> losses_;  // What DeepSpeed makes of the loss, during the backward.
+  at::Tensor norm_;                 // []
   bool is_left_out_ = false;        // The step: a gradient is not finite.
 };
 

@@ -13,8 +13,8 @@
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, reduce_independent_p_g_buckets_and_remove_grads,
 // average_tensor, allreduce_bucket, copy_grads_in_partition, independent_gradient_partition_epilogue,
-// get_grad_norm_direct, unscale_and_clip_grads, step), runtime/utils.py (combine_grad_norm_groups,
-// all_gather_into_tensor_dp_groups), DeepSpeed 0.19.8.
+// get_grad_norm_direct, unscale_and_clip_grads, step), runtime/utils.py
+// (all_gather_into_tensor_dp_groups), DeepSpeed 0.19.8.
 //
 // Not modeled: offload, fp16, streams, what check_zero_plan refuses; that a learning rate's schedule stands still where
 // a step is left out.
@@ -111,12 +111,8 @@ ZeroEngine::Place ZeroRank::place_of(const ParameterState& state) const {
   return {0, has_any ? std::max<std::int64_t>(0, state.layout.flat_begin - first) : 0};
 }
 
-bool ZeroRank::run(const Instruction& step, const Schedule& /*schedule*/) {
+bool ZeroRank::run(const Instruction& step, const Schedule& schedule) {
   switch (step.kind) {
-    case InstructionKind::PrepareReduce:
-      return gradients_->prepare_reduce(), true;
-    case InstructionKind::ReduceBucket:
-      return gradients_->reduce(step.bucket), true;
     case InstructionKind::CheckOverflow:
       return check_overflow(), true;
     case InstructionKind::GatherParameters:
@@ -124,7 +120,7 @@ bool ZeroRank::run(const Instruction& step, const Schedule& /*schedule*/) {
     case InstructionKind::ZeroGrad:
       return zero_grad(), true;
     default:
-      return false;
+      return ZeroEngine::run(step, schedule);
   }
 }
 
@@ -229,9 +225,7 @@ LaterNumber ZeroRank::take_norm() {
   }
   squares_ = norms.empty() ? at::zeros({}, c10::kFloat) : at::stack(norms).pow(2.0).sum().to(c10::kFloat);
   all_reduce(squares_, ReduceOp::Sum);
-  norm_ = at::linalg_vector_norm(at::stack({squares_.pow(1.0 / 2.0)}), 2.0);
-  if (!is_finite(norm_)) is_left_out_ = true;
-  return plan_.optimizer.clip_grad_norm ? LaterNumber(norm_) : LaterNumber();
+  return combine_norms({squares_.pow(1.0 / 2.0)});
 }
 
 // One piece that is the whole part is taken as it is.
@@ -249,7 +243,7 @@ void ZeroRank::update(const std::function<void()>& step) {
   part_.grad = flat_gradient();
   sum_.clear();
   padding_ = at::Tensor();
-  clip(part_.grad, norm_);
+  clip(part_.grad);
   step();
   part_.grad = at::Tensor();
   own_part().copy_(part_.local);

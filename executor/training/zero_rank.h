@@ -59,8 +59,7 @@ class ZeroRank final : public ZeroEngine {
   std::vector<at::Tensor> sum_;  // [slices] The same of all micro-batches, as they lie in the first one's.
   at::Tensor padding_;           // Zeros behind the last parameter.
   at::Tensor squares_;           // [] Added up over all ranks.
-  at::Tensor norm_;              // [] Of this step, and
-  at::Tensor norm_before_;       // of the one before, which the engine keeps until then.
+  at::Tensor norm_before_;       // Of the step before, which the engine keeps until this one's is there.
 };
 
 }  // namespace fsdp::executor

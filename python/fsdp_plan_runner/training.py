@@ -99,7 +99,7 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:
         fill = None
-        if job.trial:
+        if job.trial and plan.zero_stage == 3:
             from fsdp_plan_runner.trial import filler
 
             fill = filler(job)

@@ -150,7 +150,7 @@ def _deepspeed() -> Any:
 
 
 def run_on_cpu() -> None:
-    """From now on DeepSpeed runs on the CPU, over Gloo. REQUIRES: nobody has loaded it."""
+    """From now on DeepSpeed runs on the CPU, over Gloo. REQUIRES: nobody has loaded it for another device."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     _deepspeed()
     from deepspeed.comm import torch as communication

@@ -97,7 +97,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroSecondMoment,
   ZeroStepCount,
   ZeroBucket,       ///< what gradients are reduced in,
-  ZeroOtherBucket,  ///< The second buffer; of ZeRO-3 over Gloo what a reduce-scatter receives.
+  ZeroOtherBucket,  ///< the second of two, or of ZeRO-3 over Gloo what a reduce-scatter receives,
   ZeroReduced,      ///< a bucket in one piece,
   ZeroPart,         ///< gradients that reach into the rank's part, of the first micro-batch that reduces
   ZeroLaterPart,    ///< and of a later one,
