@@ -183,14 +183,14 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
 }
 
 // Of two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
-// what the others will say, and one that would stay well within the budget is not worth its time.
+// what the others will say, and one whose bound would stay within the budget is not worth its time.
 bool PredictedCost::may_decide(const Box& box) {
   if (!decisive_ || !most_above_sums_ || box.is_point()) return true;
-  constexpr std::int64_t kCertainty = 32;
+  constexpr std::int64_t kCertainty = 64;
   const std::int64_t sums = smallest_sums(box);
   const auto walked = above_sums_.find(box.family);
   const std::int64_t more = walked != above_sums_.end() ? walked->second : *most_above_sums_;
-  return sums + more > *decisive_ - *decisive_ / kCertainty;
+  return sums + more - slack_of(box).count() > *decisive_ - *decisive_ / kCertainty;
 }
 
 std::int64_t PredictedCost::smallest_sums(const Box& box) {
@@ -210,9 +210,12 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
   }
   if (box.is_point()) return with_margin(live.own_lower_bound, choice).count();
-  const Bytes slack(lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1,
-                                             box.ranges[1].size() > 1, box.ranges[2]));
-  return with_margin(live.device_lower_bound - slack, choice).count();
+  return with_margin(live.device_lower_bound - slack_of(box), choice).count();
+}
+
+Bytes PredictedCost::slack_of(const Box& box) {
+  return Bytes(lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1,
+                                        box.ranges[1].size() > 1, box.ranges[2]));
 }
 
 std::string SmallestCost::level_name(int level) const {
@@ -254,11 +257,14 @@ void SmallestCost::probe(Bytes enough) {
   }
 }
 
+// A family that is too large as a whole goes by one walk, and not point by point.
 Bound LiveCost::bound(const Box& box, int level) {
-  Bound bound = cost_.bound(box, level);
-  // The last level of a point is exact in both.
-  if (level == num_levels() - 1) bound.time = cost_.bound(box, static_cast<int>(CostLevel::Time)).time;
-  return bound;
+  if (level == num_levels() - 1) {
+    Bound bound = cost_.bound(box, static_cast<int>(CostLevel::Time));
+    bound.memory = cost_.needed_at_least(box);
+    return bound;
+  }
+  return cost_.bound(box, level);
 }
 
 Bound PredictedCost::bound(const Box& box, int level) {

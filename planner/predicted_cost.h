@@ -79,6 +79,9 @@ class PredictedCost : public CostModel {
   /// LowerBounds of its smallest plan.
   std::int64_t smallest_sums(const Box& box);
 
+  /// By how much a walk of a box's smallest plan may be above what its plans need.
+  Bytes slack_of(const Box& box);
+
   /// What a plan of this mesh needs at least, when its device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
@@ -108,9 +111,10 @@ class LiveCost : public CostModel {
   explicit LiveCost(PredictedCost& cost) : cost_(cost) {}
 
   std::vector<Box> space() const override { return cost_.space(); }
-  int num_levels() const override { return 3; }
+  int num_levels() const override { return 4; }
   std::string level_name(int level) const override { return cost_.level_name(level); }
   Bound bound(const Box& box, int level) override;
+  void decide_above(std::optional<std::int64_t> budget) override { cost_.decide_above(budget); }
 
  private:
   PredictedCost& cost_;

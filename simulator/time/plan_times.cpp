@@ -102,14 +102,27 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int shard = static_cast<int>(mesh.shard);
   const int replicate = static_cast<int>(mesh.replicate);
+  const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.shard));
   return {mesh, collective_cost(shard_group(cluster, shard)),
-          collective_cost(replicate_group(cluster, replicate, shard)), cluster.host_link.bandwidth.value};
+          collective_cost(replicate_group(cluster, replicate, shard)), cluster.host_link.bandwidth.value,
+          collective_cost(shard_group(cluster, in_node))};
 }
+
+namespace {
+
+// Groups of so many neighbors inside a shard group.
+CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, const Cluster& cluster) {
+  if (ranks == mesh.node.shape.ranks) return mesh.node;
+  return collective_cost(shard_group(cluster, static_cast<int>(ranks)));
+}
+
+}  // namespace
 
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs) {
   std::vector<UnitTimes> times;
   const double shard = static_cast<double>(layout.mesh.shard);
+  std::optional<CollectiveCost> small;
   for (const ShardedUnit& unit : layout.units) {
     UnitTimes t;
     const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
@@ -124,8 +137,9 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
     t.latency = collective_time(mesh.shard, CollectiveKind::AllGather, Bytes(1));
     t.small_gather = t.all_gather;
     if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
-      const CollectiveCost small = collective_cost(shard_group(cluster, static_cast<int>(unit.reshard.world_size)));
-      t.small_gather = collective_time(small, CollectiveKind::AllGather, full);
+      const std::int64_t ranks = unit.reshard.world_size;
+      if (!small || small->shape.ranks != ranks) small = cost_among_neighbors(ranks, mesh, cluster);
+      t.small_gather = collective_time(*small, CollectiveKind::AllGather, full);
     }
     t.copy_out = over(2 * gathered * shard, costs.memory);
     const double kept = static_cast<double>((size_of(unit.reduce_dtype) * unit.reduced_true_elements).count());
@@ -252,7 +266,7 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
                                     const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
                                     const ComputeCosts& costs) {
   const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.shard);
-  const CollectiveCost among_neighbors = collective_cost(shard_group(cluster, static_cast<int>(neighbors)));
+  const CollectiveCost among_neighbors = cost_among_neighbors(neighbors, mesh, cluster);
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {

@@ -20,6 +20,9 @@ struct MeshCosts {
   CollectiveCost shard;
   CollectiveCost replicate;
   BytesPerSecond host_link;  ///< Of one GPU to its host.
+  /// Of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A search
+  /// prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
+  CollectiveCost node;
 };
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
