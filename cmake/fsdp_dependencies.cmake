@@ -33,6 +33,7 @@ if(FSDP_MISSING)
     "Run ./scripts/bootstrap, which installs the Debian packages that the build needs, then configure again.")
 endif()
 
+find_package(Threads REQUIRED)
 find_package(benchmark QUIET)
 option(FSDP_BENCHMARKS "Build benchmarks/ with Google Benchmark" ${benchmark_FOUND})
 option(FSDP_FUZZ "Build tests/fuzz/ with libFuzzer; needs clang" OFF)

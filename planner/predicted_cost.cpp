@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -239,22 +240,52 @@ Bound SmallestCost::bound(const Box& box, int level) {
   return {0, cost_.needed_at_least(box)};
 }
 
-void SmallestCost::probe(Bytes enough) {
-  constexpr std::size_t kNumProbes = 6;
-  std::vector<std::pair<std::int64_t, Box>> corners;
+std::vector<Box> SmallestCost::corners(std::size_t most) const {
+  std::vector<std::pair<std::int64_t, Box>> all;
   for (Box& box : cost_.space()) {
     box.ranges[0].last = box.ranges[0].first;
     box.ranges[1].first = box.ranges[1].last;
     box.ranges[2].last = box.ranges[2].first;
-    corners.emplace_back(bound(box, 0).memory, box);
+    all.emplace_back(cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory, box);
   }
-  const auto end = corners.begin() + static_cast<std::ptrdiff_t>(std::min(corners.size(), kNumProbes));
-  std::partial_sort(corners.begin(), end, corners.end(), [](const auto& a, const auto& b) {
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), most));
+  std::partial_sort(all.begin(), end, all.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first < b.first : comes_before(a.second, b.second);
   });
-  for (auto corner = corners.begin(); corner != end && least() > enough; ++corner) {
-    bound(corner->second, num_levels() - 1);
+  std::vector<Box> corners;
+  std::transform(all.begin(), end, std::back_inserter(corners), [](const auto& corner) { return corner.second; });
+  return corners;
+}
+
+void SmallestCost::probe(Bytes enough) {
+  constexpr std::size_t kNumProbes = 6;
+  for (const Box& corner : corners(kNumProbes)) {
+    if (least() <= enough) return;
+    bound(corner, num_levels() - 1);
   }
+}
+
+void SmallestCost::probe_by_live_bytes(const std::function<bool()>& should_stop) {
+  constexpr std::size_t kNumWalked = 400;
+  constexpr std::size_t kNumProbes = 60;
+  std::vector<std::pair<std::int64_t, Box>> walked;
+  for (const Box& corner : corners(kNumWalked)) walked.emplace_back(bound(corner, num_levels() - 2).memory, corner);
+  std::stable_sort(walked.begin(), walked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  walked.resize(std::min(walked.size(), kNumProbes));
+  for (const auto& [at_least, corner] : walked) {
+    if (Bytes(at_least) >= least() || (should_stop && should_stop())) break;
+    if (smallest_) enough_ = least() + Bytes(least().count() / kAsSmall);
+    probed_.push_back({corner, bound(corner, num_levels() - 1)});
+  }
+  enough_ = simulator::kWholePrediction;
+}
+
+std::vector<EvaluatedPoint> SmallestCost::as_small() const {
+  std::vector<EvaluatedPoint> points;
+  std::copy_if(probed_.begin(), probed_.end(), std::back_inserter(points), [&](const EvaluatedPoint& point) {
+    return Bytes(point.cost.memory) <= least() + Bytes(least().count() / kAsSmall);
+  });
+  return points;
 }
 
 // A family that is too large as a whole goes by one walk, and not point by point.

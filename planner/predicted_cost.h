@@ -135,14 +135,24 @@ class SmallestCost : public CostModel {
   std::int64_t num_walked() const { return num_walked_; }
   /// The smallest of the plans that were predicted, and what it needs.
   const std::optional<EvaluatedPoint>& smallest() const { return smallest_; }
+  /// Plans that were predicted by probe_by_live_bytes, and need at most one part in kAsSmall more than the smallest.
+  std::vector<EvaluatedPoint> as_small() const;
   Bytes least() const { return smallest_ ? Bytes(smallest_->cost.memory) : simulator::kWholePrediction; }
   /// Predicts a few plans that are likely to need little, until one of them needs no more than `enough`.
   void probe(Bytes enough);
+  /// Predicts many more of them, those first whose live bytes are least, until `should_stop` says so.
+  void probe_by_live_bytes(const std::function<bool()>& should_stop);
 
  private:
+  static constexpr std::int64_t kAsSmall = 100;
+
+  /// Of each box of the space the plan that should need least, by rising sums, `most` of them at most.
+  std::vector<Box> corners(std::size_t most) const;
+
   PredictedCost& cost_;
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<EvaluatedPoint> smallest_;
+  std::vector<EvaluatedPoint> probed_;
   std::int64_t num_predicted_ = 0;
   std::int64_t num_walked_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 namespace fsdp::planner {
@@ -39,6 +40,11 @@ simulator::Predictor& Predictors::of(std::int64_t micro_batch) {
   const auto found = predictors_.find(micro_batch);
   assert(found != predictors_.end());
   return found->second;
+}
+
+std::int64_t Predictors::num_walks() const {
+  return std::accumulate(predictors_.begin(), predictors_.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& predictor) { return sum + predictor.second.num_walks(); });
 }
 
 }  // namespace fsdp::planner

@@ -35,6 +35,9 @@ class Predictors {
   /// REQUIRES: one of these.
   simulator::Predictor& of(std::int64_t micro_batch);
 
+  /// Predictor::num_walks of all of them.
+  std::int64_t num_walks() const;
+
  private:
   std::map<std::int64_t, simulator::Predictor> predictors_;
   std::vector<std::int64_t> micro_batches_;

@@ -18,6 +18,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "planner/predictors.h"
@@ -35,7 +36,16 @@ constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;
 /// Changes that are searched: those that a short answer shows.
-constexpr int kMostSearched = 3;
+constexpr std::size_t kMostSearched = 3;
+
+/// Near the edge of memory a search may walk thousands of plans, each as long as it has parameters. One that only says
+/// what comes of a change is given up before that takes seconds.
+std::int64_t most_walks(const Model& model) {
+  constexpr std::int64_t kMostParameters = 300'000;
+  constexpr std::int64_t kFewest = 40;
+  constexpr std::int64_t kMost = 1000;
+  return std::clamp(kMostParameters / static_cast<std::int64_t>(model.parameters.size()), kFewest, kMost);
+}
 
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
@@ -96,8 +106,8 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload
   bounded.explain = false;
   bounded.pareto_points = 0;
   bounded.max_predictions = kMostSearchPredictions;
-  SearchOptions options;
-  options.should_stop = request_.should_stop;
+  const SearchOptions options{.should_stop = request_.should_stop,
+                              .most_walks = most_walks(request_.predictor.model())};
   const auto found = search(request_.spec, workload, cluster, bounded, options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),
@@ -181,22 +191,39 @@ void RemedyList::sort() {
   });
 }
 
-void RemedyList::search_the_first() {
-  int num_searched = 0;
+std::optional<Remedy> RemedyList::searched(const Kept& kept) const {
+  const auto& [workload, cluster, space] = *kept.ground;
+  // What does not fit by one plan may do so by another.
+  if (kept.remedy.verdict != Verdict::Fits) {
+    const SearchOptions options{.should_stop = request_.should_stop,
+                                .most_walks = most_walks(request_.predictor.model())};
+    if (!has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false)) return std::nullopt;
+  }
+  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, workload, cluster, space);
+}
+
+std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
+  std::vector<Kept*> first;
   for (Kept& kept : remedies_) {
     const bool is_shown = request_.verdict != Verdict::Fits || kept.remedy.delta_time < Seconds(0);
     const bool fits = kept.remedy.verdict == Verdict::Fits;
-    if ((request_.verdict == Verdict::Fits && !fits) || !is_shown || num_searched == kMostSearched) break;
+    if ((request_.verdict == Verdict::Fits && !fits) || !is_shown || first.size() == kMostSearched) break;
     // What is frozen makes another job of it, and a line too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
-    ++num_searched;
-    const auto& [workload, cluster, space] = *kept.ground;
-    // What does not fit by one plan may do so by another.
-    const SearchOptions options{.should_stop = request_.should_stop};
-    if (!fits && !has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false)) continue;
-    const Trial trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples};
-    const auto found = searched(trial, workload, cluster, space);
-    if (found && found->verdict == Verdict::Fits) kept.remedy = *found;
+    first.push_back(&kept);
+  }
+  return first;
+}
+
+// Each on a thread of its own: a search shares nothing with another but what it reads.
+void RemedyList::search_the_first() {
+  std::vector<std::pair<Kept*, std::future<std::optional<Remedy>>>> searches;
+  for (Kept* kept : first_to_search()) {
+    searches.emplace_back(kept, std::async(std::launch::async, [this, kept] { return searched(*kept); }));
+  }
+  for (auto& [kept, search] : searches) {
+    const std::optional<Remedy> found = search.get();
+    if (found && found->verdict == Verdict::Fits) kept->remedy = *found;
   }
   // A search may name what needs less for what is as fast as the plan that there is.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });

@@ -24,7 +24,8 @@ struct RemedyRequest {
   simulator::Predictor& predictor;  ///< Of the plan's own workload and cluster.
   const Candidate& best;
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
-  /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
+  /// Asked before each prediction, from several threads; once it says true nothing more is tried. Empty: nobody stops
+  /// it.
   std::function<bool()> should_stop = {};
   LargerGpus larger_gpus = {};   ///< Empty: none are known.
   const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.

@@ -67,6 +67,9 @@ class RemedyList {
   std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
                                     const Cluster& cluster) const;
   void sort();
+  /// What comes of typing a change; nothing where that is not found, or takes too long to find out.
+  std::optional<Remedy> searched(const Kept& kept) const;
+  std::vector<Kept*> first_to_search();
   void search_the_first();
 
   const RemedyRequest& request_;

@@ -26,6 +26,12 @@
 // to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
 // Where nothing fits with them either, the plan that is named is the smaller one of both, and of those with the setting
 // only one that saves a twentieth.
+//
+// Which plan needs least is another question than whether one fits. Its live bytes are no more than those of thousands
+// of others, because what the allocator wastes is a fifth and more where memory is short, so a proof would predict them
+// all. The smallest plans of the families with the least live bytes are predicted first, and then the space is searched
+// as far as that is cheap: the plan that is named is the smallest that was found, and the answer says how little
+// another one could need.
 
 #include "planner/search.h"
 
@@ -168,7 +174,19 @@ struct PointFound {
   PredictedCost* cost = nullptr;
   const Families* families = nullptr;
   std::optional<EvaluatedPoint> point;
+  /// Where another plan may need less than this one: what it needs at least.
+  std::optional<Bytes> at_least = {};
 };
+
+Result<StepReport> report_of(const PointFound& found, const Plan& plan, std::optional<std::int64_t> rank) {
+  const Choice choice = found.cost->choice_of(found.point->point);
+  FSDP_TRY(StepReport report, found.cost->predictor_of(choice).report(plan, rank));
+  if (found.at_least) {
+    report.assumptions.push_back(
+        fmt::format("Another plan may need less, but with its margin at least {}.", format_bytes(*found.at_least)));
+  }
+  return report;
+}
 
 /// What the fastest plan has that the named one has not; empty where that is not worth a line.
 std::string refinement_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& named,
@@ -216,30 +234,46 @@ class OutsideOfLimit {
     }
     if (limit.beyond.empty()) {
       if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
-      return {&attempt.cost, &limit.within, least_of(*attempt.smallest, attempt.memory, space, limit.within, options)};
+      return least_of({&attempt.cost, &limit.within, {}}, *attempt.smallest, attempt.memory, space, options);
     }
     cost_.emplace(space.base, attempt.families, predictor_of);
     SmallestCost memory(*cost_);
     BranchAndBound smallest(memory, Objective::Memory);
-    return {&*cost_, &attempt.families, least_of(smallest, memory, space, attempt.families, options)};
+    return least_of({&*cost_, &attempt.families, {}}, smallest, memory, space, options);
   }
 
  private:
-  static std::optional<EvaluatedPoint> least_of(BranchAndBound& smallest, const SmallestCost& memory,
-                                                const Space& space, const Families& families,
-                                                const SearchOptions& options) {
-    smallest.on_progress(teller(options, SearchStage::Smallest, families));
-    smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
-    const auto point = smallest.next(std::numeric_limits<std::int64_t>::max());
-    if (point || is_stopped(options)) return point;
-    return memory.smallest();
+  static PointFound least_of(PointFound in, BranchAndBound& smallest, SmallestCost& memory, const Space& space,
+                             const SearchOptions& options) {
+    // Live bytes of many plans are below the peak of the one that needs least, by what the allocator wastes of its
+    // memory. So a proof may take all of them: the best of those that are likely to need little comes first.
+    constexpr std::int64_t kMost = 300;
+    const std::int64_t most = space.max_predictions == 0 ? 0 : std::min(space.max_predictions, kMost);
+    memory.probe_by_live_bytes(options.should_stop);
+    const std::int64_t begin = effort_of(memory);
+    smallest.on_progress(teller(options, SearchStage::Smallest, *in.families));
+    smallest.stop_when([&] { return is_stopped(options) || (most > 0 && effort_of(memory) - begin >= most); });
+    in.point = smallest.next(std::numeric_limits<std::int64_t>::max());
+    if (in.point || is_stopped(options)) return in;
+    in.point = simplest_of(memory, *in.cost, *in.families);
+    in.at_least = Bytes(static_cast<std::int64_t>(smallest.at_least()));
+    return in;
   }
 
-  /// A walk of live bytes costs a small part of a prediction. One point at least is predicted.
-  static bool is_beyond(const SmallestCost& memory, std::int64_t most) {
+  /// Of plans that are as small, where none is known to be the smallest.
+  static EvaluatedPoint simplest_of(const SmallestCost& memory, PredictedCost& cost, const Families& families) {
+    EvaluatedPoint simplest = *memory.smallest();
+    for (const EvaluatedPoint& point : memory.as_small()) {
+      const int complexity = complexity_of(families, cost.choice_of(point.point));
+      if (complexity < complexity_of(families, cost.choice_of(simplest.point))) simplest = point;
+    }
+    return simplest;
+  }
+
+  /// In predictions. A walk of live bytes costs a small part of one.
+  static std::int64_t effort_of(const SmallestCost& memory) {
     constexpr std::int64_t kWalksForAPrediction = 4;
-    if (most == 0 || memory.num_predicted() == 0) return false;
-    return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction >= most;
+    return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction;
   }
 
   std::optional<PredictedCost> cost_;
@@ -290,6 +324,16 @@ struct Ground {
     return [this](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); };
   }
 };
+
+/// The same, as long as a plan is looked for. REQUIRES: both outlive it.
+SearchOptions while_looking(const SearchOptions& options, const Ground& ground) {
+  SearchOptions looking = options;
+  looking.should_stop = [&options, &ground] {
+    const bool is_over = options.most_walks > 0 && ground.predictors.num_walks() >= options.most_walks;
+    return is_over || is_stopped(options);
+  };
+  return looking;
+}
 
 Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space) {
   FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
@@ -403,10 +447,13 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
 Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                               const Space& space, const SearchOptions& options) {
   FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
-  FSDP_TRY(const bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), options));
-  if (fits) return true;
-  const std::optional<Space> wider = expanded(ground.space, cluster);
-  return wider ? fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), options) : false;
+  const SearchOptions looking = while_looking(options, ground);
+  FSDP_TRY(bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), looking));
+  if (const std::optional<Space> wider = expanded(ground.space, cluster); wider && !fits && !is_stopped(looking)) {
+    FSDP_TRY(fits, fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), looking));
+  }
+  if (!fits && is_stopped(looking)) return stopped();
+  return fits;
 }
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
@@ -418,15 +465,16 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const Space& filled = ground.space;
   const Model& model = ground.model();
   const PredictorOf predictor_of = ground.predictor_of();
+  const SearchOptions looking = while_looking(options, ground);
   const std::int64_t most = expanded(filled, cluster) ? kPredictionsBeforeSegments : 0;
-  FSDP_TRY(Attempts attempts, Attempts::make(filled, model, cluster, predictor_of, options, most));
-  if (is_stopped(options)) return stopped();
+  FSDP_TRY(Attempts attempts, Attempts::make(filled, model, cluster, predictor_of, looking, most));
+  if (is_stopped(looking)) return stopped();
   if (!attempts.answer().fitting) {
-    FSDP_TRY(std::optional<SearchResult> other, search_expanded(spec, workload, cluster, ground, attempts, options));
+    FSDP_TRY(std::optional<SearchResult> other, search_expanded(spec, workload, cluster, ground, attempts, looking));
     if (other) return *std::move(other);
   }
   if (attempts.is_open()) attempts.go_on();
-  if (is_stopped(options)) return stopped();
+  if (is_stopped(looking)) return stopped();
   Attempt& attempt = attempts.answer();
   const HostLimit& limit = attempt.limit;
   PredictedCost& cost = attempt.cost;
@@ -437,8 +485,8 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
   OutsideOfLimit outside;
   PointFound found{&cost, &limit.within, fitting};
-  if (!fitting) found = outside.look(filled, attempt, predictor_of, options);
-  if (is_stopped(options)) return stopped();
+  if (!fitting) found = outside.look(filled, attempt, predictor_of, looking);
+  if (is_stopped(looking)) return stopped();
   result.proof = attempt.proof();
   assert(found.point.has_value());
   result.objective = space.objective;
@@ -454,7 +502,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     FSDP_TRY(std::optional<SearchResult> nearer, nearer_with_segments(spec, workload, cluster, space, result, options));
     if (nearer) return *std::move(nearer);
   }
-  FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
+  FSDP_TRY(result.report, report_of(found, result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
   if (space.explain) {
     result.explanation.upgrade = upgrade_note(result.best.plan, result.report, found.cost->predictor_of(choice));

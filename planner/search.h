@@ -137,8 +137,12 @@ struct SearchOptions {
   /// rank that needs most in any case.
   std::optional<std::int64_t> rank;
   std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
-  /// Asked before each prediction; once it says true the search ends with an error. Empty: nobody stops it.
+  /// Asked before each prediction, from several threads; once it says true the search ends with an error. Empty: nobody
+  /// stops it.
   std::function<bool()> should_stop;
+  /// Walks through the allocator after which a search that has not found its plan ends with an error, as if it was
+  /// stopped; 0: it goes on. For who has no use for an answer that takes long.
+  std::int64_t most_walks = 0;
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.

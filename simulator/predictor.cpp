@@ -71,6 +71,7 @@ struct Predictor::Impl {
       if (rank == 0) continue;
       if (!memory.is_whole) break;
       see_from(prepared.layout, rank);
+      ++num_walks;
       FSDP_TRY(const MemoryPrediction other, predict_memory(prepared, pools, allocator, enough));
       if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
       memory.peaks.reserved = other.peaks.reserved;
@@ -82,6 +83,7 @@ struct Predictor::Impl {
   }
 
   Result<void> fill_in(PreparedPlan& prepared, MemoryPrediction memory, Bytes enough, Outcome& outcome) {
+    ++num_walks;
     if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
     if (const auto seen = see_all_ranks(prepared, memory, enough); !seen) return seen;
     outcome.peaks = memory.peaks;
@@ -141,6 +143,7 @@ struct Predictor::Impl {
   CachingAllocator allocator;
   LiveSink live;
   PoolSink pools;
+  std::int64_t num_walks = 0;
 };
 
 Errors check_rank(std::int64_t rank, const Cluster& cluster) {
@@ -190,6 +193,10 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   }
   impl_->give_back(prepared);
   return outcome;
+}
+
+std::int64_t Predictor::num_walks() const {
+  return impl_->num_walks;
 }
 
 Result<StepTimeline> Predictor::timeline(const Plan& plan) {
