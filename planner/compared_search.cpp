@@ -1,15 +1,51 @@
 #include "planner/compared_search.h"
 
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
 #include "planner/predictors.h"
 
 namespace fsdp::planner {
 
-Result<SearchResult> search_briefly(const ResolvedRequest& request, const SearchOptions& options) {
-  Space space = request.space;
-  space.explain = false;
-  space.pareto_points = 0;
-  return search(request.spec, request.workload, request.cluster, space,
-                {.rank = {}, .on_progress = options.on_progress, .should_stop = options.should_stop, .on_best = {}});
+std::vector<Result<SearchResult>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
+                                                 const SearchOptions& options,
+                                                 const std::function<void(std::size_t)>& on_search) {
+  std::mutex telling;
+  const auto search_one = [&](std::size_t number) {
+    const auto tell = [&, number](const SearchProgress& progress) {
+      const std::lock_guard<std::mutex> lock(telling);
+      if (on_search) on_search(number);
+      options.on_progress(progress);
+    };
+    Space space = requests[number]->space;
+    space.explain = false;
+    space.pareto_points = 0;
+    SearchOptions own{.rank = {}, .on_progress = {}, .should_stop = options.should_stop, .on_best = {}};
+    if (options.on_progress) own.on_progress = tell;
+    return search(requests[number]->spec, requests[number]->workload, requests[number]->cluster, space, own);
+  };
+  std::vector<std::optional<Result<SearchResult>>> found(requests.size());
+  std::atomic<std::size_t> next{0};
+  const auto search_some = [&] {
+    for (std::size_t number = next++; number < requests.size(); number = next++) {
+      found[number].emplace(search_one(number));
+    }
+  };
+  {
+    std::vector<std::future<void>> threads;
+    const std::size_t num_cores = std::max(1U, std::thread::hardware_concurrency());
+    for (std::size_t i = 0; i < std::min(num_cores, requests.size()); ++i) {
+      threads.push_back(std::async(std::launch::async, search_some));
+    }
+  }
+  std::vector<Result<SearchResult>> results;
+  for (auto& result : found) results.push_back(*std::move(result));
+  return results;
 }
 
 Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std::int64_t pareto_points,

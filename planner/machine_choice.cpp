@@ -196,6 +196,29 @@ std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineO
   return {0, machine.price_per_sample().value_or(machine.gpu_seconds_per_sample())};
 }
 
+/// Errors: those of a search that are no fault of its machine.
+Errors search_all(std::vector<MachineTrial>& trials, const CompareOptions& options) {
+  std::vector<MachineTrial*> searched;
+  std::vector<const ResolvedRequest*> requests;
+  for (MachineTrial& trial : trials) {
+    if (!trial.request) continue;
+    searched.push_back(&trial);
+    requests.push_back(&*trial.request);
+  }
+  const auto on_search = [&](std::size_t i) {
+    if (options.on_machine) options.on_machine(searched[i]->machine.name);
+  };
+  const std::vector<Result<SearchResult>> found = search_briefly(requests, options.search, on_search);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) {
+      enter(searched[i]->machine, *found[i]);
+    } else if (Errors real = refuse(searched[i]->machine, found[i].error()); !real.empty()) {
+      return real;
+    }
+  }
+  return {};
+}
+
 /// The search of the best machine once more, with all that is asked of it.
 Result<MachineComparison> with_whole_answer(std::vector<MachineTrial> trials, const CompareOptions& options) {
   ResolvedRequest request = *std::move(trials.front().request);
@@ -274,16 +297,7 @@ Result<MachineComparison> compare_machines(const PlanRequest& request, const Mac
   }
   check_prices(trials, options, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  for (MachineTrial& trial : trials) {
-    if (!trial.request) continue;
-    if (options.on_machine) options.on_machine(trial.machine.name);
-    const Result<SearchResult> found = search_briefly(*trial.request, options.search);
-    if (found) {
-      enter(trial.machine, *found);
-      continue;
-    }
-    if (Errors real = refuse(trial.machine, found.error()); !real.empty()) return tl::unexpected(std::move(real));
-  }
+  if (Errors real = search_all(trials, options); !real.empty()) return tl::unexpected(std::move(real));
   std::stable_sort(trials.begin(), trials.end(), [&](const MachineTrial& a, const MachineTrial& b) {
     return place_of_machine(a.machine, options.objective) < place_of_machine(b.machine, options.objective);
   });

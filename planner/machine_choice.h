@@ -83,7 +83,8 @@ struct CompareOptions {
   bool explain = true;             ///< Space::explain, of the best machine.
   std::int64_t pareto_points = 8;  ///< Space::pareto_points, of the best machine.
   SearchOptions search;            ///< Of the best machine; of the others the progress.
-  /// Called before each search, with the name of the machine.
+  /// Called with the name of its machine before the progress of a search is told, and before the last one; by one
+  /// thread at a time.
   std::function<void(const std::string&)> on_machine;
 };
 

@@ -65,6 +65,30 @@ void put_named_first(std::vector<RuntimeTrial>& trials) {
   std::rotate(trials.begin(), named, named + 1);
 }
 
+/// Leaves those without a request that cannot be searched.
+void search_all(std::vector<RuntimeTrial>& trials, const CompareRuntimesOptions& options, Errors& errors) {
+  std::vector<RuntimeTrial*> searched;
+  std::vector<const ResolvedRequest*> requests;
+  for (RuntimeTrial& trial : trials) {
+    if (!trial.request) continue;
+    searched.push_back(&trial);
+    requests.push_back(&*trial.request);
+  }
+  const auto on_search = [&](std::size_t i) {
+    if (options.on_runtime) options.on_runtime(searched[i]->runtime.framework);
+  };
+  const std::vector<Result<SearchResult>> found = search_briefly(requests, options.search, on_search);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) {
+      enter(searched[i]->runtime, *found[i]);
+      continue;
+    }
+    refuse(searched[i]->runtime, found[i].error());
+    add_once(errors, found[i].error());
+    searched[i]->request.reset();
+  }
+}
+
 }  // namespace
 
 Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std::vector<Framework>& runtimes,
@@ -79,21 +103,14 @@ Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std
     PlanRequest asked = request;
     asked.choices.runtime = framework;
     Result<ResolvedRequest> resolved = resolve(asked, library, &spec);
-    if (!resolved) {
-      refuse(trial.runtime, resolved.error());
-      add_once(errors, resolved.error());
-      continue;
-    }
-    if (options.on_runtime) options.on_runtime(framework);
-    const Result<SearchResult> found = search_briefly(*resolved, options.search);
-    if (found) {
-      enter(trial.runtime, *found);
+    if (resolved) {
       trial.request = *std::move(resolved);
     } else {
-      refuse(trial.runtime, found.error());
-      add_once(errors, found.error());
+      refuse(trial.runtime, resolved.error());
+      add_once(errors, resolved.error());
     }
   }
+  search_all(trials, options, errors);
   std::stable_sort(trials.begin(), trials.end(), [](const RuntimeTrial& a, const RuntimeTrial& b) {
     return place_of_runtime(a.runtime) < place_of_runtime(b.runtime);
   });

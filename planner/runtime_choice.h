@@ -38,7 +38,7 @@ struct CompareRuntimesOptions {
   bool explain = true;             ///< Space::explain, of the best one.
   std::int64_t pareto_points = 8;  ///< Space::pareto_points, of the best one.
   SearchOptions search;            ///< Of the best one; of the others the progress.
-  /// Called before each search.
+  /// Called before the progress of a search is told, and before the last one; by one thread at a time.
   std::function<void(Framework)> on_runtime;
 };
 

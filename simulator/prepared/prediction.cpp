@@ -254,7 +254,9 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   prepared.schedule = lower(index, plan, prepared.layout);
-  prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
+  // A bound and a step time are of a steady step.
+  const bool has_first_step = use == PreparedFor::Everything || use == PreparedFor::Walk;
+  if (has_first_step) prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
