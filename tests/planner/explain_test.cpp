@@ -146,6 +146,20 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
   EXPECT_EQ(fsdp2.best.device_peak - zero.best.device_peak, remedy->delta_bytes);
 }
 
+// No proof of the smallest plan is in reach there; its corners are predicted all the same.
+TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
+  PlanRequest asked{.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(2LL << 30)}};
+  ResolvedRequest resolved = *resolve(asked, "model_specs");
+  resolved.space.explain = false;
+  const SearchResult found = *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
+  ASSERT_EQ(found.verdict, Verdict::DoesNotFit);
+  const std::vector<std::string>& assumed = found.report.assumptions;
+  EXPECT_TRUE(std::any_of(assumed.begin(), assumed.end(), [](const std::string& text) {
+    return text.starts_with("Another plan may need less, but with its margin at least ");
+  }));
+  EXPECT_NE(found.best.label.find("checkpoint 33 of 33"), std::string::npos) << found.best.label;
+}
+
 // Of plans that do not fit, that with expandable segments lacks least; suggestions are priced as who types them would
 // have them, without that setting.
 TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {

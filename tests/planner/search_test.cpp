@@ -379,6 +379,32 @@ TEST(Search, EndsAsSoonAsItIsStopped) {
   EXPECT_LT(asked, 10);
 }
 
+TEST(Search, IsGivenUpAfterAsManyWalksAsItMayTake) {
+  // Most plans come near the budget, so that one after the other is walked.
+  const Case c = standard_case(Bytes(700 << 20));
+  const auto given_up = search(c.spec, c.workload, c.cluster, c.space, {.most_walks = 1});
+  ASSERT_FALSE(given_up.has_value());
+  EXPECT_EQ(given_up.error().front().what, "The search was stopped.");
+  const auto whole = search(c.spec, c.workload, c.cluster, c.space);
+  const auto enough = search(c.spec, c.workload, c.cluster, c.space, {.most_walks = 100'000});
+  ASSERT_TRUE(enough.has_value());
+  EXPECT_TRUE(*enough == *whole);
+}
+
+// A family of the front that is too large is ruled out as a whole, and not point by point.
+TEST(Search, TheFrontWalksAFamilyOnceWhereNoneOfItFits) {
+  const Case c = standard_case(kPlenty);
+  Engine engine(c);
+  LiveCost live(engine.cost);
+  BranchAndBound search(live, Objective::Time);
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Box& box : engine.cost.space()) least = std::min(least, engine.cost.needed_at_least(box));
+  const std::int64_t asked = engine.cost.asked().live;
+  EXPECT_FALSE(search.next(least - 1).has_value());
+  EXPECT_GT(search.counts().space, 2 * asked);
+  EXPECT_EQ(engine.cost.asked().live, asked);
+}
+
 TEST(Search, TellsTheBestPlanBeforeTheRest) {
   Case c = standard_case(kPlenty);
   std::vector<SearchResult> told;
