@@ -234,7 +234,13 @@ std::vector<Remedy> RemedyList::take() {
   search_the_first();
   sort();
   std::vector<Remedy> remedies;
-  for (Kept& kept : remedies_) remedies.push_back(std::move(kept.remedy));
+  for (Kept& kept : remedies_) {
+    PlanChoices& change = kept.remedy.change;
+    if (!change.allocator_settings && !request_.added_settings.empty()) {
+      change.allocator_settings = request_.added_settings;
+    }
+    remedies.push_back(std::move(kept.remedy));
+  }
   return remedies;
 }
 

@@ -30,6 +30,8 @@ struct RemedyRequest {
   LargerGpus larger_gpus = {};   ///< Empty: none are known.
   const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
   bool memory_binds = false;     ///< The plan fits, and faster ones of the space do not.
+  /// SearchOptions::added_settings: every change asks for them, too.
+  std::string added_settings = {};
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

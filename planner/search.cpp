@@ -406,7 +406,9 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   FSDP_TRY(const bool fits, fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), options));
   if (is_stopped(options)) return stopped();
   if (!fits) return std::optional<SearchResult>();
-  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, options));
+  SearchOptions told = options;
+  told.added_settings = kExpandable;
+  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, told));
   if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
   result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
   return std::optional(std::move(result));
@@ -521,7 +523,8 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
                            options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
-                           result.verdict == Verdict::Fits && !result.explanation.rejected.empty()}));
+                           result.verdict == Verdict::Fits && !result.explanation.rejected.empty(),
+                           options.added_settings}));
   }
   if (is_stopped(options)) return stopped();
   return result;

@@ -148,6 +148,9 @@ struct SearchOptions {
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
   /// In which suggestions are searched, as whoever types them would; null: in the space of the search itself.
   const Space* typed = nullptr;
+  /// What the space of the search has beside what was asked for, and a suggestion has to ask for: the allocator's
+  /// settings. Empty: nothing.
+  std::string added_settings = {};
 };
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a

@@ -170,6 +170,13 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
   for (const Remedy* remedy : told) {
     lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
   }
+  if (!lines.empty() || most < 2) return lines;
+  // One that takes two lines is better than none.
+  const auto wide = std::find_if(remedies.begin(), remedies.end(), [&](const Remedy& remedy) {
+    return remedy.change.frozen.empty() && display_width(flags_of(remedy.change)) <= columns &&
+           is_worth_a_line(report, remedy);
+  });
+  if (wide != remedies.end()) lines = {flags_of(wide->change), "  " + effect_of(report, *wide)};
   return lines;
 }
 
