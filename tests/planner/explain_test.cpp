@@ -146,6 +146,28 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
   EXPECT_EQ(fsdp2.best.device_peak - zero.best.device_peak, remedy->delta_bytes);
 }
 
+// Whole blocks fit with offload alone, and their attention and MLP apart without it.
+TEST(Explain, OffloadIsNotTheAnswerWhereSmallerUnitsFitWithoutIt) {
+  PlanRequest asked{.model = "llama3_1_8b", .choices = {.gpus = 2, .nodes = 2, .memory = Bytes(54986LL << 20)}};
+  asked.choices.gpu_name = "A100 80GB SXM";
+  const auto answer = [](const PlanRequest& request) {
+    ResolvedRequest resolved = *resolve(request, "model_specs");
+    resolved.space.explain = false;
+    int told = 0;
+    const SearchResult found = *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space,
+                                       {.on_best = [&](const SearchResult&) { ++told; }});
+    EXPECT_EQ(told, 1);
+    return found;
+  };
+  const SearchResult found = answer(asked);
+  ASSERT_EQ(found.verdict, Verdict::Fits);
+  EXPECT_FALSE(found.best.plan.cpu_offload);
+  asked.choices.cpu_offload = false;
+  EXPECT_EQ(answer(asked).best, found.best);
+  asked.choices.cpu_offload = true;
+  EXPECT_GT(answer(asked).best.step, 2 * found.best.step);
+}
+
 // No proof of the smallest plan is in reach there; its corners are predicted all the same.
 TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
   PlanRequest asked{.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(2LL << 30)}};
