@@ -44,6 +44,7 @@ std::vector<Result<SearchResult>> search_briefly(const std::vector<const Resolve
     }
   }
   std::vector<Result<SearchResult>> results;
+  results.reserve(found.size());
   for (auto& result : found) results.push_back(*std::move(result));
   return results;
 }

@@ -154,8 +154,8 @@ TEST(Explain, OffloadIsNotTheAnswerWhereSmallerUnitsFitWithoutIt) {
     ResolvedRequest resolved = *resolve(request, "model_specs");
     resolved.space.explain = false;
     int told = 0;
-    const SearchResult found = *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space,
-                                       {.on_best = [&](const SearchResult&) { ++told; }});
+    SearchResult found = *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space,
+                                 {.on_best = [&](const SearchResult&) { ++told; }});
     EXPECT_EQ(told, 1);
     return found;
   };
