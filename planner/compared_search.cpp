@@ -4,7 +4,6 @@
 #include <atomic>
 #include <future>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -12,9 +11,9 @@
 
 namespace fsdp::planner {
 
-std::vector<Result<SearchResult>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
-                                                 const SearchOptions& options,
-                                                 const std::function<void(std::size_t)>& on_search) {
+std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
+                                                                const SearchOptions& options,
+                                                                const std::function<void(std::size_t)>& on_search) {
   std::mutex telling;
   const auto search_one = [&](std::size_t number) {
     const auto tell = [&, number](const SearchProgress& progress) {
@@ -25,7 +24,7 @@ std::vector<Result<SearchResult>> search_briefly(const std::vector<const Resolve
     Space space = requests[number]->space;
     space.explain = false;
     space.pareto_points = 0;
-    SearchOptions own{.rank = {}, .on_progress = {}, .should_stop = options.should_stop, .on_best = {}};
+    SearchOptions own{.should_stop = options.should_stop};
     if (options.on_progress) own.on_progress = tell;
     return search(requests[number]->spec, requests[number]->workload, requests[number]->cluster, space, own);
   };
@@ -33,20 +32,16 @@ std::vector<Result<SearchResult>> search_briefly(const std::vector<const Resolve
   std::atomic<std::size_t> next{0};
   const auto search_some = [&] {
     for (std::size_t number = next++; number < requests.size(); number = next++) {
-      found[number].emplace(search_one(number));
+      if (requests[number] != nullptr) found[number].emplace(search_one(number));
     }
   };
-  {
-    std::vector<std::future<void>> threads;
-    const std::size_t num_cores = std::max(1U, std::thread::hardware_concurrency());
-    for (std::size_t i = 0; i < std::min(num_cores, requests.size()); ++i) {
-      threads.push_back(std::async(std::launch::async, search_some));
-    }
+  std::vector<std::future<void>> threads;
+  const std::size_t num_cores = std::max(1U, std::thread::hardware_concurrency());
+  for (std::size_t i = 0; i < std::min(num_cores, requests.size()); ++i) {
+    threads.push_back(std::async(std::launch::async, search_some));
   }
-  std::vector<Result<SearchResult>> results;
-  results.reserve(found.size());
-  for (auto& result : found) results.push_back(*std::move(result));
-  return results;
+  for (const std::future<void>& thread : threads) thread.wait();
+  return found;
 }
 
 Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std::int64_t pareto_points,

@@ -198,21 +198,16 @@ std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineO
 
 /// Errors: those of a search that are no fault of its machine.
 Errors search_all(std::vector<MachineTrial>& trials, const CompareOptions& options) {
-  std::vector<MachineTrial*> searched;
-  std::vector<const ResolvedRequest*> requests;
-  for (MachineTrial& trial : trials) {
-    if (!trial.request) continue;
-    searched.push_back(&trial);
-    requests.push_back(&*trial.request);
-  }
   const auto on_search = [&](std::size_t i) {
-    if (options.on_machine) options.on_machine(searched[i]->machine.name);
+    if (options.on_machine) options.on_machine(trials[i].machine.name);
   };
-  const std::vector<Result<SearchResult>> found = search_briefly(requests, options.search, on_search);
+  const auto found = search_briefly(requests_of(trials), options.search, on_search);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) {
-      enter(searched[i]->machine, *found[i]);
-    } else if (Errors real = refuse(searched[i]->machine, found[i].error()); !real.empty()) {
+    if (!found[i]) continue;
+    const Result<SearchResult>& result = *found[i];
+    if (result) {
+      enter(trials[i].machine, *result);
+    } else if (Errors real = refuse(trials[i].machine, result.error()); !real.empty()) {
       return real;
     }
   }

@@ -274,7 +274,7 @@ void SmallestCost::probe_by_live_bytes(const std::function<bool()>& should_stop)
   walked.resize(std::min(walked.size(), kNumProbes));
   for (const auto& [at_least, corner] : walked) {
     if (Bytes(at_least) >= least() || (should_stop && should_stop())) break;
-    if (smallest_) enough_ = least() + Bytes(least().count() / kAsSmall);
+    if (smallest_) enough_ = most_that_is_as_small();
     probed_.push_back({corner, bound(corner, num_levels() - 1)});
   }
   enough_ = simulator::kWholePrediction;
@@ -282,9 +282,8 @@ void SmallestCost::probe_by_live_bytes(const std::function<bool()>& should_stop)
 
 std::vector<EvaluatedPoint> SmallestCost::as_small() const {
   std::vector<EvaluatedPoint> points;
-  std::copy_if(probed_.begin(), probed_.end(), std::back_inserter(points), [&](const EvaluatedPoint& point) {
-    return Bytes(point.cost.memory) <= least() + Bytes(least().count() / kAsSmall);
-  });
+  std::copy_if(probed_.begin(), probed_.end(), std::back_inserter(points),
+               [&](const EvaluatedPoint& point) { return Bytes(point.cost.memory) <= most_that_is_as_small(); });
   return points;
 }
 

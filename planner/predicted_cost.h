@@ -111,7 +111,7 @@ class LiveCost : public CostModel {
   explicit LiveCost(PredictedCost& cost) : cost_(cost) {}
 
   std::vector<Box> space() const override { return cost_.space(); }
-  int num_levels() const override { return 4; }
+  int num_levels() const override { return cost_.num_levels(); }
   std::string level_name(int level) const override { return cost_.level_name(level); }
   Bound bound(const Box& box, int level) override;
   void decide_above(std::optional<std::int64_t> budget) override { cost_.decide_above(budget); }
@@ -145,6 +145,7 @@ class SmallestCost : public CostModel {
 
  private:
   static constexpr std::int64_t kAsSmall = 100;
+  Bytes most_that_is_as_small() const { return least() + Bytes(least().count() / kAsSmall); }
 
   /// Of each box of the space the plan that should need least, by rising sums, `most` of them at most.
   std::vector<Box> corners(std::size_t most) const;

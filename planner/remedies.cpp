@@ -38,15 +38,6 @@ constexpr std::int64_t kMostSearchPredictions = 600;
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
 
-/// Near the edge of memory a search may walk thousands of plans, each as long as it has parameters. One that only says
-/// what comes of a change is given up before that takes seconds.
-std::int64_t most_walks(const Model& model) {
-  constexpr std::int64_t kMostParameters = 300'000;
-  constexpr std::int64_t kFewest = 40;
-  constexpr std::int64_t kMost = 1000;
-  return std::clamp(kMostParameters / static_cast<std::int64_t>(model.parameters.size()), kFewest, kMost);
-}
-
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
   FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Device));
@@ -99,6 +90,17 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Plan& plan) {
   return try_search(std::move(trial), ground->workload, ground->cluster, ground->space);
 }
 
+// Near the edge of memory a search may walk thousands of plans, each as long as it has parameters. One that only says
+// what comes of a change is given up before that takes seconds.
+SearchOptions RemedyList::search_options() const {
+  constexpr std::int64_t kMostParameters = 300'000;
+  constexpr std::int64_t kFewest = 40;
+  constexpr std::int64_t kMost = 1000;
+  const auto num_parameters = static_cast<std::int64_t>(request_.predictor.model().parameters.size());
+  return {.should_stop = request_.should_stop,
+          .most_walks = std::clamp(kMostParameters / num_parameters, kFewest, kMost)};
+}
+
 std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space) const {
   if (is_stopped()) return std::nullopt;
@@ -106,9 +108,7 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload
   bounded.explain = false;
   bounded.pareto_points = 0;
   bounded.max_predictions = kMostSearchPredictions;
-  const SearchOptions options{.should_stop = request_.should_stop,
-                              .most_walks = most_walks(request_.predictor.model())};
-  const auto found = search(request_.spec, workload, cluster, bounded, options);
+  const auto found = search(request_.spec, workload, cluster, bounded, search_options());
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),
                 .change = std::move(trial.change),
@@ -194,11 +194,9 @@ void RemedyList::sort() {
 std::optional<Remedy> RemedyList::searched(const Kept& kept) const {
   const auto& [workload, cluster, space] = *kept.ground;
   // What does not fit by one plan may do so by another.
-  if (kept.remedy.verdict != Verdict::Fits) {
-    const SearchOptions options{.should_stop = request_.should_stop,
-                                .most_walks = most_walks(request_.predictor.model())};
-    if (!has_fitting_plan(request_.spec, workload, cluster, space, options).value_or(false)) return std::nullopt;
-  }
+  const bool may_fit = kept.remedy.verdict == Verdict::Fits ||
+                       has_fitting_plan(request_.spec, workload, cluster, space, search_options()).value_or(false);
+  if (!may_fit) return std::nullopt;
   return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, workload, cluster, space);
 }
 

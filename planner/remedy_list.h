@@ -64,6 +64,7 @@ class RemedyList {
   void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
   std::optional<Remedy> searched(Trial trial, const Workload& workload, const Cluster& cluster,
                                  const Space& space) const;
+  SearchOptions search_options() const;  ///< Of a search that a remedy takes.
   std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
                                     const Cluster& cluster) const;
   void sort();

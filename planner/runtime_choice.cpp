@@ -67,25 +67,20 @@ void put_named_first(std::vector<RuntimeTrial>& trials) {
 
 /// Leaves those without a request that cannot be searched.
 void search_all(std::vector<RuntimeTrial>& trials, const CompareRuntimesOptions& options, Errors& errors) {
-  std::vector<RuntimeTrial*> searched;
-  std::vector<const ResolvedRequest*> requests;
-  for (RuntimeTrial& trial : trials) {
-    if (!trial.request) continue;
-    searched.push_back(&trial);
-    requests.push_back(&*trial.request);
-  }
   const auto on_search = [&](std::size_t i) {
-    if (options.on_runtime) options.on_runtime(searched[i]->runtime.framework);
+    if (options.on_runtime) options.on_runtime(trials[i].runtime.framework);
   };
-  const std::vector<Result<SearchResult>> found = search_briefly(requests, options.search, on_search);
+  const auto found = search_briefly(requests_of(trials), options.search, on_search);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) {
-      enter(searched[i]->runtime, *found[i]);
+    if (!found[i]) continue;
+    const Result<SearchResult>& result = *found[i];
+    if (result) {
+      enter(trials[i].runtime, *result);
       continue;
     }
-    refuse(searched[i]->runtime, found[i].error());
-    add_once(errors, found[i].error());
-    searched[i]->request.reset();
+    refuse(trials[i].runtime, result.error());
+    add_once(errors, result.error());
+    trials[i].request.reset();
   }
 }
 

@@ -41,6 +41,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -418,6 +419,24 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   return std::optional(std::move(result));
 }
 
+/// A search that is given up, with nothing, as soon as its plan is known and not worth it. What is told and returned is
+/// what `finished` makes of it.
+Result<std::optional<SearchResult>> search_if(
+    const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+    const SearchOptions& options, const std::function<bool(const SearchResult&)>& is_worth_it,
+    const std::function<SearchResult(SearchResult)>& finished = [](SearchResult result) { return result; }) {
+  bool goes_on = true;
+  SearchOptions told = options;
+  told.should_stop = [&] { return !goes_on || is_stopped(options); };
+  told.on_best = [&](const SearchResult& result) {
+    goes_on = is_worth_it(result);
+    if (goes_on && options.on_best) options.on_best(finished(result));
+  };
+  Result<SearchResult> result = search(spec, workload, cluster, space, told);
+  if (!goes_on) return std::optional<SearchResult>();
+  return std::move(result).map([&](SearchResult found) { return std::optional(finished(std::move(found))); });
+}
+
 /// The fastest plan without CPU offload, where the usual values have only slower ones with it that fit, and the whole
 /// space has others. Nothing where there is none.
 Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec, const Workload& workload,
@@ -431,18 +450,13 @@ Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec
   on_devices.cpu_offload = false;
   FSDP_TRY(const bool fits, fits_somewhere(on_devices, ground.model(), cluster, ground.predictor_of(), options, kMost));
   if (!fits) return std::optional<SearchResult>();
-  // It is given up as soon as its plan is known, where that is not faster.
-  bool is_faster = true;
+  const Seconds step = attempt.cost.outcome(choice, Detail::Time).step;
+  const auto is_faster = [&](const SearchResult& result) {
+    return result.verdict == Verdict::Fits && result.best.step < step;
+  };
   SearchOptions told = options;
   if (told.typed == nullptr) told.typed = &space;
-  told.should_stop = [&] { return !is_faster || is_stopped(options); };
-  told.on_best = [&](const SearchResult& result) {
-    is_faster = result.verdict == Verdict::Fits && result.best.step < attempt.cost.outcome(choice, Detail::Time).step;
-    if (is_faster && options.on_best) options.on_best(result);
-  };
-  Result<SearchResult> result = search(spec, workload, cluster, on_devices, told);
-  if (!is_faster) return std::optional<SearchResult>();
-  return std::move(result).map([](SearchResult found) { return std::optional(std::move(found)); });
+  return search_if(spec, workload, cluster, on_devices, told, is_faster);
 }
 
 /// An answer that the usual values do not have. Nothing: theirs, or that nothing fits.
@@ -461,6 +475,10 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
   const std::optional<Space> wider = expanded(space, cluster);
   if (!wider) return std::optional<SearchResult>();
   const auto needs = [&](const SearchResult& result) { return budget_of(cluster) + result.best.missing; };
+  const auto is_worth_it = [&](const SearchResult& result) {
+    const bool saves = kParts * (needs(without) - needs(result)) > needs(without);
+    return result.verdict != Verdict::Fits && saves;
+  };
   const auto with_both = [&](SearchResult result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
     result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
@@ -468,19 +486,9 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
         fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
     return result;
   };
-  // It is given up as soon as its plan is known, where that is not worth the setting.
-  bool is_worth_it = true;
   SearchOptions told = options;
   told.typed = &space;
-  told.should_stop = [&] { return !is_worth_it || is_stopped(options); };
-  told.on_best = [&](const SearchResult& result) {
-    const bool saves = kParts * (needs(without) - needs(result)) > needs(without);
-    is_worth_it = result.verdict != Verdict::Fits && saves;
-    if (is_worth_it && options.on_best) options.on_best(with_both(result));
-  };
-  Result<SearchResult> result = search(spec, workload, cluster, *wider, told);
-  if (!is_worth_it) return std::optional<SearchResult>();
-  return std::move(result).map([&](SearchResult found) { return std::optional(with_both(std::move(found))); });
+  return search_if(spec, workload, cluster, *wider, told, is_worth_it, with_both);
 }
 
 }  // namespace

@@ -64,6 +64,11 @@ struct Predictor::Impl {
     return {};
   }
 
+  Result<MemoryPrediction> walk(const PreparedPlan& prepared, Bytes enough) {
+    ++num_walks;
+    return predict_memory(prepared, pools, allocator, enough);
+  }
+
   /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of
   /// them.
   Result<void> see_all_ranks(PreparedPlan& prepared, MemoryPrediction& memory, Bytes enough) {
@@ -71,8 +76,7 @@ struct Predictor::Impl {
       if (rank == 0) continue;
       if (!memory.is_whole) break;
       see_from(prepared.layout, rank);
-      ++num_walks;
-      FSDP_TRY(const MemoryPrediction other, predict_memory(prepared, pools, allocator, enough));
+      FSDP_TRY(const MemoryPrediction other, walk(prepared, enough));
       if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
       memory.peaks.reserved = other.peaks.reserved;
       memory.peaks.device = other.peaks.device;
@@ -83,7 +87,6 @@ struct Predictor::Impl {
   }
 
   Result<void> fill_in(PreparedPlan& prepared, MemoryPrediction memory, Bytes enough, Outcome& outcome) {
-    ++num_walks;
     if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
     if (const auto seen = see_all_ranks(prepared, memory, enough); !seen) return seen;
     outcome.peaks = memory.peaks;
@@ -106,7 +109,7 @@ struct Predictor::Impl {
     Bytes most(-1);
     for (const std::int64_t rank : ranks) {
       see_from(short_plan.layout, rank);
-      FSDP_TRY(const MemoryPrediction memory, predict_memory(short_plan, pools, allocator));
+      FSDP_TRY(const MemoryPrediction memory, walk(short_plan, kEndlessMemory));
       const Bytes needed = memory.peaks.device + memory.margin;
       if (needed <= most) continue;
       most = needed;
@@ -174,7 +177,7 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   }
   if (detail == Detail::Device) {
     FSDP_TRY(PreparedPlan prepared, impl_->prepared(std::move(plan), 0, PreparedFor::Walk));
-    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->pools, impl_->allocator, enough));
+    FSDP_TRY(MemoryPrediction memory, impl_->walk(prepared, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
     impl_->give_back(prepared);
@@ -187,7 +190,7 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
-    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->pools, impl_->allocator, enough));
+    FSDP_TRY(MemoryPrediction memory, impl_->walk(prepared, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
   }

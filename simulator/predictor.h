@@ -89,7 +89,8 @@ class Predictor {
   /// model), and an attention backend that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction);
 
-  /// How often evaluate walked a plan through the allocator so far, each of its different ranks apart.
+  /// How many plans were walked through the allocator so far to see what they need, each of their different ranks
+  /// apart.
   std::int64_t num_walks() const;
 
   /// Without a look at memory. Errors: those of evaluate.
