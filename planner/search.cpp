@@ -419,22 +419,26 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   return std::optional(std::move(result));
 }
 
-/// A search that is given up, with nothing, as soon as its plan is known and not worth it. What is told and returned is
-/// what `finished` makes of it.
+/// A search that is given up, with nothing, as soon as its plan is known and not worth it. `add` says more in what is
+/// told and returned.
 Result<std::optional<SearchResult>> search_if(
     const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
     const SearchOptions& options, const std::function<bool(const SearchResult&)>& is_worth_it,
-    const std::function<SearchResult(SearchResult)>& finished = [](SearchResult result) { return result; }) {
+    const std::function<void(SearchResult&)>& add = [](SearchResult&) {}) {
   bool goes_on = true;
   SearchOptions told = options;
   told.should_stop = [&] { return !goes_on || is_stopped(options); };
   told.on_best = [&](const SearchResult& result) {
     goes_on = is_worth_it(result);
-    if (goes_on && options.on_best) options.on_best(finished(result));
+    if (!goes_on || !options.on_best) return;
+    SearchResult best = result;
+    add(best);
+    options.on_best(best);
   };
   Result<SearchResult> result = search(spec, workload, cluster, space, told);
   if (!goes_on) return std::optional<SearchResult>();
-  return std::move(result).map([&](SearchResult found) { return std::optional(finished(std::move(found))); });
+  if (result) add(*result);
+  return std::move(result).map([](SearchResult&& found) { return std::optional(std::move(found)); });
 }
 
 /// The fastest plan without CPU offload, where the usual values have only slower ones with it that fit, and the whole
@@ -479,16 +483,15 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
     const bool saves = kParts * (needs(without) - needs(result)) > needs(without);
     return result.verdict != Verdict::Fits && saves;
   };
-  const auto with_both = [&](SearchResult result) {
+  const auto add_both = [&](SearchResult& result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
     result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
     result.report.assumptions.push_back(
         fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
-    return result;
   };
   SearchOptions told = options;
   told.typed = &space;
-  return search_if(spec, workload, cluster, *wider, told, is_worth_it, with_both);
+  return search_if(spec, workload, cluster, *wider, told, is_worth_it, add_both);
 }
 
 }  // namespace
