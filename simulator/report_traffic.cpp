@@ -189,9 +189,13 @@ class TrafficCounter {
   void fetch(const Instruction& step) {
     std::int64_t elements = 0;
     for (const int p : group_of(step)) elements += padded(p);
-    const Dtype dtype = prepared_.layout.parameter_dtype[group_of(step).front()];
+    const bool is_quantized = prepared_.plan.zero.quantized_weights;
+    const Dtype dtype = is_quantized ? Dtype::Int8 : prepared_.layout.parameter_dtype[group_of(step).front()];
     const FetchTimes& times = prepared_.fetch_times[static_cast<std::size_t>(step.group)];
     add_of_group(step, CollectiveKind::AllGather, dtype, elements, times.group_size, times.all_gather, next_exposed());
+    if (!is_quantized) return;
+    add_of_group(step, CollectiveKind::AllGather, Dtype::Float32, times.num_scales, times.group_size, times.scales,
+                 Seconds(0));
   }
 
   void gather_persistent(const Instruction& step) {

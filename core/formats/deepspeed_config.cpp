@@ -182,6 +182,8 @@ class DeepSpeedReader {
     const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostElements});
     if (neighbors && config_.framework == Framework::Zero3)
       config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
+    const auto quantized = flag(*zero, "zero_quantized_weights");
+    if (quantized && config_.framework == Framework::Zero3) config_.zero.quantized_weights = *quantized;
   }
 
   void read_buffers(const JsonValue& zero) {

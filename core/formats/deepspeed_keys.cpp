@@ -103,7 +103,7 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"cpu_offload_param", Absent},
     {"zenflow", Absent},
     {"leaf_module", Absent},
-    {"zero_quantized_weights", Usual, "false"},
+    {"zero_quantized_weights", Read},
     {"zero_quantized_nontrainable_weights", Usual, "false"},
     {"zero_quantized_gradients", Usual, "false"},
     {"zero_hpz_partition_size", Read},

@@ -46,6 +46,9 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("hpz_partition_size",
                   "ZeRO-3: ranks, neighbors, that share a second copy of the parameters (ZeRO++); 1: there is none.",
                   zero.hpz_partition_size, kRanks);
+  fields.optional("quantized_weights",
+                  "ZeRO-3: parameters are gathered in 8 bits (ZeRO++), and computed with as that left them.",
+                  zero.quantized_weights);
   fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
   fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
                   zero.offload_param);

@@ -28,7 +28,8 @@ import torch
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
-from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan
+from fsdp_plan_runner.plan import OFFLOAD_KEYS, PLUS_KEYS, ZERO3_KEYS, Plan
+from fsdp_plan_runner.quantizer import QuantizerBuilder
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 
 if TYPE_CHECKING:
@@ -53,14 +54,18 @@ def _precision_of(plan: Plan) -> dict[str, Any]:
     return {"bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"}}
 
 
+def _written(key: str) -> str:
+    """A key of a plan's "zero" as DeepSpeed has it in "zero_optimization"."""
+    if key in PLUS_KEYS:
+        return f"zero_{key}"
+    return f"stage3_{key}" if key in ZERO3_KEYS[1:] else key
+
+
 def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
     given = {key: value for key, value in dataclasses.asdict(plan.zero).items()
              if value is not None and key not in (*OFFLOAD_KEYS, "fp16")}
-    neighbors = given.pop("hpz_partition_size", None)
-    zero: dict[str, Any] = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
-    if neighbors is not None:
-        zero["zero_hpz_partition_size"] = neighbors
+    zero: dict[str, Any] = {_written(key): value for key, value in given.items()}
     if plan.cpu_offload:
         host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
         zero["offload_optimizer"] = host if plan.zero.offload_ratio in (None, 1) else {**host, "ratio": plan.zero.offload_ratio}
@@ -146,6 +151,8 @@ def _deepspeed() -> Any:
         import deepspeed
 
     deepspeed.utils.logger.setLevel(logging.WARNING)
+    if "FSDP_REHEARSAL" in os.environ:
+        deepspeed.ops.op_builder.QuantizerBuilder = QuantizerBuilder
     return deepspeed
 
 

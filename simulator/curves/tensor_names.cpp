@@ -40,6 +40,10 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "gradient larger than the bucket",
     "second copy shared with neighbors",
     "gradient for the optimizer",
+    "quantized shard",
+    "scales of the quantized shard",
+    "scales of the all-gather output",
+    "all-gather output in fp16",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -112,6 +116,8 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "flags of gradients",
     "whether gradients overflow",
     "parameter of the second optimizer",
+    "shards to quantize",
+    "copy in fp16",
 };
 
 template <std::size_t size>

@@ -43,8 +43,12 @@ enum class ParameterTensor : std::uint8_t {
   ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
   SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
   GroupGrad,          ///< With a part of the optimizer on the host: of a sub-group of the other part.
+  QuantizedPart,      ///< ZeRO-3 with qwZ, of the same gather as Fetched: what the rank sends,
+  PartScales,         ///< with its scales,
+  Scales,             ///< those of all ranks, and
+  Dequantized,        ///< what has come, in fp16.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Dequantized) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -119,8 +123,10 @@ enum class SingleTensor : std::uint8_t {
   ZeroFlags,       ///< which of them are infinite, or no numbers, and
   ZeroAnswer,      ///< whether one is.
   ZeroBackup,      ///< What the optimizer of a part on the device is made with.
+  ZeroJoined,      ///< With qwZ: the rank's parts of a gather in one piece, and
+  ZeroHalf,        ///< what is cast to fp16 or comes from there.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroBackup) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroHalf) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

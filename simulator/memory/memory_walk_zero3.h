@@ -58,6 +58,7 @@
 #include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/memory_walk_quantized.h"
 
 namespace fsdp::simulator {
 
@@ -117,6 +118,7 @@ class Zero3Walk {
       gathered_[static_cast<std::size_t>(step.group)] =
           order().collective(kNccl, group.from_neighbors ? kNeighbors : kRanks);
     }
+    if (quantizes()) return quantized_.send(group, group.from_neighbors ? neighbors() : buffer().ranks);
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
       alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
@@ -143,6 +145,7 @@ class Zero3Walk {
     // What nobody has asked for is waited for by the computation itself.
     if (keeps_order()) order().wait(MemoryStream::Compute, gathered_[static_cast<std::size_t>(step.group)]);
     if (buffer().ranks == 1) return;
+    if (quantizes()) return quantized_.wait(group);
     if (group.parameters.size() == 1) {
       if (offloads_parameters()) drop(ParameterTensor::HostCopy, group.parameters.front());
       return;
@@ -154,6 +157,7 @@ class Zero3Walk {
   }
 
   void drop_fetched(const Instruction& step) {
+    if (quantizes()) return quantized_.drop(group_of(step));
     if (buffer().ranks > 1) drop(ParameterTensor::Fetched, group_of(step).last);
   }
 
@@ -291,6 +295,7 @@ class Zero3Walk {
   bool offloads_parameters() const { return offloads() && in_.plan->zero.offload_param; }
   std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
   bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
+  bool quantizes() const { return in_.plan->zero.quantized_weights; }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
   std::int64_t neighbors() const { return std::min(in_.plan->zero.hpz_partition_size, buffer().ranks); }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
@@ -574,6 +579,7 @@ class Zero3Walk {
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
+  QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream()};
   EventQueue fetches_;                       // Parameters that were asked for,
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.

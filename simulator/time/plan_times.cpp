@@ -21,6 +21,7 @@
 
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
+#include "core/plan/zero_quantization.h"
 
 #include <algorithm>
 #include <optional>
@@ -260,6 +261,31 @@ Seconds brought(Bytes payload, const Layout& layout, const Plan& plan, const Mes
   return over(static_cast<double>(payload.count()) / static_cast<double>(layout.zero.ranks), mesh.host_link);
 }
 
+// The rank's part is cast to fp16 and quantized; what has come is made fp16 again, and cut and cast for each parameter.
+FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, const CollectiveCost& cost,
+                           const Layout& layout, const Model& model, const ComputeCosts& costs) {
+  std::int64_t elements = 0;
+  for (const int p : group.parameters) elements += padded_elements(p, layout, model);
+  const Dtype dtype = layout.parameter_dtype[group.parameters.front()];
+  const auto size = static_cast<double>(size_of(dtype).count());
+  constexpr double kHalf = 2;
+  const double is_joined = group.parameters.size() > 1 ? 1 : 0;
+  const double is_cast = dtype == Dtype::Float16 ? 0 : 1;
+  const double sent = is_joined * 2 * size + is_cast * (size + kHalf) + kHalf + 1;
+  const double received = 1 + kHalf + is_joined * 2 * kHalf + is_cast * (kHalf + size);
+  const std::int64_t scales = ranks * quantization_groups(elements / ranks);
+  const auto all = static_cast<double>(elements);
+  const auto kernels = static_cast<double>(group.parameters.size()) * (is_joined + is_cast) + 1;
+  return {.payload = Bytes(elements),
+          .group_size = ranks,
+          .all_gather = over(sent * all / static_cast<double>(ranks), costs.memory) +
+                        collective_time(cost, CollectiveKind::AllGather, Bytes(elements)),
+          .num_scales = scales,
+          .scales = collective_time(cost, CollectiveKind::AllGather, size_of(Dtype::Float32) * scales),
+          .copy_out = over(received * all, costs.memory),
+          .num_kernels = static_cast<int>(kernels)};
+}
+
 }  // namespace
 
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
@@ -270,6 +296,12 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
+    const std::int64_t ranks = group.from_neighbors ? neighbors : mesh.mesh.shard;
+    const CollectiveCost& cost = group.from_neighbors ? among_neighbors : mesh.shard;
+    if (plan.zero.quantized_weights) {
+      times.push_back(quantized_fetch(group, ranks, cost, layout, model, costs));
+      continue;
+    }
     Bytes payload;
     for (const int p : group.parameters) {
       payload += size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
@@ -277,11 +309,10 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     const bool is_copied = group.parameters.size() > 1;
     times.push_back(
         {.payload = payload,
-         .group_size = group.from_neighbors ? neighbors : mesh.mesh.shard,
-         .all_gather =
-             brought(payload, layout, plan, mesh) +
-             collective_time(group.from_neighbors ? among_neighbors : mesh.shard, CollectiveKind::AllGather, payload),
-         .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
+         .group_size = ranks,
+         .all_gather = brought(payload, layout, plan, mesh) + collective_time(cost, CollectiveKind::AllGather, payload),
+         .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0),
+         .num_kernels = static_cast<int>(group.parameters.size())});
   }
   return times;
 }

@@ -414,7 +414,7 @@ class Timeline {
     const FetchTimes& times = (*in_.fetches)[step.group];
     cpu_ += 2 * in_.launch;
     const Seconds start = std::max(communicator_, cpu_);
-    communicator_ = start + times.all_gather;
+    communicator_ = start + times.all_gather + times.scales;
     Fetched& fetched = fetched_[step.group];
     fetched = {communicator_, new_collective(),
                record(Stream::AllGather, name_of_group(step), start, communicator_, {last_reduce_event_})};
@@ -429,8 +429,8 @@ class Timeline {
     const Fetched& fetched = fetched_[step.group];
     expose(fetched.end, fetched.slot, fetched.event);
     const FetchTimes& times = (*in_.fetches)[step.group];
-    const auto copies = static_cast<double>(in_.schedule->groups[step.group].parameters.size());
-    if (times.copy_out > Seconds(0)) on_compute(times.copy_out, copies * in_.launch, "copy-out " + name_of_group(step));
+    if (times.copy_out == Seconds(0)) return;
+    on_compute(times.copy_out, times.num_kernels * in_.launch, "copy-out " + name_of_group(step));
   }
 
   // "q_proj.weight and 3 more"

@@ -67,8 +67,11 @@ struct ZeroTimes {
 struct FetchTimes {
   Bytes payload;
   std::int64_t group_size = 1;
-  Seconds all_gather{0};
+  Seconds all_gather{0};        ///< With what is done to the rank's part before.
+  std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered behind it,
+  Seconds scales{0};            ///< in this time.
   Seconds copy_out{0};
+  int num_kernels = 0;  ///< Of the copies.
 };
 
 struct TimelineInput {
