@@ -47,7 +47,7 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
 TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
   const std::string sizes = R"("reduce_bucket_size": 5e6, "stage3_prefetch_bucket_size": 2, "overlap_comm": false,
       "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7,
-      "zero_hpz_partition_size": 8)";
+      "zero_hpz_partition_size": 8, "zero_quantized_weights": true)";
   const DeepSpeedConfig config = *read_ds(R"({"zero_optimization": {"stage": 3, )" + sizes + "}}");
   EXPECT_EQ(config.framework, Framework::Zero3);
   EXPECT_EQ(config.zero, (ZeroOptions{.reduce_bucket_size = 5'000'000,
@@ -57,9 +57,10 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .max_live_parameters = 4,
                                       .max_reuse_distance = 5,
                                       .sub_group_size = 10'000'000,
-                                      .hpz_partition_size = 8}));
+                                      .hpz_partition_size = 8,
+                                      .quantized_weights = true}));
   // Stages 1 and 2 have no use for those of stage 3.
-  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8)"))->zero,
+  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8, "zero_quantized_weights": true)"))->zero,
             default_zero_options(Framework::Zero2));
 }
 
@@ -125,7 +126,7 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
         R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
         R"("offload_optimizer": {"device": "cpu", "pinmemory": true})", R"("offload_param": {"device": "cpu"})",
         R"("offload_param": {"device": "nvme", "nvme_path": "/x"})", R"("cpu_offload": true)",
-        R"("zero_quantized_weights": true)", R"("round_robin_gradients": true)", R"("contiguous_gradients": false)",
+        R"("zero_quantized_nontrainable_weights": true)", R"("round_robin_gradients": true)", R"("contiguous_gradients": false)",
         R"("reduce_scatter": false)", R"("leaf_module": {"classes": ["Moe"]})",
         R"("stage3_model_persistence_threshold": 1000)", R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)",
         R"("reduce_bucket_size": 1.5)", R"("reduce_bucket_size": 9e15)"}) {

@@ -73,7 +73,7 @@ CASES = [
     zero_case(3, "sharded", "llama3_2_1b", 4, {**BF16, **CLIP, **TWICE, "initialization": "meta"}, SMALL,
               {"reduce_bucket_size": 40_000_000, "prefetch_bucket_size": 20_000_000, "param_persistence_threshold": 3000,
                "max_live_parameters": 100_000_000, "max_reuse_distance": 5_000_000, "sub_group_size": 30_000_000,
-               "hpz_partition_size": 2}),
+               "hpz_partition_size": 2, "quantized_weights": True}),
 ]
 
 

@@ -132,6 +132,7 @@ def said_by(config: DeepSpeedConfig) -> Config:
         said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                      "max_reuse_distance", "sub_group_size")}  # fmt: skip
         said["hpz_partition_size"] = max(zero.zero_hpz_partition_size, 1)
+        said["quantized_weights"] = zero.zero_quantized_weights
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
             said["offload_ratio"] = zero.offload_optimizer.ratio
@@ -153,6 +154,7 @@ def said_in(plan: Config) -> Config:
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                     "max_reuse_distance", "sub_group_size", "hpz_partition_size")}  # fmt: skip
+        said["quantized_weights"] = plan["zero"].get("quantized_weights", False)
     return said
 
 

@@ -82,6 +82,7 @@ void make_zero(Case& c) {
     base.zero.max_reuse_distance = draw();
     base.zero.sub_group_size = *rc::gen::element<std::int64_t>(1'000, 1'000'000'000);
   }
+  base.zero.quantized_weights = is_zero3(base) && *rc::gen::arbitrary<bool>();
   if (*c.space.cpu_offload) {
     base.zero.pin_memory = *rc::gen::arbitrary<bool>();
     base.zero.offload_param = is_zero3(base) && *rc::gen::arbitrary<bool>();
