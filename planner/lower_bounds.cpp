@@ -199,20 +199,20 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
-  if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, costs, sums);
+  if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, cluster, costs, sums);
   const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
   sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) +
                    simulator::clip_time(layout, plan, mesh, costs) + zero.check_overflow + zero.gather_parameters;
 }
 
 void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
-                                   const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs,
-                                   UnitSums& sums) {
+                                   const simulator::MeshCosts& mesh, const Cluster& cluster,
+                                   const simulator::ComputeCosts& costs, UnitSums& sums) {
   std::fill(sums.gathers.begin(), sums.gathers.end(), Seconds{0});
   std::fill(sums.copies.begin(), sums.copies.end(), Seconds{0});
   sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};
   sums.root_gather = sums.last_reduce = Seconds{0};
-  for (const simulator::BucketTimes& bucket : simulator::bucket_times(model, layout, plan, mesh, costs)) {
+  for (const simulator::BucketTimes& bucket : simulator::bucket_times(model, layout, plan, mesh, cluster, costs)) {
     sums.reduce_copies += bucket.copy + bucket.copy_back;
     sums.all_reduces += bucket.all_reduce;
   }

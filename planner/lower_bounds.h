@@ -97,7 +97,8 @@ class LowerBounds {
   void add_times(const Family& family, const Plan& plan, const Layout& layout, simulator::Predictor& predictor,
                  UnitSums& sums) const;
   static void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
-                               const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs, UnitSums& sums);
+                               const simulator::MeshCosts& mesh, const Cluster& cluster,
+                               const simulator::ComputeCosts& costs, UnitSums& sums);
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
   double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;

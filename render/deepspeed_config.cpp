@@ -143,6 +143,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
     json.member("sub_group_size", plan.zero.sub_group_size);
     if (plan.zero.hpz_partition_size > 1) json.member("zero_hpz_partition_size", plan.zero.hpz_partition_size);
     if (plan.zero.quantized_weights) json.member("zero_quantized_weights", true);
+    if (plan.zero.quantized_gradients) json.member("zero_quantized_gradients", true);
   } else {
     json.member("use_multi_rank_bucket_allreduce", true);
     json.member("round_robin_gradients", false);

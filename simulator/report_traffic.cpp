@@ -16,7 +16,9 @@
 
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/zero_partition.h"
+#include "core/plan/zero_quantization.h"
 #include "simulator/nccl/collective_cost.h"
+#include "simulator/time/plan_times.h"
 
 namespace fsdp::simulator {
 
@@ -206,7 +208,33 @@ class TrafficCounter {
     }
   }
 
+  // Each gradient of a bucket with qgZ: reduce-scattered, or four exchanges.
+  void exchange_bucket(const Instruction& step) {
+    const std::int64_t in_node = prepared_.cluster->gpus_per_node;
+    const std::int64_t nodes = prepared_.layout.zero.ranks / in_node;
+    Seconds exposed = next_exposed();
+    const auto send = [&](Dtype dtype, std::int64_t elements, std::int64_t group_size, const CollectiveCost& cost) {
+      add_of_group(step, CollectiveKind::AllToAll, dtype, elements, group_size,
+                   collective_time(cost, CollectiveKind::AllToAll, size_of(dtype) * elements),
+                   std::exchange(exposed, Seconds(0)));
+    };
+    const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
+    const CollectiveCost across = cost_across_nodes(*prepared_.cluster, prepared_.layout.zero.ranks);
+    for (const GradientExchange& gradient : exchanges_of(bucket, prepared_.layout, *prepared_.index->model)) {
+      if (gradient.groups == 0) {
+        add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, gradient.elements,
+                   std::exchange(exposed, Seconds(0)));
+        continue;
+      }
+      send(Dtype::Int8, gradient.elements / 2, in_node, mesh_.node);
+      send(Dtype::Float32, gradient.groups, in_node, mesh_.node);
+      send(Dtype::Int8, gradient.elements / 2 / in_node, nodes, across);
+      send(Dtype::Float32, gradient.groups / in_node, nodes, across);
+    }
+  }
+
   void scatter_bucket(const Instruction& step) {
+    if (exchanges_gradients(prepared_.plan, prepared_.cluster->gpus_per_node)) return exchange_bucket(step);
     const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
     const std::int64_t elements = padded_elements(bucket, prepared_.layout, *prepared_.index->model);
     add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, elements, next_exposed());

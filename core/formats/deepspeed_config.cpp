@@ -182,8 +182,10 @@ class DeepSpeedReader {
     const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostElements});
     if (neighbors && config_.framework == Framework::Zero3)
       config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
-    const auto quantized = flag(*zero, "zero_quantized_weights");
-    if (quantized && config_.framework == Framework::Zero3) config_.zero.quantized_weights = *quantized;
+    const auto weights = flag(*zero, "zero_quantized_weights");
+    if (weights && config_.framework == Framework::Zero3) config_.zero.quantized_weights = *weights;
+    const auto gradients = flag(*zero, "zero_quantized_gradients");
+    if (gradients && config_.framework == Framework::Zero3) config_.zero.quantized_gradients = *gradients;
   }
 
   void read_buffers(const JsonValue& zero) {

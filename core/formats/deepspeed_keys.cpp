@@ -105,7 +105,7 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"leaf_module", Absent},
     {"zero_quantized_weights", Read},
     {"zero_quantized_nontrainable_weights", Usual, "false"},
-    {"zero_quantized_gradients", Usual, "false"},
+    {"zero_quantized_gradients", Read},
     {"zero_hpz_partition_size", Read},
     {"stage3_module_granularity_threshold", Usual, "0"},
     {"module_granularity_threshold", Usual, "0"},

@@ -34,8 +34,9 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
   if (is_zero(plan) && plan.zero.hpz_partition_size != 1) {
     return Error{"/zero/hpz_partition_size", "fsdp-exec keeps no second copies of parameters.", "Leave it out."};
   }
-  if (is_zero(plan) && plan.zero.quantized_weights) {
-    return Error{"/zero/quantized_weights", "fsdp-exec quantizes nothing.", "Leave it out."};
+  if (is_zero(plan) && (plan.zero.quantized_weights || plan.zero.quantized_gradients)) {
+    return Error{plan.zero.quantized_weights ? "/zero/quantized_weights" : "/zero/quantized_gradients",
+                 "fsdp-exec quantizes nothing.", "Leave it out."};
   }
   return std::nullopt;
 }

@@ -172,7 +172,8 @@ struct ZeroOptions {
   std::int64_t sub_group_size = 1'000'000'000;         ///< Of a rank's part, updated at a time.
   /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, from which they are gathered again. 1: none.
   std::int64_t hpz_partition_size = 1;
-  bool quantized_weights = false;  ///< ZeRO++ qwZ: parameters are gathered in 8 bits.
+  bool quantized_weights = false;    ///< ZeRO++ qwZ: parameters are gathered in 8 bits.
+  bool quantized_gradients = false;  ///< ZeRO++ qgZ: gradients are exchanged in 4 bits, in a node and between nodes.
   // Of a plan with cpu_offload alone.
   bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.

@@ -172,6 +172,7 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
     writer.member("sub_group_size", zero.sub_group_size);
     writer.member("hpz_partition_size", zero.hpz_partition_size);
     if (zero.quantized_weights) writer.member("quantized_weights", true);
+    if (zero.quantized_gradients) writer.member("quantized_gradients", true);
   }
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);

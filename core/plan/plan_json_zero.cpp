@@ -49,6 +49,9 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("quantized_weights",
                   "ZeRO-3: parameters are gathered in 8 bits (ZeRO++), and computed with as that left them.",
                   zero.quantized_weights);
+  fields.optional("quantized_gradients",
+                  "ZeRO-3 in fp16 over several nodes: gradients are exchanged in 4 bits (ZeRO++), first in each node.",
+                  zero.quantized_gradients);
   fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
   fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
                   zero.offload_param);

@@ -78,6 +78,7 @@ class Zero:
     max_reuse_distance: int | None = None
     hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" in front of these.
     quantized_weights: bool | None = None
+    quantized_gradients: bool | None = None
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
     offload_param: bool | None = None
     offload_ratio: float | None = None
@@ -86,9 +87,9 @@ class Zero:
 
 # Keys of ZeRO-3 alone. DeepSpeed writes all but the first and those of ZeRO++ with "stage3_" in front.
 ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
-              "max_live_parameters", "max_reuse_distance", "hpz_partition_size", "quantized_weights")
+              "max_live_parameters", "max_reuse_distance", "hpz_partition_size", "quantized_weights", "quantized_gradients")
 # Of ZeRO++.
-PLUS_KEYS = ("hpz_partition_size", "quantized_weights")
+PLUS_KEYS = ("hpz_partition_size", "quantized_weights", "quantized_gradients")
 # Of cpu_offload, and no keys of "zero_optimization" itself.
 OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio")
 

@@ -44,6 +44,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "scales of the quantized shard",
     "scales of the all-gather output",
     "all-gather output in fp16",
+    "part of a reduced gradient",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -118,6 +119,26 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "parameter of the second optimizer",
     "shards to quantize",
     "copy in fp16",
+    "sum over nodes",
+    "sum over nodes",
+    "scales of a gradient",
+    "gradient in 4 bits",
+    "exchanged gradient",
+    "scales of the exchange",
+    "scales of a node's sum",
+    "sum of a node in 4 bits",
+    "exchanged sum",
+    "scales of the exchange",
+    "exchanged sum in fp16",
+    "scales of a gradient",
+    "gradient in 4 bits",
+    "exchanged gradient",
+    "scales of the exchange",
+    "scales of a node's sum",
+    "sum of a node in 4 bits",
+    "exchanged sum",
+    "scales of the exchange",
+    "exchanged sum in fp16",
 };
 
 template <std::size_t size>

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/plan/torch_version.h"
+#include "core/plan/zero_quantization.h"
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
@@ -26,6 +27,11 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   // Its connections are taken to need what those of the shard group do.
   if (plan.separate_reduce_scatter_group) {
     communicators.push_back({"reduce-scatter group", shard_group(cluster, shard), false});
+  }
+  if (exchanges_gradients(plan, cluster.gpus_per_node)) {
+    communicators.push_back({"node group", shard_group(cluster, cluster.gpus_per_node), false});
+    communicators.push_back(
+        {"group over nodes", replicate_group(cluster, shard / cluster.gpus_per_node, cluster.gpus_per_node), false});
   }
   for (const NcclCommunicator& communicator : communicators) {
     for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));

@@ -47,8 +47,9 @@ enum class ParameterTensor : std::uint8_t {
   PartScales,         ///< with its scales,
   Scales,             ///< those of all ranks, and
   Dequantized,        ///< what has come, in fp16.
+  ReducedPart,        ///< ZeRO-3 with qgZ: the rank's part of the sum of its gradients.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Dequantized) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::ReducedPart) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -125,8 +126,13 @@ enum class SingleTensor : std::uint8_t {
   ZeroBackup,      ///< What the optimizer of a part on the device is made with.
   ZeroJoined,      ///< With qwZ: the rank's parts of a gather in one piece, and
   ZeroHalf,        ///< what is cast to fp16 or comes from there.
+  ZeroSum,         ///< With qgZ: sums over nodes, and
+  ZeroOtherSum,
+  ZeroExchange,  ///< the first of `kNumExchangeTensors`, by which one gradient gets to its ranks.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroHalf) + 1;
+/// Those of one gradient live until the next one has the same.
+inline constexpr int kNumExchangeTensors = 18;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroExchange) + kNumExchangeTensors;
 
 inline constexpr int kNumGradSums = 3;
 

@@ -36,6 +36,7 @@ struct WalkInput {
   Dtype activation = Dtype::BFloat16;
   bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;
+  std::int64_t gpus_per_node = 1;
   const LayoutSums* sums = nullptr;  ///< Of the layout, for sinks that only count, where it is one of FSDP2.
 };
 

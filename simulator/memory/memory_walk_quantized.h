@@ -1,6 +1,8 @@
 #pragma once
 
-// What gathers of ZeRO-3 allocate with qwZ of ZeRO++ (zero_quantized_weights).
+// What ZeRO-3 allocates with ZeRO++.
+//
+// A gather with qwZ (zero_quantized_weights):
 //
 //   send   the output of the gather, a byte an element; the rank's parts in one piece where they are several; the same
 //          in fp16 where they are not; scales and integers of the rank; the scales of all
@@ -11,9 +13,14 @@
 // NCCL's work holds what a rank has sent until somebody waits for it. PyTorch's watchdog may see earlier that it has
 // ended; on the stub GPU, where it ends at once, it does within a tenth of a second.
 //
+// A bucket with qgZ (zero_quantized_gradients) over several nodes, one gradient after the other: scales and integers of
+// 4 bits, the same again for what the GPUs of a node send; scales and integers of their sums, the same again for what
+// comes from other nodes; that in fp16; the sums over nodes, one by one, and their mean, which stays until the parts
+// have been added to the gradients. Each of the others goes when the next gradient has made the same, or at the end.
+//
 // Sources: deepspeed/runtime/zero/partition_parameters.py (CUDAQuantizer, _all_gather_sequential,
-// _all_gather_coalesced, AllGatherHandle.wait, AllGatherCoalescedHandle.wait), csrc/quantization/pt_binding.cpp,
-// DeepSpeed 0.19.8.
+// _all_gather_coalesced, AllGatherHandle.wait, AllGatherCoalescedHandle.wait), runtime/comm/coalesced_collectives.py
+// (all_to_all_quant_reduce, reduce_scatter_coalesced), csrc/quantization/pt_binding.cpp, DeepSpeed 0.19.8.
 
 #include <cstdint>
 
@@ -106,6 +113,143 @@ class QuantizedGathers {
   const WalkInput& in_;
   Sink& sink_;
   MemoryStream stream_;
+};
+
+template <class Sink>
+class QuantizedReductions {
+ public:
+  QuantizedReductions(const WalkInput& input, Sink& sink, MemoryStream stream)
+      : in_(input), sink_(sink), stream_(stream) {}
+
+  /// Calls `on_collective` with each collective's communicator. Parts of sums live until `drop_parts`.
+  template <class OnCollective>
+  void reduce(const GradientBucket& bucket, const OnCollective& on_collective) {
+    bool is_first = true;
+    for (const GradientExchange& gradient : exchanges_of(bucket, *in_.layout, *in_.index->model)) {
+      if (gradient.groups == 0) {
+        scatter(gradient);
+        on_collective(Communicator::Ranks);
+        continue;
+      }
+      exchange(gradient, is_first, on_collective);
+      add_up(gradient);
+      is_first = false;
+    }
+    if (!is_first) {
+      for (const Role role : {Role::Integers, Role::Scales, Role::Exchanged, Role::ExchangedScales, Role::Sums,
+                              Role::SumScales, Role::ExchangedSums, Role::ExchangedSumScales, Role::Half}) {
+        sink_.free(id_of(role, is_other_));
+      }
+    }
+  }
+
+  /// In what order the collectives of one kind run.
+  enum class Communicator { Ranks, Node, Nodes };
+
+  void drop_parts() {
+    for (; !parts_.empty(); parts_.pop_back()) sink_.free(in_.ids->of(ParameterTensor::ReducedPart, parts_.back()));
+  }
+
+ private:
+  // As they stand in `SingleTensor`, twice.
+  enum class Role {
+    Scales,
+    Integers,
+    Exchanged,
+    ExchangedScales,
+    SumScales,
+    Sums,
+    ExchangedSums,
+    ExchangedSumScales,
+    Half,
+  };
+  static constexpr int kNumRoles = static_cast<int>(Role::Half) + 1;
+  static_assert(2 * kNumRoles == kNumExchangeTensors);
+  static constexpr std::int64_t kHalf = 2;
+  static constexpr std::int64_t kScale = 4;
+  static constexpr std::int64_t kInByte = 2;  // Elements of 4 bits.
+
+  int id_of(Role role, bool is_other) const {
+    return in_.ids->of(SingleTensor::ZeroExchange) + static_cast<int>(role) + (is_other ? kNumRoles : 0);
+  }
+  void make(Role role, std::int64_t bytes) {
+    sink_.alloc(id_of(role, is_other_), bytes, stream_, MemoryCategory::ReduceScatter);
+  }
+  void keep_part(int parameter, std::int64_t bytes) {
+    sink_.alloc(in_.ids->of(ParameterTensor::ReducedPart, parameter), bytes, stream_, MemoryCategory::ReduceScatter);
+    parts_.push_back(parameter);
+  }
+
+  template <class OnCollective>
+  void exchange(const GradientExchange& gradient, bool is_first, const OnCollective& on_collective) {
+    is_other_ = !is_other_;
+    const auto drop_former = [&](Role role) {
+      if (!is_first) sink_.free(id_of(role, !is_other_));
+    };
+    const auto make_next = [&](Role role, std::int64_t bytes) {
+      make(role, bytes);
+      drop_former(role);
+    };
+    const auto make_both = [&](Role scales, std::int64_t num_scales, Role integers, std::int64_t bytes) {
+      make(scales, kScale * num_scales);
+      make(integers, bytes);
+      drop_former(integers);
+      drop_former(scales);
+    };
+    const auto send = [&](Communicator communicator) {
+      for (int i = 0; i < 2; ++i) {
+        sink_.collective();
+        on_collective(communicator);
+      }
+    };
+    const std::int64_t bytes = gradient.elements / kInByte;
+    make_both(Role::Scales, gradient.groups, Role::Integers, bytes);
+    make_next(Role::Exchanged, bytes);
+    make_next(Role::ExchangedScales, kScale * gradient.groups);
+    send(Communicator::Node);
+    const std::int64_t sums = gradient.groups / in_.gpus_per_node;
+    make_both(Role::SumScales, sums, Role::Sums, bytes / in_.gpus_per_node);
+    make_next(Role::ExchangedSums, bytes / in_.gpus_per_node);
+    make_next(Role::ExchangedSumScales, kScale * sums);
+    send(Communicator::Nodes);
+    make_next(Role::Half, kHalf * gradient.elements / in_.gpus_per_node);
+  }
+
+  // Python's sum, which begins with a zero of its own, and a division.
+  void add_up(const GradientExchange& gradient) {
+    const std::int64_t nodes = in_.layout->zero.ranks / in_.gpus_per_node;
+    const std::int64_t bytes = kHalf * gradient.elements / in_.layout->zero.ranks;
+    const auto sum_of = [](std::int64_t node) {
+      return node % 2 == 0 ? SingleTensor::ZeroSum : SingleTensor::ZeroOtherSum;
+    };
+    for (std::int64_t node = 0; node < nodes; ++node) {
+      sink_.alloc(in_.ids->of(sum_of(node)), bytes, stream_, MemoryCategory::Temp);
+      if (node > 0) sink_.free(in_.ids->of(sum_of(node - 1)));
+    }
+    keep_part(gradient.parameter, bytes);
+    sink_.free(in_.ids->of(sum_of(nodes - 1)));
+  }
+
+  // As it is: in place where nothing is padded.
+  void scatter(const GradientExchange& gradient) {
+    const int p = gradient.parameter;
+    const std::int64_t padding = gradient.elements - num_elements(in_.index->model->parameters[p].shape);
+    if (padding > 0) {
+      const int zeros = in_.ids->of(ParameterTensor::GradPadding, p);
+      sink_.alloc(zeros, kHalf * padding, stream_, MemoryCategory::ReduceScatter);
+      keep_part(p, kHalf * gradient.elements);
+      sink_.collective();
+      sink_.free(zeros);
+    } else {
+      sink_.collective();
+    }
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  MemoryStream stream_;
+  bool is_other_ = false;   // Which of two sets of tensors the last gradient has.
+  std::vector<int> parts_;  // Parameters, in the order in which they were reduced.
 };
 
 }  // namespace fsdp::simulator

@@ -282,6 +282,8 @@ class Zero3Walk {
   // Communicators, of all and of neighbors, and the stream on which NCCL gathers for a stream that goes on.
   static constexpr int kRanks = 0;
   static constexpr int kNeighbors = 1;
+  static constexpr int kNode = 2;   // With qgZ,
+  static constexpr int kNodes = 3;  // of the GPUs of the same place in each.
   static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
@@ -458,17 +460,41 @@ class Zero3Walk {
     const GradientBucket& bucket = in_.layout->buckets[static_cast<std::size_t>(next_bucket_++)];
     num_there_ = 0;
     if (keeps_order()) reductions_.limit(held_);
+    exchanges_gradients(*in_.plan, in_.gpus_per_node) ? exchange(bucket) : scatter(bucket);
+    for (const int p : as_made(bucket.parameters)) {
+      if (offloads()) send_to_host(p);
+      if (is_larger_than_bucket(p)) drop_gradient(p);
+    }
+    if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
+    if (std::exchange(is_copied_, false)) drop(SingleTensor::ZeroReduced);
+    quantized_reductions_.drop_parts();
+    if (keeps_order()) reductions_.record(order().submit(reduction_stream()));
+  }
+
+  // With qgZ each gradient by itself.
+  void exchange(const GradientBucket& bucket) {
+    using Communicator = typename QuantizedReductions<Sink>::Communicator;
+    quantized_reductions_.reduce(bucket, [this](Communicator communicator) {
+      if (!keeps_order()) return;
+      const int number = communicator == Communicator::Ranks  ? kRanks
+                         : communicator == Communicator::Node ? kNode
+                                                              : kNodes;
+      order().collective(reduction_stream(), number);
+    });
+  }
+
+  void scatter(const GradientBucket& bucket) {
     std::int64_t bytes = 0;
-    bool is_copied = bucket.parameters.size() > 1;
+    is_copied_ = bucket.parameters.size() > 1;
     for (const int p : bucket.parameters) {
       const std::int64_t padding = part_elements(p) * buffer().ranks - elements_of(p);
       bytes += part_elements(p) * buffer().ranks * element_size();
       if (padding == 0) continue;
-      is_copied = true;
+      is_copied_ = true;
       alloc(ParameterTensor::GradPadding, p, padding * element_size(), MemoryCategory::ReduceScatter,
             reduction_stream());
     }
-    if (is_copied) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
+    if (is_copied_) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
     const bool receives_parts = in_.reduce_scatter_receives_parts && buffer().ranks > 1;
     if (receives_parts) alloc(SingleTensor::ZeroOtherBucket, bytes, MemoryCategory::ReduceScatter);
     sink_.collective();
@@ -477,13 +503,6 @@ class Zero3Walk {
     for (const int p : bucket.parameters) {
       if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);
     }
-    for (const int p : as_made(bucket.parameters)) {
-      if (offloads()) send_to_host(p);
-      if (is_larger_than_bucket(p)) drop_gradient(p);
-    }
-    if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
-    if (is_copied) drop(SingleTensor::ZeroReduced);
-    if (keeps_order()) reductions_.record(order().submit(reduction_stream()));
   }
 
   // ---- with offload ------------------------------------------------------------------------------------------------
@@ -580,6 +599,7 @@ class Zero3Walk {
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
   QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream()};
+  QuantizedReductions<Sink> quantized_reductions_{in_, sink_, reduction_stream()};
   EventQueue fetches_;                       // Parameters that were asked for,
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
@@ -595,6 +615,7 @@ class Zero3Walk {
   int micro_batch_ = 0;
   int last_micro_batch_ = 0;
   bool has_host_grad_ = false;
+  bool is_copied_ = false;  // Of the bucket that is reduced there is one in one piece.
   bool is_first_step_ = true;
   bool is_in_backward_ = false;
   bool has_states_ = false;

@@ -86,7 +86,7 @@ class StreamOrder {
   Stream& at(MemoryStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
 
   std::array<Stream, kNumMemoryStreams> streams_;
-  std::array<Mark, 2> last_collective_{};  // [communicators]
+  std::array<Mark, 4> last_collective_{};  // [communicators]
 };
 
 }  // namespace fsdp::simulator

@@ -323,6 +323,8 @@ Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes t
   if (total <= Bytes(0)) return Seconds(0);
   // A ring passes each byte of a broadcast on once, as it does with those of an all-gather.
   if (kind == CollectiveKind::Broadcast) kind = CollectiveKind::AllGather;
+  // Each rank sends to the others what an all-gather of as many bytes sends on.
+  if (kind == CollectiveKind::AllToAll) kind = CollectiveKind::AllGather;
   return Seconds(look_up(cost.tables[static_cast<std::size_t>(kind)], total.count()));
 }
 

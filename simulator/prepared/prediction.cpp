@@ -163,7 +163,8 @@ WalkInput PreparedPlan::walk_input() const {
           .reduce_scatter_receives_parts = cluster->gpu.compute_capability == 0,
           .activation = activation,
           .use_cache = use_cache,
-          .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};
+          .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability),
+          .gpus_per_node = cluster->gpus_per_node};
 }
 
 WalkInput PreparedPlan::short_walk_input() const {
@@ -291,7 +292,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     if (prepared.costs.on_host) {
       prepared.on_host = host_times(prepared.schedule, *index.model, prepared.layout, plan, prepared.costs);
     }
-    prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
+    prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.fetch_times =
         fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, cluster, prepared.costs);
   }

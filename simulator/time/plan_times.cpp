@@ -119,6 +119,11 @@ CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, c
 
 }  // namespace
 
+CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks) {
+  return collective_cost(
+      replicate_group(cluster, static_cast<int>(ranks / cluster.gpus_per_node), cluster.gpus_per_node));
+}
+
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs) {
   std::vector<UnitTimes> times;
@@ -210,10 +215,41 @@ BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout
 
 namespace {
 
+// With qgZ: what kernels read and write of each gradient, and what is sent.
+Seconds exchange_time(const GradientBucket& bucket, const Layout& layout, const Model& model, const MeshCosts& mesh,
+                      const Cluster& cluster, const ComputeCosts& costs) {
+  const CollectiveCost across = cost_across_nodes(cluster, layout.zero.ranks);
+  const auto in_node = static_cast<double>(cluster.gpus_per_node);
+  Seconds time{0};
+  for (const GradientExchange& gradient : exchanges_of(bucket, layout, model)) {
+    const Bytes whole = size_of(bucket.dtype) * gradient.elements;
+    if (gradient.groups == 0) {
+      time += collective_time(mesh.shard, CollectiveKind::ReduceScatter, whole);
+      continue;
+    }
+    const Bytes bits(gradient.elements / 2);
+    const Bytes scales = size_of(Dtype::Float32) * gradient.groups;
+    const auto both = [&](const CollectiveCost& cost, std::int64_t parts) {
+      return collective_time(cost, CollectiveKind::AllToAll, Bytes(bits.count() / parts)) +
+             collective_time(cost, CollectiveKind::AllToAll, Bytes(scales.count() / parts));
+    };
+    time += both(mesh.node, 1) + both(across, cluster.gpus_per_node);
+    // Quantized; added up over a node; made fp16 again, and added up over nodes, three passes over a part for each.
+    const auto all = static_cast<double>(gradient.elements);
+    time += over(2.5 * all + 0.5 * all + 0.5 * all / in_node + 2.5 * all / in_node + 6 * all / in_node, costs.memory);
+  }
+  return time;
+}
+
 // ZeRO-3 copies, divides and reduces on the stream of the reduction: nothing of it on that of the backward.
 BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan, const Model& model,
-                               const MeshCosts& mesh, const ComputeCosts& costs) {
+                               const MeshCosts& mesh, const Cluster& cluster, const ComputeCosts& costs) {
   const Bytes payload = size_of(bucket.dtype) * padded_elements(bucket, layout, model);
+  if (exchanges_gradients(plan, cluster.gpus_per_node)) {
+    const Seconds copied = over(2 * static_cast<double>(payload.count()), costs.memory);
+    return {.all_reduce = copied + exchange_time(bucket, layout, model, mesh, cluster, costs),
+            .num_gradients = static_cast<int>(bucket.parameters.size())};
+  }
   // Into the bucket, from there into one piece, and a division in place.
   const Seconds copied = over(6 * static_cast<double>(payload.count()), costs.memory);
   return {.copy = Seconds(0),
@@ -226,11 +262,11 @@ BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layou
 }  // namespace
 
 std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
-                                      const ComputeCosts& costs) {
+                                      const Cluster& cluster, const ComputeCosts& costs) {
   std::vector<BucketTimes> times;
   for (const GradientBucket& bucket : layout.buckets) {
     if (is_zero3(plan)) {
-      times.push_back(zero3_bucket_times(bucket, layout, plan, model, mesh, costs));
+      times.push_back(zero3_bucket_times(bucket, layout, plan, model, mesh, cluster, costs));
       continue;
     }
     if (is_zero(plan)) {

@@ -33,7 +33,10 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
 
 /// [num buckets]
 std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
-                                      const ComputeCosts& costs);
+                                      const Cluster& cluster, const ComputeCosts& costs);
+
+/// Of a collective over GPUs of the same place in each node. REQUIRES: several nodes of all their GPUs.
+CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks);
 
 /// [groups of the schedule] Of ZeRO-3 alone.
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,

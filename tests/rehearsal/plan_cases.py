@@ -30,6 +30,7 @@ class Case:
     frozen: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
+    nodes: int = 1
     # Relative differences allowed in each kind of peak: as large as they are, rounded up; 0: equal in every byte.
     requested: float = 0
     allocated: float = 0

@@ -70,6 +70,19 @@ _CASES = [
     _zero3("quantized_frozen", "qwen3_0_6b", 4, {**BF16, **CLIP}, SMALL, {"quantized_weights": True, "max_reuse_distance": 0},
            frozen=["model.embed_tokens.*", "model.layers.0.*"]),
     _zero3("quantized_offload", "gpt2", 4, {**BF16, "cpu_offload": True}, SMALL, {"quantized_weights": True, **NOTHING_STAYS}),
+    # Gradients are exchanged in 4 bits, in a node and between nodes (qgZ); what has one dimension is not.
+    _zero3("exchanged", "qwen3_0_6b", 4, {**FP16, **CLIP}, SMALL, {"quantized_gradients": True, "max_reuse_distance": 0}, rank=3, nodes=2),
+    _zero3("exchanged_twice", "qwen3_0_6b", 6, {**FP16, **TWICE}, SMALL,
+           {"quantized_gradients": True, "overlap_comm": False, **NOTHING_STAYS}, layers=2, nodes=3),
+    _zero3("exchanged_small_buckets", "llama3_2_1b", 8, FP16, SMALL,
+           {"quantized_gradients": True, "reduce_bucket_size": 30_000_000, "sub_group_size": 50_000_000, **NOTHING_STAYS}, rank=5, nodes=2),
+    _zero3("exchanged_sgd", "qwen3_0_6b", 4, {**FP16, **PLAIN_SGD}, SMALL,
+           {"quantized_gradients": True, "reduce_bucket_size": 4_000_000, **NOTHING_STAYS}, nodes=2, layers=4),
+    # All three parts of ZeRO++.
+    _zero3("plus", "llama3_2_1b", 8, {**FP16, **CLIP, **TWICE}, SMALL,
+           {"quantized_weights": True, "quantized_gradients": True, "hpz_partition_size": 4, **NOTHING_STAYS}, rank=6, nodes=2),
+    # On one node gradients are reduced as they are.
+    _zero3("exchanged_nowhere", "qwen3_0_6b", 2, FP16, SMALL, {"quantized_gradients": True, **NOTHING_STAYS}),
     # A module that runs several times in one forward.
     _zero3("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, {"max_reuse_distance": 0}, layers=None),
     _zero3("resnet", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}, NOTHING_STAYS,

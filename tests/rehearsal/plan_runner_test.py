@@ -59,21 +59,22 @@ def with_this_torch(plan_file: pathlib.Path) -> None:
 
 def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
     ranks = case.replicate * case.shard
-    return answer(PROGRAM, "simulate", str(plan_file), "--gpu", case.gpu, "--gpus", str(ranks), "--rank", str(case.rank),
-                     "--json")
+    return answer(PROGRAM, "simulate", str(plan_file), "--gpu", case.gpu, "--gpus", str(ranks // case.nodes), "--nodes", str(case.nodes),
+                  "--rank", str(case.rank), "--json")
 
 
 def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int,
-             words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done") -> dict[str, Any]:
+             words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done", nodes: int = 1) -> dict[str, Any]:
     """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
+    on_node = world_size // nodes
     path = os.pathsep.join([str(ROOT / "python" / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
         "PYTHONPATH": path, "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
         "FSDP_REHEARSAL_RECORD": str(record_file), "FSDP_REHEARSAL_STEPS": str(STEPS), "OMP_NUM_THREADS": "1",
         "FSDP_REHEARSAL_RANK": str(rank), "FSDP_REHEARSAL_WORLD_SIZE": str(world_size),
-        "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(world_size),
+        "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank % on_node), "LOCAL_WORLD_SIZE": str(on_node),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(on_node),
         "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",  # A prediction has none.
         "STUB_GPU_EVENTS": events,  # done: what another stream has used is free at once (record_stream), as in a prediction.
     }
@@ -107,7 +108,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                    "dimensions": model["dimensions"], "steps": STEPS}
             (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
             ranks = case.replicate * case.shard
-            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, ranks)
+            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, ranks, nodes=case.nodes)
         self.assertEqual(collectives_of(measured["collectives"]["steady_step"]),
                          collectives_of(predicted["traffic"]["collectives"]))
         self.assertEqual(measured["applied"]["parameters"], predicted["model"]["parameters"])
@@ -133,7 +134,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                    "dimensions": model["dimensions"], "steps": STEPS}
             (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
             measured = rehearse(folder / "job.json", folder / "record.json", case.rank, case.replicate * case.shard,
-                                events="hold")
+                                events="hold", nodes=case.nodes)
         memory = predicted["memory"]
         most = max(phase["reserved"] for phase in measured["memory"]["phases"])
         bound = memory["reserved_peak_bytes"] + memory.get("held_bytes", 0)
