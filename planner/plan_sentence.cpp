@@ -254,6 +254,8 @@ std::string zero_arguments(const Plan& plan) {
   for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
     if (text != arguments.front()) arguments.push_back(std::move(text));
   }
+  if (plan.zero.quantized_weights) arguments.emplace_back("quantized_weights");
+  if (plan.zero.quantized_gradients) arguments.emplace_back("quantized_gradients");
   if (plan.zero.overlap_comm) arguments.emplace_back("overlap_comm");
   return fmt::format("{}", fmt::join(arguments, ", "));
 }

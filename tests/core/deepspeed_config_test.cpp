@@ -47,7 +47,7 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
 TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
   const std::string sizes = R"("reduce_bucket_size": 5e6, "stage3_prefetch_bucket_size": 2, "overlap_comm": false,
       "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7,
-      "zero_hpz_partition_size": 8, "zero_quantized_weights": true)";
+      "zero_hpz_partition_size": 8, "zero_quantized_weights": true, "zero_quantized_gradients": true)";
   const DeepSpeedConfig config = *read_ds(R"({"zero_optimization": {"stage": 3, )" + sizes + "}}");
   EXPECT_EQ(config.framework, Framework::Zero3);
   EXPECT_EQ(config.zero, (ZeroOptions{.reduce_bucket_size = 5'000'000,
@@ -58,7 +58,8 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .max_reuse_distance = 5,
                                       .sub_group_size = 10'000'000,
                                       .hpz_partition_size = 8,
-                                      .quantized_weights = true}));
+                                      .quantized_weights = true,
+                                      .quantized_gradients = true}));
   // Stages 1 and 2 have no use for those of stage 3.
   EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8, "zero_quantized_weights": true)"))->zero,
             default_zero_options(Framework::Zero2));

@@ -235,6 +235,7 @@ TEST(Zero3, WhatAPlanFileLeavesOutIsDeepSpeedsDefault) {
   file.plan.model = file.plan.model_file = "gpt2";
   EXPECT_TRUE(file.plan.zero.overlap_comm);
   file.plan.zero.max_reuse_distance = 12345;
+  file.plan.zero.quantized_weights = file.plan.zero.quantized_gradients = true;
   const auto read = read_plan(*parse_json(to_text(file), "plan.json"));
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
   EXPECT_EQ(read->plan.zero, file.plan.zero);

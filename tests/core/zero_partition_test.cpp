@@ -211,21 +211,6 @@ TEST(ZeroPlan, PartsOfTheOptimizerAndSecondCopiesAreOfStage3) {
   EXPECT_EQ(places_with_neighbors(Framework::Zero3, 8, 3), Places{"zero/hpz_partition_size"});
   EXPECT_EQ(places_with_neighbors(Framework::Zero3, 1, 2), Places{"zero/hpz_partition_size"});
   EXPECT_EQ(places_with_neighbors(Framework::Zero2, 8, 4), Places{"zero/hpz_partition_size"});
-  const auto places_in_8_bits = [&](Framework stage, std::int64_t ranks, bool offloads_parameters = false) {
-    return places_after([=](Plan& plan) {
-      plan.runtime.framework = stage;
-      plan.initialization = Initialization::Meta;
-      plan.mesh.shard = ranks;
-      plan.zero.quantized_weights = true;
-      plan.cpu_offload = plan.zero.offload_param = offloads_parameters;
-    });
-  };
-  const Places quantized{"zero/quantized_weights"};
-  EXPECT_EQ(places_in_8_bits(Framework::Zero3, 2), Places{});
-  EXPECT_EQ(places_in_8_bits(Framework::Zero3, 3), quantized);  // Parts that are no multiples of 8.
-  EXPECT_EQ(places_in_8_bits(Framework::Zero3, 1), quantized);
-  EXPECT_EQ(places_in_8_bits(Framework::Zero2, 2), quantized);
-  EXPECT_EQ(places_in_8_bits(Framework::Zero3, 2, true), quantized);
 }
 
 TEST(ZeroPlan, TheFirstSubGroupsMayStayOnTheDevice) {

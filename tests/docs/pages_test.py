@@ -156,10 +156,15 @@ class Pages(unittest.TestCase):
         from plan_cases import DDP_CASES
         from plan_cases_fsdp1 import FSDP1_CASES
         from plan_cases_zero import ZERO_CASES, ZERO_MORE_CASES
+        from plan_cases_zero3 import ZERO3_CASES, ZERO3_MORE_CASES
 
         models = len(list((ROOT / "model_specs").glob("*.json")))
         cards = len(list((ROOT / "model_specs/clusters/gpus").glob("*.json")))
         zero = ZERO_CASES + ZERO_MORE_CASES
+        zero3 = ZERO3_CASES + ZERO3_MORE_CASES
+
+        def having(key: str) -> int:
+            return 1 + sum(key in case.plan["zero"] for case in zero3)
 
         def kinds(cases: list[Any]) -> int:
             return len({case.model for case in cases})
@@ -176,7 +181,10 @@ class Pages(unittest.TestCase):
                 ("docs/accuracy.md", r"all; (\d+) and (\d+) equal in every byte", (equal(DDP_CASES), equal(FSDP1_CASES))),
                 ("docs/how-to/compare-runtimes.md", r"(\d+) plans of (\d+)\s+models for DDP, (\d+) of (\d+) models for FSDP1",
                  (len(DDP_CASES), kinds(DDP_CASES), len(FSDP1_CASES), kinds(FSDP1_CASES))),
-                ("docs/how-to/compare-runtimes.md", r"(\d+) plans of (\d+) models with ZeRO-1 and ZeRO-2", (len(zero), kinds(zero)))):
+                ("docs/how-to/compare-runtimes.md", r"(\d+) plans of (\d+) models with ZeRO-1 and ZeRO-2", (len(zero), kinds(zero))),
+                # One more is trained by its ds_config.json (export_deepspeed_test.py), with hpZ and qwZ.
+                ("docs/how-to/compare-runtimes.md", r"(\d+) plans of (\d+) models with ZeRO-3, (\d+) of them with hpZ, (\d+) with qwZ",
+                 (1 + len(zero3), kinds(zero3), having("hpz_partition_size"), having("quantized_weights")))):
             found = re.search(words, (ROOT / page).read_text(encoding="utf-8"))
             self.assertIsNotNone(found, f"{page} does not say {words}.")
             self.assertEqual(tuple(map(int, found.groups())), counts, f"{page}: {words}")

@@ -31,6 +31,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 Config = dict[str, Any]
+QUANTIZED = ("quantized_weights", "quantized_gradients")
 
 # As they stand in the documentation of DeepSpeed and of transformers, and in users' repositories, but for sizes.
 FILES: dict[str, Config] = {
@@ -62,6 +63,8 @@ FILES: dict[str, Config] = {
              "fp16": {"enabled": True, "auto_cast": False, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 200,
                       "hysteresis": 3, "consecutive_hysteresis": True, "min_loss_scale": 2},
              "zero_optimization": {"stage": 2}},
+    "plus_plus": {"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": True},
+                  "zero_optimization": {"stage": 3, "zero_quantized_weights": True, "zero_quantized_gradients": True}},
     "neighbors": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
                   "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}},
     "pure_bf16": {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},
@@ -132,7 +135,7 @@ def said_by(config: DeepSpeedConfig) -> Config:
         said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                      "max_reuse_distance", "sub_group_size")}  # fmt: skip
         said["hpz_partition_size"] = max(zero.zero_hpz_partition_size, 1)
-        said["quantized_weights"] = zero.zero_quantized_weights
+        said |= {key: getattr(zero, f"zero_{key}") for key in QUANTIZED}
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
             said["offload_ratio"] = zero.offload_optimizer.ratio
@@ -154,7 +157,7 @@ def said_in(plan: Config) -> Config:
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                     "max_reuse_distance", "sub_group_size", "hpz_partition_size")}  # fmt: skip
-        said["quantized_weights"] = plan["zero"].get("quantized_weights", False)
+        said |= {key: plan["zero"].get(key, False) for key in QUANTIZED}
     return said
 
 
@@ -172,8 +175,8 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
         draw = random.Random(19)
         taken = refused = 0
         for number in range(150):
-            # What DeepSpeed takes of offload_param and hpZ and does nothing with is refused here.
-            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "neighbors")]))
+            # What DeepSpeed takes of offload_param and ZeRO++ and does nothing with is refused here.
+            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "neighbors", "plus_plus")]))
             world = draw.choice([1, 2, 4])
             for key, values in draw.sample(DRAWN, 2):
                 part = config if "/" not in key else config["zero_optimization"]

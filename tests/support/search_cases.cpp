@@ -8,6 +8,7 @@
 
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/torch_version.h"
+#include "core/plan/zero_quantization.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -63,6 +64,20 @@ void make_ddp(Case& c) {
   c.space.wrap_ends.reset();
 }
 
+// ZeRO++, where DeepSpeed can quantize the model's parameters and gradients.
+void quantize(Case& c) {
+  Plan plan = c.space.base;
+  plan.mesh = {1, world_size(c.cluster)};
+  plan.cpu_offload = *c.space.cpu_offload;
+  for (bool ZeroOptions::*key : {&ZeroOptions::quantized_weights, &ZeroOptions::quantized_gradients}) {
+    plan.zero.*key = *rc::gen::arbitrary<bool>();
+    if (plan.zero.*key && check_quantization(plan, *build_model(c.spec, c.workload)).empty()) {
+      c.space.base.zero.*key = true;
+    }
+    plan.zero.*key = false;
+  }
+}
+
 /// The same for ZeRO.
 void make_zero(Case& c) {
   Plan& base = c.space.base;
@@ -70,7 +85,8 @@ void make_zero(Case& c) {
   base.parameter_dtype = Dtype::Float32;
   base.mixed_precision = {};
   if (*rc::gen::arbitrary<bool>()) {
-    base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
+    const Dtype dtype = *rc::gen::element(Dtype::BFloat16, Dtype::Float16);
+    base.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype};
   }
   base.zero.reduce_bucket_size = *rc::gen::element<std::int64_t>(10'000, 1'000'000, 500'000'000);
   base.zero.overlap_comm = *rc::gen::arbitrary<bool>();
@@ -82,7 +98,6 @@ void make_zero(Case& c) {
     base.zero.max_reuse_distance = draw();
     base.zero.sub_group_size = *rc::gen::element<std::int64_t>(1'000, 1'000'000'000);
   }
-  base.zero.quantized_weights = is_zero3(base) && *rc::gen::arbitrary<bool>();
   if (*c.space.cpu_offload) {
     base.zero.pin_memory = *rc::gen::arbitrary<bool>();
     base.zero.offload_param = is_zero3(base) && *rc::gen::arbitrary<bool>();
@@ -90,6 +105,7 @@ void make_zero(Case& c) {
   c.space.shard = world_size(c.cluster);
   c.space.wrap = Wrap{.blocks_per_unit = 0};
   c.space.wrap_ends.reset();
+  quantize(c);
   base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
   c.space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
