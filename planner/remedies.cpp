@@ -33,8 +33,6 @@ namespace {
 constexpr Bytes kLeastSaving(8 << 20);
 constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak.
 
-/// Of one search that a remedy may take.
-constexpr std::int64_t kMostSearchPredictions = 600;
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
 

@@ -125,6 +125,7 @@ def test_suggestions_keep_their_promise(tester, jobs):
     seen = set()
     for words in (HEADLINE, "qwen3_tts --gpus 4 --mem 2G", "gpt2 --gpu L4 --gpus 2 --mem 4G",
                   "llama3_2_1b --gpu RTX4090 --gpus 4 --offload no --global-batch 32",
+                  "llama3_2_1b --gpu H200 --gpus 1 --precision mixed --mem 9177M",
                   "gpt2 --gpu L4 --gpus 2 --mem 8G --accumulate 8 --gradient-sync every"):
         report = json.loads(tester.run(words + " --json")[1])
         fits = report["verdict"] == "fits"
