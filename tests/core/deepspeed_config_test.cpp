@@ -61,8 +61,9 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
                                       .quantized_weights = true,
                                       .quantized_gradients = true}));
   // Stages 1 and 2 have no use for those of stage 3.
-  EXPECT_EQ(read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8, "zero_quantized_weights": true)"))->zero,
-            default_zero_options(Framework::Zero2));
+  EXPECT_EQ(
+      read_ds(stage2("", R"("sub_group_size": 7, "zero_hpz_partition_size": 8, "zero_quantized_weights": true)"))->zero,
+      default_zero_options(Framework::Zero2));
 }
 
 TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
@@ -127,8 +128,8 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
         R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
         R"("offload_optimizer": {"device": "cpu", "pinmemory": true})", R"("offload_param": {"device": "cpu"})",
         R"("offload_param": {"device": "nvme", "nvme_path": "/x"})", R"("cpu_offload": true)",
-        R"("zero_quantized_nontrainable_weights": true)", R"("round_robin_gradients": true)", R"("contiguous_gradients": false)",
-        R"("reduce_scatter": false)", R"("leaf_module": {"classes": ["Moe"]})",
+        R"("zero_quantized_nontrainable_weights": true)", R"("round_robin_gradients": true)",
+        R"("contiguous_gradients": false)", R"("reduce_scatter": false)", R"("leaf_module": {"classes": ["Moe"]})",
         R"("stage3_model_persistence_threshold": 1000)", R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)",
         R"("reduce_bucket_size": 1.5)", R"("reduce_bucket_size": 9e15)"}) {
     EXPECT_EQ(refusals_of(stage2("", zero)).size(), 1U) << zero;
