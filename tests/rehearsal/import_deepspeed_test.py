@@ -111,7 +111,9 @@ def real(config: Config, world: int) -> DeepSpeedConfig | None:
 def ours(config: Config, world: int, folder: pathlib.Path) -> Config | str:
     """The plan, or what is said in its place."""
     (folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
-    words = ["mlp", "--deepspeed", str(folder / "ds.json"), "--gpus", str(world), "--gpu", "H100 SXM", "--json"]
+    # DeepSpeed quantizes what each GPU can have in eights.
+    is_quantized = config["zero_optimization"].get("zero_quantized_weights", False)
+    words = [*(("llama3_2_1b", "--seq", "128") if is_quantized else ("mlp",)), "--deepspeed", str(folder / "ds.json"), "--gpus", str(world), "--gpu", "H100 SXM", "--json"]
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=600)
     return done.stderr if done.returncode == 2 else json.loads(done.stdout)["plan"]
 
