@@ -43,8 +43,9 @@ enum class ParameterTensor : std::uint8_t {
   ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
   SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
   GroupGrad,          ///< With a part of the optimizer on the host: of a sub-group of the other part.
+  DriveGrad,          ///< With the optimizer on a drive: the rank's part, in fp32.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::DriveGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

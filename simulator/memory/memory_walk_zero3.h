@@ -58,6 +58,7 @@
 #include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/memory_walk_zero3_offload.h"
 
 namespace fsdp::simulator {
 
@@ -362,7 +363,7 @@ class Zero3Walk {
   }
 
   void start_engine() {
-    if (offloads() && in_.plan->zero.offload_ratio < 1) make_second_optimizer();
+    if (offloads() && in_.plan->zero.offload_ratio < 1) second_optimizer_.make(element_size());
     // Where the fp32 copy is.
     if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
@@ -476,6 +477,7 @@ class Zero3Walk {
       if (offloads()) send_to_host(p);
       if (is_larger_than_bucket(p)) drop_gradient(p);
     }
+    if (drive_gradients_.write() && keeps_order()) held_.finish(order().submit(reduction_stream()));
     if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
     if (is_copied) drop(SingleTensor::ZeroReduced);
     if (keeps_order()) reductions_.record(order().submit(reduction_stream()));
@@ -483,29 +485,16 @@ class Zero3Walk {
 
   // ---- with offload ------------------------------------------------------------------------------------------------
 
-  void make_second_optimizer() {
-    alloc(SingleTensor::ZeroBackup, 4, MemoryCategory::OptState);
-    has_backup_ = true;
-    if (element_size() == 4) return;
-    alloc(SingleTensor::ZeroNorm, element_size(), MemoryCategory::OptState);
-    drop(SingleTensor::ZeroBackup);
-  }
-
-  // The first sub-group that it updates takes the place of what it was made with.
-  void drop_backup() {
-    if (std::exchange(has_backup_, false))
-      drop(element_size() == 4 ? SingleTensor::ZeroBackup : SingleTensor::ZeroNorm);
-  }
-
   // The sub-groups of the device: PyTorch's AdamW, which is foreach there.
   void step_beside_host() {
     for (std::size_t g = 0; g < groups_on_device(buffer(), *in_.plan); ++g) {
-      drop_backup();
+      second_optimizer_.drop_first();
       if (!has_states_) make_states(g);
       alloc(SingleTensor::ZeroOptimizerTemp, master_size() * group_elements(g), MemoryCategory::Temp);
       drop(SingleTensor::ZeroOptimizerTemp);
     }
     has_states_ = true;
+    drive_gradients_.drop_all();
     drop_norms();
   }
 
@@ -541,14 +530,22 @@ class Zero3Walk {
 
   // What comes back lives until the next one does.
   void send_to_host(int p) {
-    if (std::exchange(has_host_grad_, true)) drop(SingleTensor::ZeroHostGrad);
-    alloc(SingleTensor::ZeroHostGrad, part_elements(p) * element_size(), MemoryCategory::ShardedGrad,
-          reduction_stream());
+    if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
+    const bool goes_on = micro_batch_ == last_micro_batch_ && drive_gradients_.takes(p);
+    const bool is_taken_as_it_is = goes_on && !casts();
+    if (is_taken_as_it_is) {
+      drive_gradients_.take(p, part_elements(p), reduction_stream());
+    } else {
+      alloc(SingleTensor::ZeroHostGrad, part_elements(p) * element_size(), MemoryCategory::ShardedGrad,
+            reduction_stream());
+      has_host_grad_ = true;
+    }
     if (micro_batch_ != last_micro_batch_) return;
     const std::int64_t elements = std::min(part_elements(p), kMostInNorm);
     make_norm_in_fp64(in_, sink_, p, elements, reduction_stream());
     norms_.push_back(p);
     if (!casts()) return;
+    if (goes_on) return drive_gradients_.take(p, part_elements(p), reduction_stream());
     alloc(SingleTensor::ZeroGrad32, 4 * part_elements(p), MemoryCategory::ShardedGrad, reduction_stream());
     drop(SingleTensor::ZeroGrad32);
   }
@@ -574,6 +571,8 @@ class Zero3Walk {
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
+  SecondOptimizer<Sink> second_optimizer_{in_, sink_};
+  DriveGradients<Sink> drive_gradients_{in_, sink_};
   EventQueue fetches_;                       // Parameters that were asked for,
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
@@ -593,7 +592,6 @@ class Zero3Walk {
   bool is_in_backward_ = false;
   bool has_states_ = false;
   bool has_norm_ = false;
-  bool has_backup_ = false;
   bool is_other_norm_ = false;
 };
 
