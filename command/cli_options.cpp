@@ -102,6 +102,8 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::NcclAlgorithms, "--nccl-algo", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::NcclProtocols, "--nccl-proto", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
+    of_choice(PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "RATE", kMachines, kOnMachines),
+    of_choice(PlanChoice::NvmeCapacity, "--nvme-capacity", "SIZE", kMachines, kOnMachines),
 
     of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kShapes),
     of_choice(PlanChoice::Batch, "--batch", "N", kWork, kShapes),

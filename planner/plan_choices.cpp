@@ -34,6 +34,8 @@ constexpr std::tuple kMembers{
     std::pair{PlanChoice::NcclAlgorithms, &PlanChoices::nccl_algorithms},
     std::pair{PlanChoice::NcclProtocols, &PlanChoices::nccl_protocols},
     std::pair{PlanChoice::HostMemory, &PlanChoices::host_memory},
+    std::pair{PlanChoice::NvmeBandwidth, &PlanChoices::nvme_bandwidth},
+    std::pair{PlanChoice::NvmeCapacity, &PlanChoices::nvme_capacity},
     std::pair{PlanChoice::Recipe, &PlanChoices::recipe},
     std::pair{PlanChoice::Batch, &PlanChoices::batch},
     std::pair{PlanChoice::Sequence, &PlanChoices::sequence},
@@ -158,7 +160,7 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
 }
 
 bool is_about_machines(PlanChoice choice) {
-  return choice <= PlanChoice::HostMemory;
+  return choice <= PlanChoice::NvmeCapacity;
 }
 
 bool is_about_plan(PlanChoice choice) {

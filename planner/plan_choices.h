@@ -41,6 +41,8 @@ enum class PlanChoice : std::uint8_t {
   NcclAlgorithms,
   NcclProtocols,
   HostMemory,
+  NvmeBandwidth,
+  NvmeCapacity,
   // The work.
   Recipe,
   Batch,
@@ -121,6 +123,8 @@ struct PlanChoices {
   std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
   std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
   std::optional<Bytes> host_memory = {};            ///< Of a node.
+  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's drives.
+  std::optional<Bytes> nvme_capacity = {};            ///< The same.
 
   // The work.
   std::optional<std::string> recipe = {};
@@ -219,6 +223,9 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::NcclAlgorithms, "--nccl-algo", "", "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
     PlanChoiceInfo{PlanChoice::NcclProtocols, "--nccl-proto", "", "NCCL_PROTO, such as Simple"},
     PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
+    PlanChoiceInfo{PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "",
+                   "What a node reads from its NVMe drives or writes to them, such as 6GB/s"},
+    PlanChoiceInfo{PlanChoice::NvmeCapacity, "--nvme-capacity", "", "What the NVMe drives of a node hold"},
     PlanChoiceInfo{PlanChoice::Recipe, "--recipe", "", "Training recipe defined by the model"},
     PlanChoiceInfo{PlanChoice::Batch, "--batch", "", "Samples per GPU and micro-batch"},
     PlanChoiceInfo{PlanChoice::Sequence, "--seq", "", "Tokens per sample, such as 4096 or 4k"},

@@ -132,6 +132,10 @@ Result<void> read_machine_choice(PlanChoice choice, const std::string& text, Pla
       return {};
     case PlanChoice::HostMemory:
       return put(parse_size(text, where), choices.host_memory);
+    case PlanChoice::NvmeBandwidth:
+      return put(parse_bandwidth(text, where), choices.nvme_bandwidth);
+    case PlanChoice::NvmeCapacity:
+      return put(parse_size(text, where), choices.nvme_capacity);
     default:
       return {};
   }
@@ -296,6 +300,10 @@ std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices&
       return text_of(choices.nccl_protocols);
     case PlanChoice::HostMemory:
       return text_of(choices.host_memory);
+    case PlanChoice::NvmeBandwidth:
+      return text_of(choices.nvme_bandwidth);
+    case PlanChoice::NvmeCapacity:
+      return text_of(choices.nvme_capacity);
     default:
       return {};
   }

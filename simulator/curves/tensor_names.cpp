@@ -40,6 +40,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "gradient larger than the bucket",
     "second copy shared with neighbors",
     "gradient for the optimizer",
+    "gradient for the drive",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
