@@ -53,7 +53,7 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
     given.model = std::move(*model);
   }
-  if (choices.cpu_offload) set_offload(plan, *choices.cpu_offload);
+  if (choices.cpu_offload) apply_offload(plan, *choices.cpu_offload);
   if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);

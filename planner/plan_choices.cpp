@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "planner/framework_arguments.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -157,6 +159,17 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
     if (info.place == place || (!info.former.empty() && info.former == place)) return info.choice;
   }
   return std::nullopt;
+}
+
+void apply_offload(Plan& plan, const OffloadChoice& choice) {
+  set_offload(plan, choice.is_on);
+  if (!choice.to_drive) {
+    plan.zero.nvme = {};
+    return;
+  }
+  // Buffers are as large as sub-groups, which by default are as large as most models.
+  if (!plan.zero.nvme.optimizer) plan.zero.sub_group_size = std::min(plan.zero.sub_group_size, kDriveSubGroup);
+  plan.zero.nvme.optimizer = true;
 }
 
 bool is_about_machines(PlanChoice choice) {

@@ -23,6 +23,20 @@
 
 namespace fsdp::planner {
 
+/// What is kept outside of the devices, if anything is.
+struct OffloadChoice {
+  bool is_on = false;
+  bool to_drive = false;  ///< Of ZeRO-3: the optimizer's tensors are on an NVMe drive, and not in host memory.
+
+  constexpr OffloadChoice() = default;
+  constexpr OffloadChoice(bool on, bool drive = false) : is_on(on), to_drive(drive) {}
+  constexpr explicit operator bool() const { return is_on; }
+  bool operator==(const OffloadChoice&) const = default;
+};
+
+/// Offloads a plan as it is chosen, or keeps it on the devices.
+void apply_offload(Plan& plan, const OffloadChoice& choice);
+
 /// One thing to decide.
 enum class PlanChoice : std::uint8_t {
   // The machines.
@@ -157,7 +171,7 @@ struct PlanChoices {
   std::optional<Wrap> wrap = {};
   std::optional<bool> wrap_ends = {};
   std::optional<CheckpointChoice> checkpoint = {};
-  std::optional<bool> cpu_offload = {};
+  std::optional<OffloadChoice> cpu_offload = {};
   std::optional<GradientSync> gradient_sync = {};
   std::optional<std::int64_t> forward_prefetch = {};
   std::optional<std::int64_t> backward_prefetch = {};
@@ -278,7 +292,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
         "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
         "its own number: full:32,12",
         "--checkpoint"},
-    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
+    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no|nvme",
                    "Keep parameters, gradients and optimizer in CPU memory"},
     PlanChoiceInfo{
         PlanChoice::GradientSync, "--gradient-sync", "every|last",

@@ -117,6 +117,15 @@ std::vector<bool> parameters_on_drive(const Layout& layout, const Plan& plan) {
 
 namespace {
 
+/// [num parameters] Of parameters that no unit has, 0.
+std::vector<std::int64_t> elements_of_all(const Layout& layout) {
+  std::vector<std::int64_t> elements(layout.parameter_dtype.size(), 0);
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) elements[p.parameter] = p.elements;
+  }
+  return elements;
+}
+
 // Of a sub-group in the buffer, each parameter's part in whole pieces.
 std::int64_t pieces_of(const ZeroBuffer& buffer, const Plan& plan, std::size_t g) {
   const std::int64_t item = size_of(buffer.dtype).count();
@@ -137,7 +146,14 @@ std::int64_t parameter_write_buffer(const Layout& layout, const Plan& plan) {
   for (std::size_t g = 1; g < num_groups(buffer); ++g) {
     if (group_elements(buffer, g) > group_elements(buffer, largest)) largest = g;
   }
-  return pieces_of(buffer, plan, largest);
+  // DeepSpeed makes it for whole parameters, and not for the rank's parts.
+  const std::int64_t item = size_of(buffer.dtype).count();
+  const std::vector<std::int64_t> elements = elements_of_all(layout);
+  std::int64_t whole = 0;
+  for (std::size_t i = buffer.group_begins[largest]; i < buffer.group_begins[largest + 1]; ++i) {
+    whole += elements_of_file(elements[buffer.parameters[i]], item, plan);
+  }
+  return item * whole;
 }
 
 std::int64_t optimizer_swap_buffers(const ZeroBuffer& buffer, const Plan& plan) {
@@ -200,10 +216,7 @@ namespace {
 /// [num parameters] Elements of the gradient of this rank's part, and of others 0: those at the end have less of it.
 std::vector<std::int64_t> reduced_elements(const Layout& layout) {
   std::vector<std::int64_t> all(layout.parameter_dtype.size(), 0);
-  std::vector<std::int64_t> elements(layout.parameter_dtype.size(), 0);
-  for (const ShardedUnit& unit : layout.units) {
-    for (const ShardedParameter& p : unit.parameters) elements[p.parameter] = p.elements;
-  }
+  const std::vector<std::int64_t> elements = elements_of_all(layout);
   for (const GradientBucket& bucket : layout.buckets) {
     for (const int p : bucket.parameters) {
       const std::int64_t part = (elements[p] + layout.zero.ranks - 1) / layout.zero.ranks;
