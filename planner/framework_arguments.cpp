@@ -1,8 +1,8 @@
 // The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
 // of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
 // to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
-// collectives on streams of their own and without, and with the optimizer on a drive; of FSDP2 one input of a reduction more, which PyTorch's own text
-// calls enough, and reductions apart. All others lie between two of them.
+// collectives on streams of their own and without, and with the optimizer on a drive; of FSDP2 one input of a reduction
+// more, which PyTorch's own text calls enough, and reductions apart. All others lie between two of them.
 
 #include "planner/framework_arguments.h"
 

@@ -12,8 +12,8 @@
 
 namespace fsdp::planner {
 
-/// Elements of a rank's part that ZeRO-3 updates at a time where the optimizer is on a drive: DeepSpeed has four buffers
-/// of that size in host memory.
+/// Elements of a rank's part that ZeRO-3 updates at a time where the optimizer is on a drive: DeepSpeed has four
+/// buffers of that size in host memory.
 inline constexpr std::int64_t kDriveSubGroup = 100'000'000;
 
 /// Each is of one framework; what another one is given does nothing.

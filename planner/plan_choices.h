@@ -133,10 +133,10 @@ struct PlanChoices {
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
   std::optional<bool> sharp = {};
-  std::optional<std::string> nccl_version = {};     ///< "2.27.5"
-  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
-  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
-  std::optional<Bytes> host_memory = {};            ///< Of a node.
+  std::optional<std::string> nccl_version = {};       ///< "2.27.5"
+  std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};              ///< Of a node.
   std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's drives.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
 

@@ -73,7 +73,8 @@ std::optional<std::string> drive_line(const MemoryReport& memory) {
   const std::string of = drive.capacity ? fmt::format(" of {}", format_bytes(*drive.capacity)) : "";
   return fmt::format("{}{} in files on the NVMe drives of a node, which read {} and write {} in a step, at {} ({})",
                      format_bytes(drive.kept), of, format_bytes(drive.read), format_bytes(drive.written),
-                     format_bandwidth(BytesPerSecond(static_cast<double>(drive.in_a_second.count()))), name_of(drive.provenance));
+                     format_bandwidth(BytesPerSecond(static_cast<double>(drive.in_a_second.count()))),
+                     name_of(drive.provenance));
 }
 
 /// "needs 1.2 TiB on the NVMe drives of a node, 200 GiB more than they hold"; empty: nothing lacks there.

@@ -164,10 +164,10 @@ struct ClusterOverrides {
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
   std::optional<bool> sharp = {};
-  std::optional<std::string> nccl_version = {};     ///< As `NcclSettings::version`.
-  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
-  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
-  std::optional<Bytes> host_memory = {};            ///< Of one node.
+  std::optional<std::string> nccl_version = {};       ///< As `NcclSettings::version`.
+  std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};              ///< Of one node.
   std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's NVMe drives together.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
 };

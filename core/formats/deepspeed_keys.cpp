@@ -1,5 +1,6 @@
-// Sources: deepspeed/runtime/constants.py, config.py, swap_tensor/aio_config.py, precision_config.py, zero/config.py, zero/offload_config.py,
-// activation_checkpointing/config.py, monitor/config.py, profiling/config.py, comm/config.py, DeepSpeed 0.19.8.
+// Sources: deepspeed/runtime/constants.py, config.py, swap_tensor/aio_config.py, precision_config.py, zero/config.py,
+// zero/offload_config.py, activation_checkpointing/config.py, monitor/config.py, profiling/config.py, comm/config.py,
+// DeepSpeed 0.19.8.
 
 #include "core/formats/deepspeed_keys.h"
 
@@ -146,8 +147,13 @@ constexpr DeepSpeedKey kOffloadParamKeys[] = {
 
 // "thread_count" is what "intra_op_parallelism" was called; DeepSpeed takes it, and does nothing.
 constexpr DeepSpeedKey kAioKeys[] = {
-    {"block_size", Read}, {"intra_op_parallelism", Read}, {"use_gds", Usual, "false"}, {"queue_depth"},
-    {"single_submit"},    {"overlap_events"},             {"thread_count"},
+    {"block_size", Read},
+    {"intra_op_parallelism", Read},
+    {"use_gds", Usual, "false"},
+    {"queue_depth"},
+    {"single_submit"},
+    {"overlap_events"},
+    {"thread_count"},
 };
 
 constexpr DeepSpeedKey kBf16Keys[] = {

@@ -36,9 +36,9 @@ class ZeroDriveReader {
 
   void read(int parameter, Part becomes);
 
-  std::vector<bool> on_drive_;        // [parameters]
-  std::vector<Part> parts_;           // [parameters]
-  std::vector<std::int64_t> bytes_;   // [parameters] Of the file.
+  std::vector<bool> on_drive_;       // [parameters]
+  std::vector<Part> parts_;          // [parameters]
+  std::vector<std::int64_t> bytes_;  // [parameters] Of the file.
   std::int64_t buffers_ = 0;
   std::int64_t used_ = 0;
   DriveReads counts_;

@@ -277,10 +277,10 @@ void check_parameter_buffers(const Layout& layout, const Plan& plan, const Sched
     }
   }
   if (largest > nvme.param_buffer_size) {
-    errors.push_back({"/zero/nvme/param_buffer_size",
-                      fmt::format("A rank's part of a parameter has {} elements, and a buffer {}.", largest,
-                                  nvme.param_buffer_size),
-                      fmt::format("Write {} or more.", largest)});
+    errors.push_back(
+        {"/zero/nvme/param_buffer_size",
+         fmt::format("A rank's part of a parameter has {} elements, and a buffer {}.", largest, nvme.param_buffer_size),
+         fmt::format("Write {} or more.", largest)});
   }
   const std::int64_t needed = std::max(first.drive.buffers, steady.drive.buffers);
   if (first.drive.asks_twice || steady.drive.asks_twice) {
@@ -312,10 +312,10 @@ Errors check_drive(const Layout& layout, const Plan& plan, const Schedule& first
   if (nvme.optimizer) {
     const std::int64_t needed = needed_optimizer_buffers(layout.zero, plan);
     if (needed > nvme.buffer_count) {
-      errors.push_back({"/zero/nvme/buffer_count",
-                        fmt::format("The optimizer needs {} buffers at once, and there are {}.", needed,
-                                    nvme.buffer_count),
-                        fmt::format("Write {} or more.", needed)});
+      errors.push_back(
+          {"/zero/nvme/buffer_count",
+           fmt::format("The optimizer needs {} buffers at once, and there are {}.", needed, nvme.buffer_count),
+           fmt::format("Write {} or more.", needed)});
     }
   }
   if (nvme.parameters) check_parameter_buffers(layout, plan, first, steady, errors);

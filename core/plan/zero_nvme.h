@@ -24,8 +24,8 @@ std::int64_t smallest_file(const Plan& plan);
 /// [sub-groups] What the optimizer updates of it is on the drive. REQUIRES: a layout of ZeRO-3.
 std::vector<bool> groups_on_drive(const ZeroBuffer& buffer, const Plan& plan);
 
-/// Sub-groups, the first ones, whose 16-bit parameters are in host memory as one tensor: max_in_cpu. REQUIRES: the same,
-/// and a plan with parameters on the drive.
+/// Sub-groups, the first ones, whose 16-bit parameters are in host memory as one tensor: max_in_cpu. REQUIRES: the
+/// same, and a plan with parameters on the drive.
 std::size_t groups_in_memory(const ZeroBuffer& buffer, const Plan& plan);
 
 /// [num parameters] The rank's part of it is on the drive, trained or not. REQUIRES: a layout of ZeRO-3.
@@ -47,10 +47,10 @@ std::int64_t gradient_elements_on_drive(std::int64_t elements, const Plan& plan)
 
 /// Of one rank.
 struct DriveUse {
-  std::int64_t kept = 0;     ///< Bytes of all files.
-  std::int64_t read = 0;     ///< In a steady step: by the optimizer, and
-  std::int64_t written = 0;  ///< by it and by the backward.
-  std::int64_t fetched = 0;  ///< Read by forward and backward: parameters.
+  std::int64_t kept = 0;       ///< Bytes of all files.
+  std::int64_t read = 0;       ///< In a steady step: by the optimizer, and
+  std::int64_t written = 0;    ///< by it and by the backward.
+  std::int64_t fetched = 0;    ///< Read by forward and backward: parameters.
   std::int64_t gradients = 0;  ///< Of `written`, by the backward.
 
   bool operator==(const DriveUse&) const = default;

@@ -6,8 +6,8 @@
 //   max(U, W/B) + R/B         with pipeline_write,
 //   max(U, R/B + W/B)         with both.
 //
-// A gradient is written on the stream of its reduction, which the backward goes on beside. A part of a parameter is read
-// before it is gathered; what is read ahead is under way while others are used, and takes nothing.
+// A gradient is written on the stream of its reduction, which the backward goes on beside. A part of a parameter is
+// read before it is gathered; what is read ahead is under way while others are used, and takes nothing.
 //
 // Sources: deepspeed/runtime/swap_tensor/partitioned_optimizer_swapper.py, pipelined_optimizer_swapper.py
 // (swap_in_optimizer_state, swap_out_optimizer_state), DeepSpeed 0.19.8.

@@ -104,8 +104,10 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int shard = static_cast<int>(mesh.shard);
   const int replicate = static_cast<int>(mesh.replicate);
   const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.shard));
-  return {mesh, collective_cost(shard_group(cluster, shard)),
-          collective_cost(replicate_group(cluster, replicate, shard)), cluster.host_link.bandwidth.value,
+  return {mesh,
+          collective_cost(shard_group(cluster, shard)),
+          collective_cost(replicate_group(cluster, replicate, shard)),
+          cluster.host_link.bandwidth.value,
           BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
           collective_cost(shard_group(cluster, in_node))};
 }

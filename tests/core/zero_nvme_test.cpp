@@ -1,5 +1,5 @@
-// What of a plan of ZeRO-3 is in files on a drive, and by how many buffers it goes there. The real DeepSpeed is asked in
-// tests/rehearsal/nvme_test.py.
+// What of a plan of ZeRO-3 is in files on a drive, and by how many buffers it goes there. The real DeepSpeed is asked
+// in tests/rehearsal/nvme_test.py.
 
 #include "core/plan/zero_nvme.h"
 
@@ -62,7 +62,8 @@ TEST(ZeroNvme, AFileIsWholePiecesAndTheRestOfAGradientWaits) {
 TEST(ZeroNvme, AStepReadsAndWritesStatesAndGradients) {
   // 1.25 Mi elements of 4 bytes: parameters, two moments and gradients.
   const DriveUse use = drive_use(two_groups(), on_drive(), Schedule{});
-  EXPECT_EQ(use, (DriveUse{.kept = 20 * kMi, .read = 20 * kMi, .written = 20 * kMi, .fetched = 0, .gradients = 5 * kMi}));
+  EXPECT_EQ(use,
+            (DriveUse{.kept = 20 * kMi, .read = 20 * kMi, .written = 20 * kMi, .fetched = 0, .gradients = 5 * kMi}));
   // Four buffers of 4 MiB.
   EXPECT_EQ(optimizer_swap_buffers(two_groups().zero, on_drive()), 16 * kMi);
 }
