@@ -102,6 +102,8 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::NcclAlgorithms, "--nccl-algo", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::NcclProtocols, "--nccl-proto", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
+    of_choice(PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "RATE", kMachines, kOnMachines),
+    of_choice(PlanChoice::NvmeCapacity, "--nvme-capacity", "SIZE", kMachines, kOnMachines),
 
     of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kShapes),
     of_choice(PlanChoice::Batch, "--batch", "N", kWork, kShapes),
@@ -132,7 +134,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::Wrap, "--wrap", "WHAT", kPlan, kSearches),
     of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, kSearches),
     of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, kPredicts),
-    of_choice(PlanChoice::Offload, "--offload", "yes|no", kPlan, kPredicts),
+    of_choice(PlanChoice::Offload, "--offload", "yes|no|nvme", kPlan, kPredicts),
     of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, kPredicts),
     of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, kPredicts),
     of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, kPredicts),

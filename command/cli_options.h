@@ -89,6 +89,8 @@ enum class Option {
   NcclAlgorithms,
   NcclProtocols,
   HostMemory,
+  NvmeBandwidth,
+  NvmeCapacity,
   // The work.
   Recipe,
   Batch,

@@ -53,7 +53,7 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
     given.model = std::move(*model);
   }
-  if (choices.cpu_offload) set_offload(plan, *choices.cpu_offload);
+  if (choices.cpu_offload) apply_offload(plan, *choices.cpu_offload);
   if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
@@ -170,7 +170,7 @@ bool prints_json(const CommandLine& line, const Output& output) {
 }
 
 void note_decimal_sizes(const CommandLine& line, const Output& output) {
-  for (const Option option : {Option::Memory, Option::HostMemory}) {
+  for (const Option option : {Option::Memory, Option::HostMemory, Option::NvmeCapacity}) {
     const std::optional<std::string> text = line.value(option);
     if (!text || !is_decimal_size(*text)) continue;
     const Result<Bytes> size = parse_size(*text, flag_of(option));

@@ -419,7 +419,8 @@ void add_with_arguments(Family family, Families& result) {
   const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
   for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
     // Parameters go to the host with the optimizer.
-    if (!family.cpu_offload && a > 0 && result.arguments[a].offload_param) continue;
+    const FrameworkArguments& arguments = result.arguments[a];
+    if (!family.cpu_offload && a > 0 && (arguments.offload_param || arguments.drive)) continue;
     family.arguments = static_cast<int>(a);
     result.families.push_back(family);
   }
@@ -444,7 +445,9 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
 /// What a search for other machines has left, behind the plan's own.
 void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Cluster& cluster) {
   const auto is_of_others = [&](const FrameworkArguments& each) {
-    return !suits(each, world_size(cluster), cluster.gpus_per_node);
+    // A drive is for those whose host memory is too small, which nobody knows here where it is not given.
+    const bool is_pointless = each.drive && !arguments.front().drive && !cluster.host_memory;
+    return is_pointless || !suits(each, world_size(cluster), cluster.gpus_per_node);
   };
   arguments.erase(std::remove_if(arguments.begin() + 1, arguments.end(), is_of_others), arguments.end());
 }

@@ -106,7 +106,8 @@ DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& lib
   }
   PlanChoices of_file = choices_of(*config, batch);
   std::vector<std::string_view> over_it = give_way(of_file, given.choices);
-  if (given.choices.cpu_offload.value_or(config->offload) != config->offload) {
+  const OffloadChoice in_file(config->offload, config->zero.nvme.optimizer);
+  if (given.choices.cpu_offload.value_or(in_file) != in_file) {
     over_it.push_back(place_of(PlanChoice::Offload));
   }
   made.request.choices = with_change(std::move(of_file), given.choices);

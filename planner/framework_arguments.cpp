@@ -1,8 +1,8 @@
 // The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
 // of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
 // to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
-// collectives on streams of their own and without; of FSDP2 one input of a reduction more, which PyTorch's own text
-// calls enough, and reductions apart. All others lie between two of them.
+// collectives on streams of their own and without, and with the optimizer on a drive; of FSDP2 one input of a reduction
+// more, which PyTorch's own text calls enough, and reductions apart. All others lie between two of them.
 
 #include "planner/framework_arguments.h"
 
@@ -46,6 +46,8 @@ FrameworkArguments arguments_of(const Plan& plan) {
           .offload_param = plan.zero.offload_param,
           .overlap_comm = plan.zero.overlap_comm,
           .hpz_partition_size = plan.zero.hpz_partition_size,
+          .drive = plan.zero.nvme.optimizer,
+          .sub_group_size = plan.zero.sub_group_size,
           .reduce_scatter_buffers = plan.reduce_scatter_buffers,
           .separate_reduce_scatter_group = plan.separate_reduce_scatter_group};
 }
@@ -60,6 +62,8 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.offload_param = arguments.offload_param;
   plan.zero.overlap_comm = arguments.overlap_comm;
   plan.zero.hpz_partition_size = arguments.hpz_partition_size;
+  plan.zero.nvme.optimizer = arguments.drive;
+  plan.zero.sub_group_size = arguments.sub_group_size;
   plan.reduce_scatter_buffers = arguments.reduce_scatter_buffers;
   plan.separate_reduce_scatter_group = arguments.separate_reduce_scatter_group;
 }
@@ -116,6 +120,14 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
   // Streams of their own hold what they have used; who has no room has none for that either.
   other.overlap_comm = false;
   add_new(all, other);
+  // Who has no room on the host either.
+  if (own.drive || zero_master_dtype(base) != Dtype::Float32 || base.zero.offload_ratio < 1) return all;
+  other.drive = true;
+  other.sub_group_size = std::min(own.sub_group_size, kDriveSubGroup);
+  for (const bool overlaps : {true, false}) {
+    other.overlap_comm = overlaps;
+    add_new(all, other);
+  }
   return all;
 }
 
@@ -162,6 +174,7 @@ std::vector<std::string> texts_of_arguments(Framework framework, const Framework
   add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
   add_unusual("hpz_partition_size", &FrameworkArguments::hpz_partition_size);
   if (arguments.offload_param) texts.emplace_back("offload_param");
+  if (arguments.drive) texts.emplace_back("optimizer on NVMe");
   if (usual.overlap_comm && !arguments.overlap_comm) texts.emplace_back("overlap_comm false");
   return texts;
 }

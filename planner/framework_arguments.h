@@ -12,6 +12,10 @@
 
 namespace fsdp::planner {
 
+/// Elements of a rank's part that ZeRO-3 updates at a time where the optimizer is on a drive: DeepSpeed has four
+/// buffers of that size in host memory.
+inline constexpr std::int64_t kDriveSubGroup = 100'000'000;
+
 /// Each is of one framework; what another one is given does nothing.
 struct FrameworkArguments {
   std::optional<std::int64_t> bucket_cap_mb = {};              ///< Of DdpOptions,
@@ -23,6 +27,8 @@ struct FrameworkArguments {
   bool offload_param = false;  ///< Of plans that offload.
   bool overlap_comm = false;
   std::int64_t hpz_partition_size = 1;
+  bool drive = false;  ///< Of plans that offload: the optimizer is on an NVMe drive.
+  std::int64_t sub_group_size = ZeroOptions{}.sub_group_size;
   std::int64_t reduce_scatter_buffers = 1;  ///< Of FSDP2, as is
   bool separate_reduce_scatter_group = false;
 

@@ -29,7 +29,8 @@ class HostNeeds {
                   family.cpu_offload,
                   family.accumulation > 1,
                   family.sync_every_micro_batch,
-                  families_.arguments[family.arguments].offload_param};
+                  families_.arguments[family.arguments].offload_param,
+                  families_.arguments[family.arguments].drive};
     if (const auto known = needs_.find(key); known != needs_.end()) return known->second;
     Plan plan = base_;
     plan.mesh = family.mesh;
@@ -45,7 +46,7 @@ class HostNeeds {
   }
 
  private:
-  using Key = std::tuple<std::int64_t, int, bool, bool, bool, bool>;
+  using Key = std::tuple<std::int64_t, int, bool, bool, bool, bool, bool>;
 
   const Plan& base_;
   const Families& families_;

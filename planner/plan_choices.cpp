@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "planner/framework_arguments.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -34,6 +36,8 @@ constexpr std::tuple kMembers{
     std::pair{PlanChoice::NcclAlgorithms, &PlanChoices::nccl_algorithms},
     std::pair{PlanChoice::NcclProtocols, &PlanChoices::nccl_protocols},
     std::pair{PlanChoice::HostMemory, &PlanChoices::host_memory},
+    std::pair{PlanChoice::NvmeBandwidth, &PlanChoices::nvme_bandwidth},
+    std::pair{PlanChoice::NvmeCapacity, &PlanChoices::nvme_capacity},
     std::pair{PlanChoice::Recipe, &PlanChoices::recipe},
     std::pair{PlanChoice::Batch, &PlanChoices::batch},
     std::pair{PlanChoice::Sequence, &PlanChoices::sequence},
@@ -157,8 +161,19 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
   return std::nullopt;
 }
 
+void apply_offload(Plan& plan, const OffloadChoice& choice) {
+  set_offload(plan, choice.is_on);
+  if (!choice.to_drive) {
+    plan.zero.nvme = {};
+    return;
+  }
+  // Buffers are as large as sub-groups, which by default are as large as most models.
+  if (!plan.zero.nvme.optimizer) plan.zero.sub_group_size = std::min(plan.zero.sub_group_size, kDriveSubGroup);
+  plan.zero.nvme.optimizer = true;
+}
+
 bool is_about_machines(PlanChoice choice) {
-  return choice <= PlanChoice::HostMemory;
+  return choice <= PlanChoice::NvmeCapacity;
 }
 
 bool is_about_plan(PlanChoice choice) {

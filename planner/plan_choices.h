@@ -23,6 +23,20 @@
 
 namespace fsdp::planner {
 
+/// What is kept outside of the devices, if anything is.
+struct OffloadChoice {
+  bool is_on = false;
+  bool to_drive = false;  ///< Of ZeRO-3: the optimizer's tensors are on an NVMe drive, and not in host memory.
+
+  constexpr OffloadChoice() = default;
+  constexpr OffloadChoice(bool on, bool drive = false) : is_on(on), to_drive(drive) {}
+  constexpr explicit operator bool() const { return is_on; }
+  bool operator==(const OffloadChoice&) const = default;
+};
+
+/// Offloads a plan as it is chosen, or keeps it on the devices.
+void apply_offload(Plan& plan, const OffloadChoice& choice);
+
 /// One thing to decide.
 enum class PlanChoice : std::uint8_t {
   // The machines.
@@ -41,6 +55,8 @@ enum class PlanChoice : std::uint8_t {
   NcclAlgorithms,
   NcclProtocols,
   HostMemory,
+  NvmeBandwidth,
+  NvmeCapacity,
   // The work.
   Recipe,
   Batch,
@@ -117,10 +133,12 @@ struct PlanChoices {
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
   std::optional<bool> sharp = {};
-  std::optional<std::string> nccl_version = {};     ///< "2.27.5"
-  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
-  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
-  std::optional<Bytes> host_memory = {};            ///< Of a node.
+  std::optional<std::string> nccl_version = {};       ///< "2.27.5"
+  std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};              ///< Of a node.
+  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's drives.
+  std::optional<Bytes> nvme_capacity = {};            ///< The same.
 
   // The work.
   std::optional<std::string> recipe = {};
@@ -153,7 +171,7 @@ struct PlanChoices {
   std::optional<Wrap> wrap = {};
   std::optional<bool> wrap_ends = {};
   std::optional<CheckpointChoice> checkpoint = {};
-  std::optional<bool> cpu_offload = {};
+  std::optional<OffloadChoice> cpu_offload = {};
   std::optional<GradientSync> gradient_sync = {};
   std::optional<std::int64_t> forward_prefetch = {};
   std::optional<std::int64_t> backward_prefetch = {};
@@ -219,6 +237,9 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::NcclAlgorithms, "--nccl-algo", "", "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
     PlanChoiceInfo{PlanChoice::NcclProtocols, "--nccl-proto", "", "NCCL_PROTO, such as Simple"},
     PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
+    PlanChoiceInfo{PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "",
+                   "What a node reads from its NVMe drives or writes to them, such as 6GB/s"},
+    PlanChoiceInfo{PlanChoice::NvmeCapacity, "--nvme-capacity", "", "What the NVMe drives of a node hold"},
     PlanChoiceInfo{PlanChoice::Recipe, "--recipe", "", "Training recipe defined by the model"},
     PlanChoiceInfo{PlanChoice::Batch, "--batch", "", "Samples per GPU and micro-batch"},
     PlanChoiceInfo{PlanChoice::Sequence, "--seq", "", "Tokens per sample, such as 4096 or 4k"},
@@ -271,7 +292,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
         "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
         "its own number: full:32,12",
         "--checkpoint"},
-    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
+    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no|nvme",
                    "Keep parameters, gradients and optimizer in CPU memory"},
     PlanChoiceInfo{
         PlanChoice::GradientSync, "--gradient-sync", "every|last",

@@ -31,7 +31,9 @@ ClusterOverrides overrides_of(const PlanChoices& choices) {
           .nccl_version = choices.nccl_version,
           .nccl_algorithms = choices.nccl_algorithms,
           .nccl_protocols = choices.nccl_protocols,
-          .host_memory = choices.host_memory};
+          .host_memory = choices.host_memory,
+          .nvme_bandwidth = choices.nvme_bandwidth,
+          .nvme_capacity = choices.nvme_capacity};
 }
 
 bool is_file(const std::string& name) {

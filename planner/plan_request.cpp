@@ -69,7 +69,12 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
   space.wrap_ends = choices.wrap_ends;
-  space.cpu_offload = choices.cpu_offload;
+  if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
+  const bool is_zero3 = choices.runtime == Framework::Zero3;
+  if (choices.cpu_offload && choices.cpu_offload->to_drive && !is_zero3) {
+    fail(errors, PlanChoice::Offload, "ZeRO-3 alone keeps something on an NVMe drive.",
+         "Write yes, or plan for --runtime zero3.");
+  }
   space.may_expand_segments = !choices.allocator_settings;
   if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   space.forward_prefetch = choices.forward_prefetch;
@@ -229,6 +234,11 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
   base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
   if (zero_dtype(base) != Dtype::Float16) base.zero.fp16 = {};  // Another precision overrides the file's.
   if (is_its_stage && !space.cpu_offload) space.cpu_offload = asked.config->offload;
+  if (choices.cpu_offload && is_zero3(base)) {
+    const bool offloads = base.cpu_offload;
+    apply_offload(base, *choices.cpu_offload);
+    base.cpu_offload = offloads;  // It is the space that says so.
+  }
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/zero_nvme.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/framework_arguments.h"
 #include "planner/strategy_names.h"
@@ -286,7 +287,7 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
       parts.push_back(std::move(text));
     }
   }
-  if (plan.cpu_offload) parts.emplace_back("CPU offload");
+  if (plan.cpu_offload) parts.emplace_back(uses_drive(plan) ? "offload to NVMe" : "CPU offload");
   if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
   if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));
   if (plan.accumulation > 1 && !plan.sync_every_micro_batch && !is_zero(plan))

@@ -148,7 +148,7 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   if (change.wrap_ends) space.wrap_ends = change.wrap_ends;
   if (change.forward_prefetch) space.forward_prefetch = change.forward_prefetch;
   if (change.backward_prefetch) space.backward_prefetch = change.backward_prefetch;
-  if (change.cpu_offload) space.cpu_offload = change.cpu_offload;
+  if (change.cpu_offload) space.cpu_offload = change.cpu_offload->is_on;
   if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
   return Ground{std::move(asked), cluster, std::move(space)};
 }

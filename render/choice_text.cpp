@@ -94,6 +94,13 @@ Result<void> read_sizes(std::span<const std::string> texts, std::string_view whe
   return {};
 }
 
+Result<OffloadChoice> read_offload(const std::string& text, std::string_view where) {
+  if (text == "nvme") return OffloadChoice(true, true);
+  if (const Result<bool> is_on = read_yes_or_no(text, where)) return OffloadChoice(*is_on);
+  return failure(std::string(where), fmt::format("\"{}\" is none of yes, no and nvme.", text),
+                 "Write yes, no, or with --runtime zero3 nvme.");
+}
+
 Result<void> read_machine_choice(PlanChoice choice, const std::string& text, PlanChoices& choices) {
   const std::string_view where = place_of(choice);
   switch (choice) {
@@ -132,6 +139,10 @@ Result<void> read_machine_choice(PlanChoice choice, const std::string& text, Pla
       return {};
     case PlanChoice::HostMemory:
       return put(parse_size(text, where), choices.host_memory);
+    case PlanChoice::NvmeBandwidth:
+      return put(parse_bandwidth(text, where), choices.nvme_bandwidth);
+    case PlanChoice::NvmeCapacity:
+      return put(parse_size(text, where), choices.nvme_capacity);
     default:
       return {};
   }
@@ -202,7 +213,7 @@ Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanCh
     case PlanChoice::Checkpoint:
       return put(parse_checkpoint(text), choices.checkpoint);
     case PlanChoice::Offload:
-      return put(read_yes_or_no(text, where), choices.cpu_offload);
+      return put(read_offload(text, where), choices.cpu_offload);
     case PlanChoice::GradientSync:
       return put(read_name(text, kGradientSyncTable, where), choices.gradient_sync);
     case PlanChoice::Prefetch:
@@ -228,6 +239,10 @@ requires(std::integral<Integer> &&
 }
 std::vector<std::string> text_of(const std::optional<bool>& is_on) {
   return is_on ? std::vector<std::string>{*is_on ? "yes" : "no"} : std::vector<std::string>();
+}
+std::vector<std::string> text_of(const std::optional<OffloadChoice>& offload) {
+  if (!offload) return {};
+  return {offload->to_drive ? "nvme" : offload->is_on ? "yes" : "no"};
 }
 std::vector<std::string> text_of(const std::optional<Bytes>& size) {
   if (!size) return {};
@@ -296,6 +311,10 @@ std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices&
       return text_of(choices.nccl_protocols);
     case PlanChoice::HostMemory:
       return text_of(choices.host_memory);
+    case PlanChoice::NvmeBandwidth:
+      return text_of(choices.nvme_bandwidth);
+    case PlanChoice::NvmeCapacity:
+      return text_of(choices.nvme_capacity);
     default:
       return {};
   }

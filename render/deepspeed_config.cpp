@@ -17,6 +17,7 @@
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
+#include "core/plan/zero_nvme.h"
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
@@ -49,12 +50,39 @@ std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   return words;
 }
 
-void write_offload(JsonWriter& json, std::string_view key, bool pin_memory, double ratio = 1) {
+/// With a drive the object has more keys than a line holds.
+void begin_offload(JsonWriter& json, std::string_view key, const ZeroOptions& zero, bool is_on_drive) {
   json.key(key);
-  json.begin_object(JsonLayout::OneLine);
-  json.member("device", "cpu");
-  json.member("pin_memory", pin_memory);
-  if (ratio < 1) json.member("ratio", ratio);
+  json.begin_object(is_on_drive ? JsonLayout::Lines : JsonLayout::OneLine);
+  json.member("device", is_on_drive ? "nvme" : "cpu");
+  json.member("pin_memory", zero.pin_memory);
+  if (is_on_drive) json.member("nvme_path", zero.nvme.path);
+}
+
+void write_offload(JsonWriter& json, const ZeroOptions& zero) {
+  begin_offload(json, "offload_optimizer", zero, zero.nvme.optimizer);
+  if (zero.offload_ratio < 1) json.member("ratio", zero.offload_ratio);
+  if (zero.nvme.optimizer) {
+    json.member("buffer_count", zero.nvme.buffer_count);
+    json.member("pipeline_read", zero.nvme.pipeline_read);
+    json.member("pipeline_write", zero.nvme.pipeline_write);
+  }
+  json.end_object();
+  if (!zero.offload_param) return;
+  begin_offload(json, "offload_param", zero, zero.nvme.parameters);
+  if (zero.nvme.parameters) {
+    json.member("buffer_count", zero.nvme.param_buffer_count);
+    json.member("buffer_size", zero.nvme.param_buffer_size);
+    json.member("max_in_cpu", zero.nvme.max_in_cpu);
+  }
+  json.end_object();
+}
+
+void write_queue(JsonWriter& json, const NvmeOptions& nvme) {
+  json.key("aio");
+  json.begin_object();
+  json.member("block_size", nvme.block_size);
+  json.member("intra_op_parallelism", nvme.intra_op_parallelism);
   json.end_object();
 }
 
@@ -148,9 +176,9 @@ std::string deepspeed_json(const TrainerConfig& config) {
     json.member("use_multi_rank_bucket_allreduce", true);
     json.member("round_robin_gradients", false);
   }
-  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory, plan.zero.offload_ratio);
-  if (plan.zero.offload_param) write_offload(json, "offload_param", plan.zero.pin_memory);
+  if (plan.cpu_offload) write_offload(json, plan.zero);
   json.end_object();
+  if (uses_drive(plan)) write_queue(json, plan.zero.nvme);
   json.member("zero_allow_untested_optimizer", true);
   // Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
   if (is_on_host(plan, OptimizerKind::Sgd)) json.member("zero_force_ds_cpu_optimizer", false);

@@ -66,6 +66,31 @@ std::string host_missing(const MemoryReport& memory) {
                      format_bytes(host.margin));
 }
 
+/// "files of 1.2 TiB on the NVMe drives of a node; reads 1.2 TiB and writes 1.2 TiB a step at 4.5 GB/s (assumed)".
+std::optional<std::string> drive_line(const MemoryReport& memory) {
+  if (!memory.drive) return std::nullopt;
+  const DriveReport& drive = *memory.drive;
+  const std::string of = drive.capacity ? fmt::format(" of {}", format_bytes(*drive.capacity)) : "";
+  return fmt::format("{}{} in files on the NVMe drives of a node, which read {} and write {} in a step, at {} ({})",
+                     format_bytes(drive.kept), of, format_bytes(drive.read), format_bytes(drive.written),
+                     format_bandwidth(BytesPerSecond(static_cast<double>(drive.in_a_second.count()))),
+                     name_of(drive.provenance));
+}
+
+/// "needs 1.2 TiB on the NVMe drives of a node, 200 GiB more than they hold"; empty: nothing lacks there.
+std::string drive_missing(const MemoryReport& memory) {
+  if (!memory.drive || memory.drive->missing() == Bytes(0)) return "";
+  return fmt::format("needs {} on the NVMe drives of a node, {} more than they hold", format_bytes(memory.drive->kept),
+                     format_bytes(memory.drive->missing()));
+}
+
+/// What lacks outside of the devices.
+std::string missing_outside(const MemoryReport& memory) {
+  const std::string host = host_missing(memory);
+  const std::string drive = drive_missing(memory);
+  return host + (host.empty() || drive.empty() ? "" : "; ") + drive;
+}
+
 void add_device(Document& document, const MemoryReport& memory, const View& view) {
   if (!view.verbose) {
     // "nccl shard group: ring" and its like are one term here.
@@ -172,7 +197,7 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
     }
     case Verdict::DoesNotFit: {
       std::string missing;
-      const std::string host = host_missing(memory);
+      const std::string host = missing_outside(memory);
       if (needed <= memory.budget && !host.empty()) {
         return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
                 .lines = {fmt::format("{}; peak {} · step {}", host, of, format_time(report.time.step))},
@@ -225,6 +250,7 @@ Table summary_of(const StepReport& report) {
 
 void add_host(Document& document, const StepReport& report, const View& view) {
   if (const auto line = host_line(report)) document.push_back(Entry{.label = "host", .lines = {*line}});
+  if (const auto line = drive_line(report.memory)) document.push_back(Entry{.label = "drive", .lines = {*line}});
   if (!view.verbose || !report.memory.host) return;
   Table table{
       .name = "host",

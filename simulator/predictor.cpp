@@ -7,6 +7,7 @@
 
 #include "simulator/curves/curve_builder.h"
 #include "simulator/memory/device_terms.h"
+#include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
 #include "simulator/prepared/layout_cache.h"
 #include "simulator/prepared/prediction.h"
@@ -93,8 +94,9 @@ struct Predictor::Impl {
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
     outcome.is_whole = memory.is_whole;
-    outcome.fits =
-        memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value && outcome.host_missing == Bytes(0);
+    const auto drive = drive_report(cluster, prepared.plan, prepared.layout, prepared.schedule);
+    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value &&
+                   outcome.host_missing == Bytes(0) && (!drive || drive->missing() == Bytes(0));
     return {};
   }
 

@@ -12,6 +12,7 @@
 #include "simulator/curves/curve_builder.h"
 #include "simulator/curves/tensor_names.h"
 #include "simulator/memory/device_terms.h"
+#include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
@@ -131,6 +132,7 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   for (const DeviceTerm& term : prediction.outside) memory.device_terms.push_back(term);
   memory.host_pinned = pinned_memory(prepared.plan, prepared.layout);
   memory.host = host_memory(*prepared.cluster, prepared.plan, prepared.layout);
+  memory.drive = drive_report(*prepared.cluster, prepared.plan, prepared.layout, prepared.schedule);
   if (memory.peaks.device > memory.budget) {
     FSDP_TRY(memory.cache_flushes, count_flushes(prepared, prediction.outside, allocator));
   }
@@ -337,7 +339,9 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   FSDP_TRY(report.memory, memory_report(prepared, pools, allocator, live));
   report.assumptions = assumptions_of(prepared, mesh, report.memory.held);
   const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
-  const bool fits = device_fits && (!report.memory.host || report.memory.host->missing() == Bytes(0));
+  const bool has_host = !report.memory.host || report.memory.host->missing() == Bytes(0);
+  const bool has_drive = !report.memory.drive || report.memory.drive->missing() == Bytes(0);
+  const bool fits = device_fits && has_host && has_drive;
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
   const TimelineResult timeline = prepared.timeline(mesh);
   report.traffic = count_traffic(prepared, mesh, timeline, live);

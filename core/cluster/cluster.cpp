@@ -31,6 +31,9 @@ namespace fsdp {
 
 namespace {
 
+// 2 / (1 / 6.5 + 1 / 3.5)
+constexpr BytesPerSecond kOneDrive{4.55e9};
+
 constexpr std::array kProvenances = {
     EnumName<Provenance>{Provenance::Measured, "measured"},
     EnumName<Provenance>{Provenance::Published, "published"},
@@ -88,6 +91,10 @@ Errors check(const ClusterOverrides& overrides) {
                  "\"16G\"");
   check_positive(overrides.host_memory && *overrides.host_memory <= Bytes(0), "--host-mem",
                  "The memory of a node must be above 0.", "\"256G\"");
+  check_positive(overrides.nvme_bandwidth && !(overrides.nvme_bandwidth->count() > 0), "--nvme-bandwidth",
+                 "The bandwidth of a drive must be above 0.", "\"6GB/s\"");
+  check_positive(overrides.nvme_capacity && *overrides.nvme_capacity <= Bytes(0), "--nvme-capacity",
+                 "What a drive holds must be above 0.", "\"2T\"");
   check_positive(overrides.intra_bandwidth && !(overrides.intra_bandwidth->count() > 0), "--intra-bandwidth",
                  "The bandwidth of a link must be above 0.", "\"16GB/s\"");
   check_positive(overrides.nic_bandwidth && !(overrides.nic_bandwidth->count() > 0), "--nic-bandwidth",
@@ -254,6 +261,12 @@ Sourced<Seconds> usual_latency(NetworkKind kind) {
   return {};
 }
 
+Sourced<BytesPerSecond> nvme_bandwidth(const Cluster& cluster) {
+  if (cluster.nvme_rate) return *cluster.nvme_rate;
+  return {kOneDrive, Provenance::Assumed,
+          "one data-center drive on PCIe 4.0 x4, which reads 6.5 GB/s and writes 3.5 (Samsung PM9A3), of each as much"};
+}
+
 int world_size(const Cluster& cluster) {
   return cluster.gpus_per_node * cluster.nodes;
 }
@@ -299,6 +312,8 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
   if (overrides.gpus_per_nic) cluster.network.gpus_per_nic = *overrides.gpus_per_nic;
   cluster.network.sharp = overrides.sharp.value_or(cluster.network.sharp);
   if (overrides.host_memory) cluster.host_memory = given(*overrides.host_memory, "--host-mem");
+  if (overrides.nvme_bandwidth) cluster.nvme_rate = given(*overrides.nvme_bandwidth, "--nvme-bandwidth");
+  if (overrides.nvme_capacity) cluster.nvme_capacity = given(*overrides.nvme_capacity, "--nvme-capacity");
   return cluster;
 }
 
@@ -375,6 +390,10 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
   };
   add_link("PCIe bandwidth to the host", cluster.host_link.bandwidth);
   if (cluster.host_memory) add("Host memory", *cluster.host_memory, format_bytes(cluster.host_memory->value));
+  if (cluster.nvme_rate) add_link("Bandwidth of the NVMe drives", *cluster.nvme_rate);
+  if (cluster.nvme_capacity) {
+    add("Capacity of the NVMe drives", *cluster.nvme_capacity, format_bytes(cluster.nvme_capacity->value));
+  }
   if (cluster.gpus_per_node > 1) {
     add_link("Link bandwidth in a node", cluster.intra_node.bandwidth);
     add("Link latency in a node", cluster.intra_node.latency, format_time(cluster.intra_node.latency.value));

@@ -133,11 +133,17 @@ struct Cluster {
   Network network;                            ///< Counts only when there are several nodes.
   NcclSettings nccl;                          ///< REQUIRES: `nccl_rules` has no error for them.
   std::optional<Sourced<Bytes>> host_memory;  ///< Of one node.
+  /// Of a node's NVMe drives together, for a file that is read or written. Missing: `nvme_bandwidth` assumes one drive.
+  std::optional<Sourced<BytesPerSecond>> nvme_rate = {};
+  std::optional<Sourced<Bytes>> nvme_capacity = {};  ///< Of a node's NVMe drives together. Missing: it is not checked.
   /// What was assumed to fill in what nobody said, as sentences for the report.
   std::vector<std::string> assumptions;
 
   bool operator==(const Cluster&) const = default;
 };
+
+/// What a node reads from its NVMe drives and writes to them in a second, of each as much.
+Sourced<BytesPerSecond> nvme_bandwidth(const Cluster& cluster);
 
 /// The number of GPUs, which is the number of ranks.
 int world_size(const Cluster& cluster);
@@ -158,10 +164,12 @@ struct ClusterOverrides {
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
   std::optional<bool> sharp = {};
-  std::optional<std::string> nccl_version = {};     ///< As `NcclSettings::version`.
-  std::optional<std::string> nccl_algorithms = {};  ///< NCCL_ALGO.
-  std::optional<std::string> nccl_protocols = {};   ///< NCCL_PROTO.
-  std::optional<Bytes> host_memory = {};            ///< Of one node.
+  std::optional<std::string> nccl_version = {};       ///< As `NcclSettings::version`.
+  std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
+  std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
+  std::optional<Bytes> host_memory = {};              ///< Of one node.
+  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's NVMe drives together.
+  std::optional<Bytes> nvme_capacity = {};            ///< The same.
 };
 
 /// The cluster with what the user said. Error: each number that makes no sense, named by its flag (`--gpus`, `--mem`,

@@ -381,6 +381,9 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   fields.optional("cpu", "Maker of the host's CPU; NCCL's choice of algorithm depends on it.", cluster.cpu,
                   kCpuVendorNames);
   fields.optional("host_memory", "Memory of one node.", cluster.host_memory);
+  fields.optional("nvme_bandwidth", "What one node reads from its NVMe drives, or writes to them, in a second.",
+                  cluster.nvme_rate);
+  fields.optional("nvme_capacity", "What the NVMe drives of one node hold.", cluster.nvme_capacity);
   cluster.intra_node = cluster.gpu.intra_node;
   cluster.host_link = cluster.gpu.host_link;
   cluster.network = cluster.gpu.network;
@@ -502,6 +505,8 @@ void write_cluster(const Cluster& cluster, JsonWriter& json) {
   json.member("nodes", cluster.nodes);
   json.member("cpu", name_of(kCpuVendorNames, cluster.cpu));
   write_figure(json, "host_memory", cluster.host_memory);
+  write_figure(json, "nvme_bandwidth", cluster.nvme_rate);
+  write_figure(json, "nvme_capacity", cluster.nvme_capacity);
   write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
   if (cluster.nccl != NcclSettings{}) {
     json.key("nccl");

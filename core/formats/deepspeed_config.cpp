@@ -77,7 +77,8 @@ class DeepSpeedReader {
     read_precision(root);
     read_optimizer(root.find("optimizer"));
     for (const auto& [key, keys] : {std::pair("data_types", deepspeed_dtype_keys()),
-                                    std::pair("activation_checkpointing", deepspeed_checkpointing_keys())}) {
+                                    std::pair("activation_checkpointing", deepspeed_checkpointing_keys()),
+                                    std::pair("aio", deepspeed_aio_keys())}) {
       const JsonValue* part = root.find(key);
       if (part != nullptr && expect_type(*part, JsonType::Object, "an object", errors_)) check_keys(*part, keys, key);
     }
@@ -232,6 +233,7 @@ class DeepSpeedReader {
   struct Offload {
     const JsonValue* part = nullptr;  ///< Nothing: it is off.
     bool pin_memory = true;
+    bool is_on_drive = false;
   };
 
   void read_offload(const JsonValue& zero) {
@@ -242,6 +244,7 @@ class DeepSpeedReader {
       config_.zero.pin_memory = optimizer.pin_memory;
       read_ratio(*optimizer.part);
     }
+    read_drive(optimizer, param);
     if (param.part == nullptr) return;
     if (config_.framework != Framework::Zero3) {
       errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
@@ -276,16 +279,64 @@ class DeepSpeedReader {
     check_keys(*part, keys, key);
     const JsonValue* device = part->find("device");
     if (device == nullptr || device->text == "none" || is_auto(*device)) return {};
-    if (device->text == "nvme") {
-      errors_.add(*device, fmt::format("Of \"{}\" the device cpu is predicted, and nvme is not.", key),
-                  "Write cpu, or rehearse the script: fsdp-plan rehearse -- deepspeed train.py.");
-      return {};
-    }
-    if (device->text != "cpu") {
+    if (device->text != "cpu" && device->text != "nvme") {
       errors_.add(*device, fmt::format("Expected none, cpu or nvme, found {}.", describe(*device)), "Write cpu.");
       return {};
     }
-    return {part, flag(*part, "pin_memory").value_or(true)};
+    return {part, flag(*part, "pin_memory").value_or(true), device->text == "nvme"};
+  }
+
+  void read_drive(const Offload& optimizer, const Offload& param) {
+    if (!optimizer.is_on_drive && !param.is_on_drive) return;
+    if (config_.framework != Framework::Zero3) {
+      if (optimizer.is_on_drive) {
+        errors_.add(*optimizer.part->find("device"),
+                    "Stages 1 and 2 keep what they offload in host memory, and DeepSpeed writes nothing to a drive.",
+                    "Write cpu, or stage 3.");
+      }
+      return;
+    }
+    NvmeOptions& nvme = config_.zero.nvme;
+    constexpr IntegerRange kBuffers{0, 1 << 20};
+    const auto number = [&](const JsonValue& part, std::string_view key, std::int64_t& value, IntegerRange range) {
+      if (const auto read = count(part, key, range)) value = *read;
+    };
+    nvme.optimizer = optimizer.is_on_drive;
+    nvme.parameters = param.is_on_drive;
+    if (nvme.optimizer) {
+      number(*optimizer.part, "buffer_count", nvme.buffer_count, kBuffers);
+      nvme.pipeline_read = flag(*optimizer.part, "pipeline_read").value_or(false);
+      nvme.pipeline_write = flag(*optimizer.part, "pipeline_write").value_or(false);
+      // Of parameters that are in memory nothing is read when the engine is made.
+      if (nvme.parameters && flag(*optimizer.part, "fast_init").value_or(false)) {
+        errors_.add(*optimizer.part->find("fast_init"),
+                    "\"fast_init\" beside parameters on the drive is predicted off alone.", "Write false.");
+      }
+      read_path(*optimizer.part);
+    }
+    if (nvme.parameters) {
+      number(*param.part, "buffer_count", nvme.param_buffer_count, kBuffers);
+      number(*param.part, "buffer_size", nvme.param_buffer_size, kElements);
+      number(*param.part, "max_in_cpu", nvme.max_in_cpu, kElements);
+      read_path(*param.part, nvme.optimizer);
+    }
+    const JsonValue* queue = document_.root.find("aio");
+    if (queue == nullptr) return;
+    number(*queue, "block_size", nvme.block_size, IntegerRange{1, std::int64_t{1} << 40});
+    number(*queue, "intra_op_parallelism", nvme.intra_op_parallelism, IntegerRange{1, 1024});
+  }
+
+  // Of both parts it is one drive's.
+  void read_path(const JsonValue& part, bool is_other = false) {
+    const JsonValue* path = part.find("nvme_path");
+    if (path == nullptr || path->type != JsonType::String || path->text.empty()) {
+      errors_.add(part, "Without \"nvme_path\" DeepSpeed ends with an error.", "Write a folder on the drive.");
+      return;
+    }
+    if (is_other && path->text != config_.zero.nvme.path) {
+      errors_.add(*path, "Optimizer and parameters are predicted on one drive alone.", "Write the same in both.");
+    }
+    config_.zero.nvme.path = path->text;
   }
 
   void read_clipping(const JsonValue* value) {

@@ -1,5 +1,6 @@
-// Sources: deepspeed/runtime/constants.py, config.py, precision_config.py, zero/config.py, zero/offload_config.py,
-// activation_checkpointing/config.py, monitor/config.py, profiling/config.py, comm/config.py, DeepSpeed 0.19.8.
+// Sources: deepspeed/runtime/constants.py, config.py, swap_tensor/aio_config.py, precision_config.py, zero/config.py,
+// zero/offload_config.py, activation_checkpointing/config.py, monitor/config.py, profiling/config.py, comm/config.py,
+// DeepSpeed 0.19.8.
 
 #include "core/formats/deepspeed_keys.h"
 
@@ -53,7 +54,7 @@ constexpr DeepSpeedKey kKeys[] = {
     {"flops_profiler"},
     {"checkpoint"},
     {"datastates_ckpt"},
-    {"aio"},
+    {"aio", Read},
     {"pipeline"},
     {"vocabulary_size"},
     {"seq_parallel_communication_data_type"},
@@ -134,13 +135,25 @@ constexpr DeepSpeedKey kZeroKeys[] = {
 
 // Those of NVMe say nothing where the device is another.
 constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
-    {"device", Read}, {"pin_memory", Read},   {"ratio", Read},   {"super_offload", Usual, "false"},
-    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"}, {"pipeline_write"},
-    {"fast_init"},    {"cpuadam_cores_perc"},
+    {"device", Read},    {"pin_memory", Read},   {"ratio", Read},         {"super_offload", Usual, "false"},
+    {"nvme_path", Read}, {"buffer_count", Read}, {"pipeline_read", Read}, {"pipeline_write", Read},
+    {"fast_init", Read}, {"cpuadam_cores_perc"},
 };
 
 constexpr DeepSpeedKey kOffloadParamKeys[] = {
-    {"device", Read}, {"pin_memory", Read}, {"nvme_path"}, {"buffer_count"}, {"buffer_size"}, {"max_in_cpu"},
+    {"device", Read},       {"pin_memory", Read},  {"nvme_path", Read},
+    {"buffer_count", Read}, {"buffer_size", Read}, {"max_in_cpu", Read},
+};
+
+// "thread_count" is what "intra_op_parallelism" was called; DeepSpeed takes it, and does nothing.
+constexpr DeepSpeedKey kAioKeys[] = {
+    {"block_size", Read},
+    {"intra_op_parallelism", Read},
+    {"use_gds", Usual, "false"},
+    {"queue_depth"},
+    {"single_submit"},
+    {"overlap_events"},
+    {"thread_count"},
 };
 
 constexpr DeepSpeedKey kBf16Keys[] = {
@@ -192,6 +205,9 @@ std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys() {
 }
 std::span<const DeepSpeedKey> deepspeed_offload_param_keys() {
   return kOffloadParamKeys;
+}
+std::span<const DeepSpeedKey> deepspeed_aio_keys() {
+  return kAioKeys;
 }
 std::span<const DeepSpeedKey> deepspeed_bf16_keys() {
   return kBf16Keys;

@@ -27,6 +27,7 @@ std::span<const DeepSpeedKey> deepspeed_keys();
 std::span<const DeepSpeedKey> deepspeed_zero_keys();
 std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys();
 std::span<const DeepSpeedKey> deepspeed_offload_param_keys();
+std::span<const DeepSpeedKey> deepspeed_aio_keys();  ///< Of "aio".
 std::span<const DeepSpeedKey> deepspeed_bf16_keys();
 std::span<const DeepSpeedKey> deepspeed_fp16_keys();
 std::span<const DeepSpeedKey> deepspeed_dtype_keys();

@@ -76,6 +76,7 @@ class Zero3Lowering {
     out_.emit({.kind = InstructionKind::OptimizerStep});
     coordinator_.gather_persistent();
     out_.emit({.kind = InstructionKind::ZeroGrad});
+    coordinator_.end_step();
     return std::move(out_.schedule);
   }
 

@@ -188,6 +188,7 @@ void set_offload(Plan& plan, bool offload) {
   plan.zero.pin_memory = true;
   plan.zero.offload_param = false;
   plan.zero.offload_ratio = 1;
+  plan.zero.nvme = {};
 }
 
 ZeroOptions default_zero_options(Framework framework) {

@@ -160,6 +160,24 @@ struct Fp16Options {
   bool operator==(const Fp16Options&) const = default;
 };
 
+/// What DeepSpeed's ZeRO-3 keeps in files on an NVMe drive (ZeRO-Infinity), and its keys for that: of
+/// offload_optimizer, of offload_param and of the section aio.
+struct NvmeOptions {
+  std::string path = "/local_nvme";     ///< nvme_path, of both; the file that is exported has it.
+  bool optimizer = false;               ///< Sub-groups' fp32 parameters, their moments, and their gradients.
+  std::int64_t buffer_count = 4;        ///< Page-locked buffers of the optimizer, each as large as a sub-group in fp32.
+  bool pipeline_read = false;           ///< The next sub-group is read while one is updated,
+  bool pipeline_write = false;          ///< and the last one is written.
+  bool parameters = false;              ///< The rank's parts of parameters, beside offload_param.
+  std::int64_t param_buffer_count = 5;  ///< Page-locked buffers of parameters,
+  std::int64_t param_buffer_size = 100'000'000;     ///< and elements of each.
+  std::int64_t max_in_cpu = 1'000'000'000;          ///< Elements of a rank's parts that stay in host memory.
+  std::int64_t block_size = std::int64_t{1} << 20;  ///< aio: what is smaller, in bytes, and than 1 MiB stays in memory.
+  std::int64_t intra_op_parallelism = 1;            ///< aio: each file has a multiple of so many KiB.
+
+  bool operator==(const NvmeOptions&) const = default;
+};
+
 /// Keys of DeepSpeed's zero_optimization.
 struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
@@ -178,6 +196,7 @@ struct ZeroOptions {
   bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
   double offload_ratio = 1;    ///< ZeRO-3: of the sub-groups so many are updated on the host, the last ones.
+  NvmeOptions nvme = {};       ///< ZeRO-3: what of both is on a drive, and not in host memory.
   // Of a plan that computes in fp16 alone.
   Fp16Options fp16;
 

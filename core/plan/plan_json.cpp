@@ -177,6 +177,13 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);
   if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_ratio", zero.offload_ratio);
+  // Written where something is there alone.
+  if (zero.nvme != NvmeOptions{}) {
+    writer.key("nvme");
+    writer.begin_object();
+    write_nvme_members(writer, zero.nvme);
+    writer.end_object();
+  }
   if (zero_dtype(plan) == Dtype::Float16) {
     writer.key("fp16");
     writer.begin_object();

@@ -21,6 +21,28 @@ void fp16_fields(Fields& fields, Fp16Options& fp16) {
   fields.optional("min_loss_scale", "It is never smaller.", fp16.min_loss_scale, kSteps);
 }
 
+void nvme_fields(Fields& fields, NvmeOptions& nvme) {
+  constexpr IntegerRange kBuffers{0, 1 << 20};
+  constexpr IntegerRange kElements{0, std::int64_t{1} << 50};
+  fields.optional("path", "Folder on the drive.", nvme.path);
+  fields.optional("optimizer", "What the optimizer updates, its states and its gradients are in files.",
+                  nvme.optimizer);
+  fields.optional("buffer_count", "Page-locked buffers for them, each as large as the largest sub-group.",
+                  nvme.buffer_count, kBuffers);
+  fields.optional("pipeline_read", "The next sub-group is read while one is updated.", nvme.pipeline_read);
+  fields.optional("pipeline_write", "A sub-group is written while the next one is updated.", nvme.pipeline_write);
+  fields.optional("parameters", "With offload_param: the rank's parts of parameters are in files, too.",
+                  nvme.parameters);
+  fields.optional("param_buffer_count", "Page-locked buffers for them: one for each part that is in use.",
+                  nvme.param_buffer_count, kBuffers);
+  fields.optional("param_buffer_size", "Elements of each.", nvme.param_buffer_size, kElements);
+  fields.optional("max_in_cpu", "Elements of the rank's parts that stay in host memory.", nvme.max_in_cpu, kElements);
+  fields.optional("block_size", "Of the section aio: bytes of one request. Smaller tensors stay in memory.",
+                  nvme.block_size, IntegerRange{1, std::int64_t{1} << 40});
+  fields.optional("intra_op_parallelism", "Of the section aio: threads that share a request.",
+                  nvme.intra_op_parallelism, IntegerRange{1, 1024});
+}
+
 }  // namespace
 
 void zero_fields(Fields& fields, ZeroOptions& zero) {
@@ -58,8 +80,24 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("offload_ratio",
                   "ZeRO-3 with cpu_offload: of the sub-groups so many are updated on the host, the last ones.",
                   zero.offload_ratio, RealRange{0, 1});
+  fields.optional_object("nvme", "ZeRO-3 with cpu_offload: what is on an NVMe drive, and not in host memory.",
+                         [&](Fields& inner) { nvme_fields(inner, zero.nvme); });
   fields.optional_object("fp16", "In fp16: DeepSpeed's section of that name.",
                          [&](Fields& inner) { fp16_fields(inner, zero.fp16); });
+}
+
+void write_nvme_members(JsonWriter& writer, const NvmeOptions& nvme) {
+  writer.member("path", nvme.path);
+  writer.member("optimizer", nvme.optimizer);
+  writer.member("buffer_count", nvme.buffer_count);
+  writer.member("pipeline_read", nvme.pipeline_read);
+  writer.member("pipeline_write", nvme.pipeline_write);
+  writer.member("parameters", nvme.parameters);
+  writer.member("param_buffer_count", nvme.param_buffer_count);
+  writer.member("param_buffer_size", nvme.param_buffer_size);
+  writer.member("max_in_cpu", nvme.max_in_cpu);
+  writer.member("block_size", nvme.block_size);
+  writer.member("intra_op_parallelism", nvme.intra_op_parallelism);
 }
 
 void write_fp16_members(JsonWriter& writer, const Fp16Options& fp16) {

@@ -103,13 +103,24 @@ struct ParameterGroup {
   int last = -1;                ///< Of them the one that is asked for last: no other live output has it as its last.
   /// Gathered from the second copy of hpz_partition_size neighbors, and not from all ranks.
   bool from_neighbors = false;
+  std::int64_t drive_bytes = 0;  ///< Of the rank's parts, read from an NVMe drive before the gather begins.
 
   bool operator==(const ParameterGroup&) const = default;
+};
+
+/// What ZeRO-3 reads of parameters from an NVMe drive in a step.
+struct DriveReads {
+  std::int64_t read = 0;     ///< Bytes, in whole pieces.
+  std::int64_t buffers = 0;  ///< Parts that are in buffers at once, at most,
+  bool asks_twice = false;   ///< and whether one is read for two uses, which DeepSpeed ends with an error for.
+
+  bool operator==(const DriveReads&) const = default;
 };
 
 struct Schedule {
   std::vector<Instruction> instructions;  ///< One steady step.
   std::vector<ParameterGroup> groups = {};
+  DriveReads drive = {};
 
   bool operator==(const Schedule&) const = default;
 };

@@ -40,6 +40,7 @@ ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::si
       is_cut_(layout.zero.ranks > 1),
       has_copies_(is_cut_ && plan.zero.hpz_partition_size > 1),
       is_fetched_(is_cut_ || plan.zero.offload_param),
+      drive_(layout, plan),
       states_(num_parameters),
       recomputed_for_(layout.hooked.size()) {
   for (const ShardedUnit& module : layout.hooked) {
@@ -127,6 +128,7 @@ void ZeroCoordinator::prefetch(int module) {
   std::int64_t elements = 0;
   while (!queue_.empty() && elements < most) {
     const Use use = queue_.front();
+    if (drive_.is_away(use.parameter)) break;  // It is read ahead first, and gathered ahead then.
     queue_.pop_front();
     State& state = states_[use.parameter];
     state.fetched_for = std::max(state.fetched_for, use.step);
@@ -136,6 +138,21 @@ void ZeroCoordinator::prefetch(int module) {
     elements += state.elements;
   }
   gather(std::move(ahead));
+  read_ahead();
+}
+
+// Of what comes next twice as much as is being gathered, while there are buffers.
+void ZeroCoordinator::read_ahead() {
+  std::int64_t in_flight = 0;
+  for (const int p : in_flight_) in_flight += states_[p].elements;
+  std::vector<int> wanted;
+  std::int64_t considered = 0;
+  for (const Use& use : queue_) {
+    if (considered > 2 * in_flight || static_cast<std::int64_t>(wanted.size()) >= drive_.free_buffers()) break;
+    if (drive_.is_away(use.parameter)) wanted.push_back(use.parameter);
+    considered += states_[use.parameter].elements;
+  }
+  drive_.read_ahead(wanted);
 }
 
 void ZeroCoordinator::gather(std::vector<int> parameters) {
@@ -159,13 +176,19 @@ void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbo
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
   if (is_fetched_) {
     fetch.group = new_group(std::move(parameters), from_neighbors);
+    // What persists is never cut again: its buffer is free at once.
+    for (const int p : fetch.parameters) {
+      if (states_[p].persists) drive_.release(p);
+    }
     out_->emit({.kind = InstructionKind::FetchParameters, .group = fetch.group});
   }
   fetches_.push_back(std::move(fetch));
 }
 
 int ZeroCoordinator::new_group(std::vector<int> parameters, bool from_neighbors) {
-  out_->schedule.groups.push_back({.parameters = std::move(parameters), .from_neighbors = from_neighbors});
+  const std::int64_t read = drive_.need(parameters);
+  out_->schedule.groups.push_back(
+      {.parameters = std::move(parameters), .from_neighbors = from_neighbors, .drive_bytes = read});
   return static_cast<int>(out_->schedule.groups.size()) - 1;
 }
 
@@ -247,6 +270,7 @@ void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
   State& state = states_[parameter];
   if (state.status != Status::Available || !state.active.empty()) return;
   state.status = Status::NotAvailable;
+  drive_.release(parameter);
   state.has_copy = has_copies_;
   num_available_ -= state.elements;
   released.push_back(parameter);
@@ -254,7 +278,8 @@ void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
 
 void ZeroCoordinator::emit_release(std::vector<int> released) {
   if (released.empty() || !is_fetched_) return;
-  const int group = new_group(std::move(released));
+  out_->schedule.groups.push_back({.parameters = std::move(released)});
+  const int group = static_cast<int>(out_->schedule.groups.size()) - 1;
   out_->emit({.kind = InstructionKind::ReleaseParameters, .group = group});
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan/schedule_writer.h"
+#include "core/plan/zero_drive_reader.h"
 
 namespace fsdp {
 
@@ -34,6 +35,8 @@ class ZeroCoordinator {
   void release_all();
   /// What stays whole is gathered again, updated; second copies of what was updated are given up.
   void gather_persistent();
+  /// The step is over: its schedule says what was read from a drive.
+  void end_step() { out_->schedule.drive = drive_.take_counts(); }
 
  private:
   enum class Status : std::uint8_t { NotAvailable, InFlight, Available };
@@ -70,6 +73,7 @@ class ZeroCoordinator {
   void ask_for(int parameter);
   void take(int parameter);
   void prefetch(int module);
+  void read_ahead();
   void release_one(int parameter, std::vector<int>& released);
   void emit_release(std::vector<int> released);
   int new_group(std::vector<int> parameters, bool from_neighbors = false);
@@ -81,6 +85,7 @@ class ZeroCoordinator {
   const bool is_cut_;      // Over more than one rank.
   const bool has_copies_;  // A second time over some of them.
   const bool is_fetched_;  // Parameters come from other ranks, or from the host: else nothing moves.
+  ZeroDriveReader drive_;
   ScheduleWriter* out_ = nullptr;
   std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.
   std::vector<std::vector<int>> unknown_;  // [modules] Of them, external ones that no forward has read yet.

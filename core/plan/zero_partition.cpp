@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/zero_nvme.h"
 #include "core/plan/zero_quantization.h"
 
 namespace fsdp {
@@ -381,6 +382,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
   check_offload(plan, wrong);
+  append(errors, check_nvme(plan));
   check_neighbors(plan, wrong);
   for (Error& error : check_quantization(plan, model)) errors.push_back(std::move(error));
   check_precision(plan, model, wrong);

@@ -117,6 +117,20 @@ struct HostMemory {
   bool operator==(const HostMemory&) const = default;
 };
 
+/// What ZeRO-Infinity keeps on the NVMe drives of a node, and moves in one steady step. Of all ranks of the node.
+struct DriveReport {
+  Bytes kept;           ///< Files.
+  Bytes read, written;  ///< In a step.
+  Bytes in_a_second;    ///< What the node can move,
+  Provenance provenance = Provenance::Assumed;
+  std::string source;             ///< and where that figure is from.
+  std::optional<Bytes> capacity;  ///< Of the node; nothing: not known, and not checked.
+
+  /// What does not fit; 0 where the capacity is not known.
+  Bytes missing() const { return capacity ? std::max(Bytes(0), kept - *capacity) : Bytes(0); }
+  bool operator==(const DriveReport&) const = default;
+};
+
 struct MemoryReport {
   std::int64_t rank = 0;  ///< Of the world: whose memory this is.
   Bytes budget;           ///< Total memory of the device.
@@ -128,12 +142,13 @@ struct MemoryReport {
   std::vector<LiveTensor> live_at_peak;  ///< Largest first.
   std::vector<DeviceTerm> device_terms;  ///< Reserved first; they add up to `peaks.device`.
   std::vector<PhasePeaks> phases;
-  std::int64_t cache_flushes = 0;     ///< Times the allocator must give back its cache to stay below the budget; -1: it
-                                      ///< runs out of memory.
-  Bytes host_pinned;                  ///< Pinned host memory of this rank, with CPU offload.
-  std::optional<HostMemory> host;     ///< Nothing: the plan keeps nothing of the model there.
-  std::vector<Bytes> live_over_step;  ///< [instructions] The most that is live during each of one steady step.
-  std::vector<PhaseMark> phase_marks;  ///< In it, in order; with accumulation, of each micro-batch.
+  std::int64_t cache_flushes = 0;  ///< Times the allocator must give back its cache to stay below the budget; -1: it
+                                   ///< runs out of memory.
+  Bytes host_pinned;               ///< Pinned host memory of this rank, with CPU offload.
+  std::optional<HostMemory> host;  ///< Nothing: the plan keeps nothing of the model there.
+  std::optional<DriveReport> drive = {};  ///< Nothing: the plan uses no NVMe drive.
+  std::vector<Bytes> live_over_step;      ///< [instructions] The most that is live during each of one steady step.
+  std::vector<PhaseMark> phase_marks;     ///< In it, in order; with accumulation, of each micro-batch.
 
   bool operator==(const MemoryReport&) const = default;
 };

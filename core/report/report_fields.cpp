@@ -180,6 +180,18 @@ static void fields_of(Fields& fields, Like<HostMemory> auto& host) {
   fields.required("terms", "Its parts, of all ranks of the node together.", host.terms, kOneLine);
 }
 
+static void fields_of(Fields& fields, Like<DriveReport> auto& drive) {
+  fields.required("kept_bytes", "Files.", drive.kept, kInBytes);
+  fields.required("read_bytes", "Read in one steady step.", drive.read, kInBytes);
+  fields.required("written_bytes", "Written in one steady step.", drive.written, kInBytes);
+  fields.required("bytes_per_second", "What the drives of a node read or write in a second.", drive.in_a_second,
+                  kInBytes);
+  fields.required("provenance", "What that figure rests on.", drive.provenance, kReportedProvenanceTable);
+  fields.required("source", "Where it comes from.", drive.source);
+  field_if_any(fields, "capacity_bytes", "Of the drives of a node. Missing: not known, and not checked.",
+               drive.capacity, kInBytes);
+}
+
 static void fields_of(Fields& fields, Like<PhaseMark> auto& mark) {
   fields.required("phase", "forward, backward or optimizer.", mark.phase);
   fields.required("index", "In live_over_step_bytes.", mark.index, kNatural);
@@ -223,6 +235,9 @@ static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) 
                "What the processes of one node hold in its own memory, of the node that needs most. Missing: the plan "
                "keeps nothing of the model there.",
                memory.host, JsonLayout::Lines);
+  field_if_any(fields, "drive",
+               "What all ranks of a node keep on its NVMe drives, and move. Missing: the plan uses none.", memory.drive,
+               JsonLayout::Lines);
   fields.optional("live_over_step_bytes",
                   "The most that is live during each instruction of one steady step, in order; measured: allocated "
                   "bytes.",

@@ -219,7 +219,7 @@ std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
     case PlanChoice::Checkpoint:
       return checkpoint_of(plan, snapshot.model.get());
     case PlanChoice::Offload:
-      return plan.cpu_offload ? "yes" : "no";
+      return plan.zero.nvme.optimizer ? "nvme" : plan.cpu_offload ? "yes" : "no";
     case PlanChoice::GradientSync:
       return plan.sync_every_micro_batch ? "every" : "last";
     case PlanChoice::Prefetch:

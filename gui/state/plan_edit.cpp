@@ -109,7 +109,7 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
       }
       return plan;
     case PlanChoice::Offload:
-      set_offload(plan, *made.cpu_offload);
+      planner::apply_offload(plan, *made.cpu_offload);
       return plan;
     case PlanChoice::GradientSync:
       plan.sync_every_micro_batch = *made.gradient_sync == planner::GradientSync::Every;

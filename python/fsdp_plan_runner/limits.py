@@ -94,6 +94,8 @@ def zero_problems(plan: Plan) -> list[str]:
                   for key in OFFLOAD_KEYS if getattr(plan.zero, key) is not None]
     elif plan.zero.offload_param and plan.zero_stage < 3:
         found.append(f"plan/zero/offload_param: ZeRO-{plan.zero_stage} keeps the parameters whole on each GPU. Write false.")
+    if plan.zero.nvme and plan.zero_stage < 3:
+        found.append(f"plan/zero/nvme: ZeRO-{plan.zero_stage} keeps everything in host memory. Leave it out.")
     if plan.accumulation > 1 and plan.sync_every_micro_batch != (plan.zero_stage > 1):
         found.append(f"plan/sync_every_micro_batch: ZeRO-{plan.zero_stage} reduces gradients "
                      f"{'after every' if plan.zero_stage > 1 else 'after the last'} micro-batch. "

@@ -65,6 +65,23 @@ class Fsdp1:
 
 
 @dataclasses.dataclass(frozen=True)
+class Nvme:
+    """Keys of "offload_optimizer", "offload_param" and "aio" that are of a drive."""
+
+    path: str = "/local_nvme"
+    optimizer: bool = False
+    buffer_count: int = 4
+    pipeline_read: bool = False
+    pipeline_write: bool = False
+    parameters: bool = False
+    param_buffer_count: int = 5
+    param_buffer_size: int = 100_000_000
+    max_in_cpu: int = 1_000_000_000
+    block_size: int = 1 << 20
+    intra_op_parallelism: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class Zero:
     """Keys of DeepSpeed's "zero_optimization", and its section "fp16". None: its own."""
 
@@ -82,6 +99,7 @@ class Zero:
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
     offload_param: bool | None = None
     offload_ratio: float | None = None
+    nvme: Nvme | None = None
     fp16: dict[str, Any] | None = None
 
 
@@ -91,7 +109,7 @@ ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_thres
 # Of ZeRO++.
 PLUS_KEYS = ("hpz_partition_size", "quantized_weights", "quantized_gradients")
 # Of cpu_offload, and no keys of "zero_optimization" itself.
-OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio")
+OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio", "nvme")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +189,8 @@ class Plan:
         self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
         self.ddp = Ddp(**value.get("ddp", {}))
         self.fsdp1 = Fsdp1(**value.get("fsdp1", {}))
-        self.zero = Zero(**value.get("zero", {}))
+        zero = value.get("zero", {})
+        self.zero = Zero(**{**zero, "nvme": Nvme(**zero["nvme"]) if "nvme" in zero else None})
         self.runtime_version: str = runtime.get("version", "2.11.0")
         self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fsdp_plan_runner import nvme
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
@@ -70,7 +71,15 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
         zero["offload_optimizer"] = host if plan.zero.offload_ratio in (None, 1) else {**host, "ratio": plan.zero.offload_ratio}
         if plan.zero.offload_param:
-            zero["offload_param"] = host
+            zero["offload_param"] = {**host}
+    drive: dict[str, Any] = {}
+    if plan.zero.nvme:
+        path = nvme.folder_of(plan.zero.nvme)
+        if plan.zero.nvme.optimizer:
+            zero["offload_optimizer"].update(device="nvme", **nvme.optimizer_configuration(plan.zero.nvme, path))
+        if plan.zero.nvme.parameters:
+            zero["offload_param"].update(device="nvme", **nvme.parameter_configuration(plan.zero.nvme, path))
+        drive = {"aio": nvme.queue_configuration(plan.zero.nvme)}
     return {
         # DeepSpeed counts samples with it and nothing else.
         "train_micro_batch_size_per_gpu": 1,
@@ -82,6 +91,7 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         # Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
         "zero_force_ds_cpu_optimizer": plan.optimizer.kind != "sgd",
         "steps_per_print": None,
+        **drive,
     }
 
 
@@ -151,6 +161,7 @@ def _deepspeed() -> Any:
         import deepspeed
 
     deepspeed.utils.logger.setLevel(logging.WARNING)
+    nvme.replace_queue()
     if "FSDP_REHEARSAL" in os.environ:
         deepspeed.ops.op_builder.QuantizerBuilder = QuantizerBuilder
     return deepspeed

@@ -45,6 +45,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "scales of the all-gather output",
     "all-gather output in fp16",
     "part of a reduced gradient",
+    "gradient for the drive",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {

@@ -25,7 +25,12 @@
 // (allocate: PowerOf2Ceil), ATen/native/cuda/Copy.cu (copy_kernel_cuda: a copy that blocks is cast on the host), torch
 // 2.11.
 //
-// With a ratio below 1, P of fp32 parameters, moments and gradients is what the last sub-groups have.
+// With a ratio below 1, P of fp32 parameters, moments and gradients is what the last sub-groups have. With the
+// optimizer on an NVMe drive it is what the sub-groups have that are too small for a file. What goes to and from the
+// drive passes through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/plan/zero_nvme.cpp has their
+// sizes). In the first step moments are made outside of them: those of a sub-group, and all of them where reads or
+// writes are pipelined, since then each stays until it is read again. With parameters on the drive, those that stay
+// have at most max_in_cpu elements, in a buffer of that size.
 //
 // Not modeled: DS_PIN_MEMORY_BACKEND=native, which pins without blocks.
 
@@ -35,6 +40,7 @@
 #include <set>
 #include <utility>
 
+#include "core/plan/zero_nvme.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/host_memory.h"
 
@@ -44,6 +50,7 @@ namespace {
 
 constexpr std::string_view kPinned = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
 constexpr std::string_view kPageable = "not pinned";
+constexpr std::string_view kLocked = "page-locked by DeepSpeed itself (csrc/pin_memory)";
 
 class ZeroHost {
   using Elements = std::vector<std::pair<int, std::int64_t>>;
@@ -61,6 +68,7 @@ class ZeroHost {
       reduced_.insert(reduced_.end(), bucket.parameters.begin(), bucket.parameters.end());
     }
     std::sort(reduced_.begin(), reduced_.end());
+    if (uses_drive(plan)) on_drive_ = groups_on_drive(zero_, plan);
   }
 
   std::vector<HostTensor> tensors(std::int64_t rank) const {
@@ -70,14 +78,17 @@ class ZeroHost {
     };
     const bool pins = plan_.zero.pin_memory;
     const bool is_third = is_zero3(plan_);
+    const auto add_locked = [&](std::string_view name, std::int64_t bytes) {
+      if (bytes > 0) all.push_back({name, bytes, false, kLocked});
+    };
     add("fp32 parameters", is_third ? master() * host_part() : held(master() * part()), pins && !is_third);
     add("optimizer states", num_moments(plan_.optimizer) * master() * host_part(), false);
     add("gradients", gradients(), pins);
     if (is_third) {
       add("16-bit gradients", held(item() * part()), pins);
-      if (plan_.zero.offload_param) {
-        add("16-bit parameters", pinned_block(item() * part()), true);
-      }
+      if (plan_.zero.offload_param) add("16-bit parameters", flat_parameters(), true);
+      add_locked("buffers of the optimizer's files", optimizer_swap_buffers(zero_, plan_));
+      add_locked("buffers of parameters' files", parameter_buffers());
       add("blocks of 16-bit parameters and of gradients that have moved", blocks_left(), pins);
     } else {
       add("parameters on their way back", held(item() * part()), pins);
@@ -90,6 +101,7 @@ class ZeroHost {
 
   std::int64_t making() const {
     const std::int64_t fp32 = master() * host_part();
+    if (uses_drive(plan_)) return making_with_drive();
     if (is_zero3(plan_)) {
       const std::int64_t kept = (plan_.zero.offload_param ? pinned_block(item() * part()) : 0) + blocks_left();
       const std::int64_t group = master() * largest_group();
@@ -106,15 +118,74 @@ class ZeroHost {
   std::int64_t master() const { return size_of(zero_master_dtype(plan_)).count(); }
   std::int64_t item() const { return size_of(zero_.dtype).count(); }
   std::int64_t part() const { return zero_.part_elements(); }
-  std::int64_t host_part() const { return elements_on_host(zero_, plan_); }
+  std::int64_t host_part() const {
+    if (on_drive_.empty()) return elements_on_host(zero_, plan_);
+    std::int64_t elements = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) elements += on_drive_[g] ? 0 : groups_[g];
+    return elements;
+  }
   std::int64_t held(std::int64_t bytes) const { return plan_.zero.pin_memory ? pinned_block(bytes) : bytes; }
 
   std::int64_t largest_group() const { return groups_.empty() ? 0 : *std::max_element(groups_.begin(), groups_.end()); }
 
+  std::int64_t largest_group(bool is_on_drive) const {
+    std::int64_t most = 0;
+    for (std::size_t g = 0; g < on_drive_.size(); ++g) {
+      if (on_drive_[g] == is_on_drive) most = std::max(most, groups_[g]);
+    }
+    return most;
+  }
+
+  bool has_parameters_on_drive() const { return uses_drive(plan_) && plan_.zero.nvme.parameters; }
+
+  std::int64_t flat_parameters() const {
+    if (!has_parameters_on_drive()) return pinned_block(item() * part());
+    return pinned_block(item() * std::min(part(), plan_.zero.nvme.max_in_cpu));
+  }
+
+  std::int64_t parameter_buffers() const {
+    return parameter_swap_buffers(layout_, plan_) + parameter_write_buffer(layout_, plan_);
+  }
+
+  // A sub-group that is read from the drive is cast on its way into the optimizer's files.
+  std::int64_t making_with_drive() const {
+    const std::int64_t kept = (plan_.zero.offload_param ? flat_parameters() : 0) + blocks_left() +
+                              optimizer_swap_buffers(zero_, plan_) + parameter_buffers();
+    const std::int64_t own = master() * largest_group(false);
+    const std::int64_t cast = has_parameters_on_drive() ? master() : plan_.zero.offload_param ? 0 : item();
+    const std::int64_t moved = cast * largest_group(true);
+    const std::int64_t zeros = master() * largest_group() + gradients() + (plan_.zero.pin_memory ? own : 0);
+    const std::int64_t flat = gradients() + held(item() * part()) + (plan_.zero.pin_memory ? item() * part() : 0);
+    return kept + master() * host_part() + std::max({2 * own, moved, zeros, flat});
+  }
+
+  // Outside of the buffers, in the first step.
+  std::int64_t new_moments() const {
+    if (on_drive_.empty()) return 0;
+    const bool is_pipelined = plan_.zero.nvme.pipeline_read || plan_.zero.nvme.pipeline_write;
+    return num_moments(plan_.optimizer) * master() * (is_pipelined ? part() - host_part() : largest_group(true));
+  }
+
+  bool stays_on_host(int parameter, std::int64_t own) const {
+    if (!has_parameters_on_drive()) return true;
+    return own * size_of(layout_.parameter_dtype[parameter]).count() < smallest_file(plan_);
+  }
+
+  // It has moved into the buffer of all parameters.
+  bool has_moved(int parameter) const {
+    const auto place = std::lower_bound(zero_.parameters.begin(), zero_.parameters.end(), parameter);
+    if (place == zero_.parameters.end() || *place != parameter) return false;
+    if (!has_parameters_on_drive()) return true;
+    const std::size_t moved = zero_.group_begins[groups_in_memory(zero_, plan_)];
+    return static_cast<std::size_t>(place - zero_.parameters.begin()) < moved;
+  }
+
   std::int64_t gradients() const {
     if (!is_zero3(plan_)) return held(master() * part());
     std::int64_t bytes = 0;
-    for (std::size_t g = groups_on_device(zero_, plan_); g < groups_.size(); ++g) bytes += held(master() * groups_[g]);
+    for (std::size_t g = groups_on_device(zero_, plan_); g < groups_.size(); ++g) {
+      if (on_drive_.empty() || !on_drive_[g]) bytes += held(master() * groups_[g]);
+    }
     return bytes;
   }
 
@@ -136,11 +207,12 @@ class ZeroHost {
     std::multiset<std::int64_t> free;
     for (const auto& [parameter, elements] : plan_.zero.offload_param ? elements_ : Elements{}) {
       const std::int64_t own = (elements + zero_.ranks - 1) / zero_.ranks;
+      if (!stays_on_host(parameter, own)) continue;
       const std::int64_t held_bytes = held(own * size_of(layout_.parameter_dtype[parameter]).count());
-      const bool is_trained = std::binary_search(zero_.parameters.begin(), zero_.parameters.end(), parameter);
-      if (is_trained && !plan_.zero.pin_memory) continue;
+      const bool is_free = has_moved(parameter);
+      if (is_free && !plan_.zero.pin_memory) continue;
       bytes += held_bytes;
-      if (is_trained) free.insert(held_bytes);
+      if (is_free) free.insert(held_bytes);
     }
     const auto take = [&](std::int64_t wanted) {
       const auto found = free.find(held(wanted));
@@ -150,6 +222,7 @@ class ZeroHost {
     };
     const std::size_t on_device = groups_on_device(zero_, plan_);
     for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (!on_drive_.empty() && on_drive_[g]) continue;
       take(master() * groups_[g]);
       if (g >= on_device || !plan_.zero.pin_memory) continue;
       const std::int64_t block = held(master() * groups_[g]);
@@ -178,8 +251,8 @@ class ZeroHost {
     const bool casts = is_zero3(plan_) && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
     // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
     const bool checks = is_zero3(plan_) && zero_.dtype == Dtype::Float16;
-    return std::max(
-        {adds_decay ? master() * updated : 0, casts ? item() * updated : 0, checks ? (item() + 1) * part() : 0});
+    const std::int64_t stepping = std::max(adds_decay ? master() * updated : 0, casts ? item() * updated : 0);
+    return std::max(new_moments() + stepping, checks ? (item() + 1) * part() : 0);
   }
 
   const Plan& plan_;
@@ -188,6 +261,7 @@ class ZeroHost {
   std::vector<std::int64_t> groups_;  // Elements of each sub-group, of ZeRO-3.
   Elements elements_;                 // Of each parameter, rising.
   std::vector<int> reduced_;          // Parameters that get a gradient, rising.
+  std::vector<bool> on_drive_;        // [sub-groups] Of plans with a drive.
 };
 
 }  // namespace

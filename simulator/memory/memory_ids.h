@@ -48,8 +48,9 @@ enum class ParameterTensor : std::uint8_t {
   Scales,             ///< those of all ranks, and
   Dequantized,        ///< what has come, in fp16.
   ReducedPart,        ///< ZeRO-3 with qgZ: the rank's part of the sum of its gradients.
+  DriveGrad,          ///< With the optimizer on a drive: the rank's part, in fp32.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::ReducedPart) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::DriveGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

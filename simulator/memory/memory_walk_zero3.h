@@ -59,6 +59,8 @@
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/memory/memory_walk_quantized.h"
+#include "simulator/memory/memory_walk_sub_groups.h"
+#include "simulator/memory/memory_walk_zero3_offload.h"
 
 namespace fsdp::simulator {
 
@@ -92,7 +94,7 @@ class Zero3Walk {
 
   void make_states_once() {
     if (std::exchange(has_states_, true)) return;
-    for (std::size_t g = 0; g < groups_on_device(buffer(), *in_.plan); ++g) make_states(g);
+    for (std::size_t g = 0; g < sub_groups_.size_on_device(); ++g) sub_groups_.make_states(g);
   }
 
   /// The step is over: second copies of what was updated are worth nothing.
@@ -228,7 +230,7 @@ class Zero3Walk {
 
   void clip() {
     if (offloads()) return sum_norms();
-    for (std::size_t g = 0; g < num_groups(); ++g) {
+    for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
       std::int64_t norms = 0;
       for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
         alloc(SingleTensor::ZeroNormInput, kNormSize * part_of(i), MemoryCategory::Temp);
@@ -255,15 +257,15 @@ class Zero3Walk {
 
   void step() {
     if (offloads()) return step_beside_host();
-    for (std::size_t g = 0; g < num_groups(); ++g) {
-      const std::int64_t elements = group_elements(g);
+    for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
+      const std::int64_t elements = sub_groups_.elements(g);
       const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
       // One gradient is taken as it is.
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
       if (is_copied) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
       if (casts()) alloc(SingleTensor::ZeroGrad32, master_size() * elements, MemoryCategory::ShardedGrad);
       if (casts() && is_copied) drop(flat);
-      if (!has_states_) make_states(g);
+      if (!has_states_) sub_groups_.make_states(g);
       make_flat_optimizer_temporaries(in_, sink_, master_size() * elements);
       if (casts() || is_copied) drop(SingleTensor::ZeroGrad32);
     }
@@ -287,10 +289,6 @@ class Zero3Walk {
   static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
-  std::size_t num_groups() const { return buffer().group_begins.size() - 1; }
-  std::int64_t group_elements(std::size_t g) const {
-    return buffer().begins[buffer().group_begins[g + 1]] - buffer().begins[buffer().group_begins[g]];
-  }
   std::int64_t part_of(std::size_t place) const { return buffer().begins[place + 1] - buffer().begins[place]; }
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
   bool offloads() const { return in_.plan->cpu_offload; }
@@ -369,7 +367,7 @@ class Zero3Walk {
   }
 
   void start_engine() {
-    if (offloads() && in_.plan->zero.offload_ratio < 1) make_second_optimizer();
+    if (offloads() && in_.plan->zero.offload_ratio < 1) second_optimizer_.make(element_size());
     // Where the fp32 copy is.
     if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
@@ -380,7 +378,7 @@ class Zero3Walk {
       sink_.empty_cache();
       alloc(SingleTensor::ZeroFlat, buffer().part_elements() * element_size(), MemoryCategory::ShardedParam);
     }
-    make_masters();
+    sub_groups_.make_masters();
     alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);
     if (!offloads()) {
       alloc(SingleTensor::ZeroPart, buffer().part_elements() * element_size(), MemoryCategory::ShardedGrad);
@@ -391,42 +389,6 @@ class Zero3Walk {
       if (offloads_parameters()) drop(ParameterTensor::HostCopy, p);
       drop(ParameterTensor::Unsharded, p);
     }
-  }
-
-  void make_masters() {
-    std::int64_t largest = 0;
-    // What was cast is cloned, and goes when the next sub-group has been cast.
-    const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
-    const std::size_t groups = groups_on_device(buffer(), *in_.plan);
-    for (std::size_t g = 0; g < groups; ++g) {
-      if (casts()) alloc(cast_of(g), master_size() * group_elements(g), MemoryCategory::Temp);
-      if (casts() && g > 0) drop(cast_of(g - 1));
-      alloc(ParameterTensor::GroupMaster, first_of(g), master_size() * group_elements(g), MemoryCategory::ShardedParam);
-      largest = std::max(largest, group_elements(g));
-    }
-    if (casts() && groups > 0) drop(cast_of(groups - 1));
-    if (offloads()) {
-      for (std::size_t g = 0; g < groups; ++g) {
-        alloc(ParameterTensor::GroupGrad, first_of(g), master_size() * group_elements(g), MemoryCategory::ShardedGrad);
-      }
-      return;
-    }
-    alloc(SingleTensor::ZeroGrad32, master_size() * largest, MemoryCategory::Temp);
-    drop(SingleTensor::ZeroGrad32);
-  }
-
-  int first_of(std::size_t g) const { return buffer().parameters[buffer().group_begins[g]]; }
-
-  void make_states(std::size_t g) {
-    const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    if (!adam && optimizer.momentum == 0) return;
-    if (adam && optimizer.implementation == OptimizerImplementation::Fused && !offloads()) {
-      alloc(ParameterTensor::StepCount, first_of(g), 4, MemoryCategory::OptState);
-    }
-    const std::int64_t bytes = master_size() * group_elements(g);
-    alloc(ParameterTensor::FirstMoment, first_of(g), bytes, MemoryCategory::OptState);
-    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), bytes, MemoryCategory::OptState);
   }
 
   // ---- gradients ---------------------------------------------------------------------------------------------------
@@ -465,6 +427,7 @@ class Zero3Walk {
       if (offloads()) send_to_host(p);
       if (is_larger_than_bucket(p)) drop_gradient(p);
     }
+    if (drive_gradients_.write() && keeps_order()) held_.finish(order().submit(reduction_stream()));
     if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
     if (std::exchange(is_copied_, false)) drop(SingleTensor::ZeroReduced);
     quantized_reductions_.drop_parts();
@@ -507,29 +470,16 @@ class Zero3Walk {
 
   // ---- with offload ------------------------------------------------------------------------------------------------
 
-  void make_second_optimizer() {
-    alloc(SingleTensor::ZeroBackup, 4, MemoryCategory::OptState);
-    has_backup_ = true;
-    if (element_size() == 4) return;
-    alloc(SingleTensor::ZeroNorm, element_size(), MemoryCategory::OptState);
-    drop(SingleTensor::ZeroBackup);
-  }
-
-  // The first sub-group that it updates takes the place of what it was made with.
-  void drop_backup() {
-    if (std::exchange(has_backup_, false))
-      drop(element_size() == 4 ? SingleTensor::ZeroBackup : SingleTensor::ZeroNorm);
-  }
-
   // The sub-groups of the device: PyTorch's AdamW, which is foreach there.
   void step_beside_host() {
-    for (std::size_t g = 0; g < groups_on_device(buffer(), *in_.plan); ++g) {
-      drop_backup();
-      if (!has_states_) make_states(g);
-      alloc(SingleTensor::ZeroOptimizerTemp, master_size() * group_elements(g), MemoryCategory::Temp);
+    for (std::size_t g = 0; g < sub_groups_.size_on_device(); ++g) {
+      second_optimizer_.drop_first();
+      if (!has_states_) sub_groups_.make_states(g);
+      alloc(SingleTensor::ZeroOptimizerTemp, master_size() * sub_groups_.elements(g), MemoryCategory::Temp);
       drop(SingleTensor::ZeroOptimizerTemp);
     }
     has_states_ = true;
+    drive_gradients_.drop_all();
     drop_norms();
   }
 
@@ -565,21 +515,29 @@ class Zero3Walk {
 
   // What comes back lives until the next one does.
   void send_to_host(int p) {
-    if (std::exchange(has_host_grad_, true)) drop(SingleTensor::ZeroHostGrad);
-    alloc(SingleTensor::ZeroHostGrad, part_elements(p) * element_size(), MemoryCategory::ShardedGrad,
-          reduction_stream());
+    if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
+    const bool goes_on = micro_batch_ == last_micro_batch_ && drive_gradients_.takes(p);
+    const bool is_taken_as_it_is = goes_on && !casts();
+    if (is_taken_as_it_is) {
+      drive_gradients_.take(p, part_elements(p), reduction_stream());
+    } else {
+      alloc(SingleTensor::ZeroHostGrad, part_elements(p) * element_size(), MemoryCategory::ShardedGrad,
+            reduction_stream());
+      has_host_grad_ = true;
+    }
     if (micro_batch_ != last_micro_batch_) return;
     const std::int64_t elements = std::min(part_elements(p), kMostInNorm);
     make_norm_in_fp64(in_, sink_, p, elements, reduction_stream());
     norms_.push_back(p);
     if (!casts()) return;
+    if (goes_on) return drive_gradients_.take(p, part_elements(p), reduction_stream());
     alloc(SingleTensor::ZeroGrad32, 4 * part_elements(p), MemoryCategory::ShardedGrad, reduction_stream());
     drop(SingleTensor::ZeroGrad32);
   }
 
   // DeepSpeed brings each sum to the host.
   void sum_norms() {
-    for (std::size_t g = 0; g < num_groups(); ++g) {
+    for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
       alloc(SingleTensor::ClipScalar, 4, MemoryCategory::Temp);
       sink_.collective();
       drop(SingleTensor::ClipScalar);
@@ -598,8 +556,11 @@ class Zero3Walk {
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
+  SubGroups<Sink> sub_groups_{in_, sink_};
   QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream()};
   QuantizedReductions<Sink> quantized_reductions_{in_, sink_, reduction_stream()};
+  SecondOptimizer<Sink> second_optimizer_{in_, sink_};
+  DriveGradients<Sink> drive_gradients_{in_, sink_};
   EventQueue fetches_;                       // Parameters that were asked for,
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
@@ -620,7 +581,6 @@ class Zero3Walk {
   bool is_in_backward_ = false;
   bool has_states_ = false;
   bool has_norm_ = false;
-  bool has_backup_ = false;
   bool is_other_norm_ = false;
 };
 

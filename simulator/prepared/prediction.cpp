@@ -5,6 +5,7 @@
 
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/input_casts.h"
+#include "core/plan/zero_nvme.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
 
@@ -263,6 +264,11 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     shorter.accumulation = kNumMicroBatches;
     prepared.short_schedule = lower(index, shorter, prepared.layout);
     prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
+  }
+  if (uses_drive(plan)) {
+    const Schedule& first = has_first_step ? prepared.first_schedule : prepared.schedule;
+    Errors errors = check_drive(prepared.layout, plan, first, prepared.schedule);
+    if (!errors.empty()) return tl::unexpected(std::move(errors));
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;

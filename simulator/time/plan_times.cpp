@@ -22,6 +22,7 @@
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
 #include "core/plan/zero_quantization.h"
+#include "simulator/time/drive_times.h"
 
 #include <algorithm>
 #include <optional>
@@ -104,8 +105,11 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int shard = static_cast<int>(mesh.shard);
   const int replicate = static_cast<int>(mesh.replicate);
   const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.shard));
-  return {mesh, collective_cost(shard_group(cluster, shard)),
-          collective_cost(replicate_group(cluster, replicate, shard)), cluster.host_link.bandwidth.value,
+  return {mesh,
+          collective_cost(shard_group(cluster, shard)),
+          collective_cost(replicate_group(cluster, replicate, shard)),
+          cluster.host_link.bandwidth.value,
+          BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
           collective_cost(shard_group(cluster, in_node))};
 }
 
@@ -254,7 +258,8 @@ BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layou
   const Seconds copied = over(6 * static_cast<double>(payload.count()), costs.memory);
   return {.copy = Seconds(0),
           .all_reduce = copied + collective_time(mesh.shard, CollectiveKind::ReduceScatter, payload) +
-                        sent_to_host(bucket, layout, plan, mesh),
+                        sent_to_host(bucket, layout, plan, mesh) +
+                        gradient_write_time(bucket, layout, plan, mesh.drive),
           .copy_back = Seconds(0),
           .num_gradients = static_cast<int>(bucket.parameters.size())};
 }
@@ -343,12 +348,12 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
       payload += size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
     }
     const bool is_copied = group.parameters.size() > 1;
-    times.push_back(
-        {.payload = payload,
-         .group_size = ranks,
-         .all_gather = brought(payload, layout, plan, mesh) + collective_time(cost, CollectiveKind::AllGather, payload),
-         .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0),
-         .num_kernels = static_cast<int>(group.parameters.size())});
+    times.push_back({.payload = payload,
+                     .group_size = ranks,
+                     .all_gather = brought(payload, layout, plan, mesh) + parameter_read_time(group, plan, mesh.drive) +
+                                   collective_time(cost, CollectiveKind::AllGather, payload),
+                     .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0),
+                     .num_kernels = static_cast<int>(group.parameters.size())});
   }
   return times;
 }
@@ -420,7 +425,9 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   if (const auto measured = costs.on_host ? measured_action(work_of_optimizer(layout, plan), costs) : std::nullopt) {
     return *measured;
   }
-  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh, costs);
+  if (is_zero(plan) && plan.cpu_offload) {
+    return with_drive(offloaded_zero_time(layout, plan, mesh, costs), layout, plan, mesh.drive);
+  }
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;

@@ -20,6 +20,7 @@ struct MeshCosts {
   CollectiveCost shard;
   CollectiveCost replicate;
   BytesPerSecond host_link;  ///< Of one GPU to its host.
+  BytesPerSecond drive;      ///< Its share of its node's NVMe drives.
   /// Of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A search
   /// prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
   CollectiveCost node;

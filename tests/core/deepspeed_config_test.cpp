@@ -44,6 +44,37 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
   EXPECT_TRUE(read_ds(R"({"zero_optimization": {"stage": 3}})")->zero.overlap_comm);
 }
 
+TEST(DeepSpeedConfig, WhatIsOnADriveIsRead) {
+  const std::string optimizer = R"("offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 9,
+      "pipeline_read": true, "pipeline_write": true, "fast_init": FAST})";
+  const std::string param = R"("offload_param": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 7,
+      "buffer_size": 1e7, "max_in_cpu": 1e6})";
+  const auto stage3 = [&](std::string zero, const std::string& fast = "false") {
+    if (const auto at = zero.find("FAST"); at != std::string::npos) zero.replace(at, 4, fast);
+    return R"({"zero_optimization": {"stage": 3, )" + zero +
+           R"(}, "aio": {"block_size": 2097152, "queue_depth": 32, "intra_op_parallelism": 2}})";
+  };
+  const DeepSpeedConfig config = *read_ds(stage3(optimizer + ", " + param));
+  EXPECT_TRUE(config.offload && config.zero.offload_param);
+  EXPECT_EQ(config.zero.nvme, (NvmeOptions{.path = "/nvme",
+                                           .optimizer = true,
+                                           .buffer_count = 9,
+                                           .pipeline_read = true,
+                                           .pipeline_write = true,
+                                           .parameters = true,
+                                           .param_buffer_count = 7,
+                                           .param_buffer_size = 10'000'000,
+                                           .max_in_cpu = 1'000'000,
+                                           .block_size = 2 << 20,
+                                           .intra_op_parallelism = 2}));
+  EXPECT_TRUE(refusals_of(stage3(optimizer, "true")).empty());
+  EXPECT_EQ(refusals_of(stage3(optimizer + ", " + param, "true")).size(), 1U);
+  EXPECT_EQ(refusals_of(stage3(R"("offload_optimizer": {"device": "nvme"})")).size(), 1U);
+  const std::string elsewhere = R"("offload_param": {"device": "nvme", "nvme_path": "/other"})";
+  EXPECT_EQ(refusals_of(stage3(optimizer + ", " + elsewhere)).size(), 1U);
+  EXPECT_EQ(refusals_of(R"({"zero_optimization": {"stage": 3}, "aio": {"use_gds": true}})").size(), 1U);
+}
+
 TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
   const std::string sizes = R"("reduce_bucket_size": 5e6, "stage3_prefetch_bucket_size": 2, "overlap_comm": false,
       "stage3_param_persistence_threshold": 3, "stage3_max_live_parameters": 4, "max_reuse_distance": 5, "sub_group_size": 1e7,

@@ -38,10 +38,10 @@ TEST(FrameworkArguments, ThoseOfThePlanComeFirst) {
 }
 
 // Three buckets; with the smallest, what DeepSpeed keeps is let go as well, then nothing gathered ahead either, and
-// then nothing of the parameters stays.
+// then nothing of the parameters stays; at last the optimizer is on a drive, in sub-groups whose buffers are small.
 TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3));
-  ASSERT_EQ(all.size(), 7U);
+  ASSERT_EQ(all.size(), 9U);
   EXPECT_EQ(all[3].max_reuse_distance, 0);
   EXPECT_GT(all[3].prefetch_bucket_size, 0);
   EXPECT_EQ(all[4].prefetch_bucket_size, 0);
@@ -50,18 +50,22 @@ TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
   EXPECT_TRUE(all[5].offload_param);
   EXPECT_TRUE(all[5].overlap_comm);
   EXPECT_FALSE(all[6].overlap_comm);
+  EXPECT_FALSE(all[6].drive);
+  EXPECT_TRUE(all[7].drive && all[7].offload_param && all[7].overlap_comm);
+  EXPECT_EQ(all[7].sub_group_size, 100'000'000);
+  EXPECT_TRUE(all[8].drive && !all[8].overlap_comm);
 }
 
 // In two nodes of four or more, what is gathered twice may be kept in each node.
 TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3), 16, 8);
-  ASSERT_EQ(all.size(), 8U);
+  ASSERT_EQ(all.size(), 10U);
   EXPECT_EQ(all[4].hpz_partition_size, 8);
   EXPECT_EQ(all[4].max_reuse_distance, 0);
   EXPECT_EQ(all[5].hpz_partition_size, 1);
   EXPECT_EQ(texts_of_arguments(Framework::Zero3, all[4]).back(), "hpz_partition_size 8");
-  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 8, 8).size(), 7U);
-  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 2, 1).size(), 7U);
+  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 8, 8).size(), 9U);
+  EXPECT_EQ(arguments_to_search(plan_of(Framework::Zero3), 2, 1).size(), 9U);
   EXPECT_TRUE(suits(all[4], 32, 8));
   EXPECT_FALSE(suits(all[4], 32, 4));
   EXPECT_FALSE(suits(all[4], 12, 8));

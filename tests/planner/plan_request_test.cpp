@@ -34,6 +34,8 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::NcclAlgorithms, {"allreduce:Tree"}},
     {PlanChoice::NcclProtocols, {"Simple"}},
     {PlanChoice::HostMemory, {"1536G"}},
+    {PlanChoice::NvmeBandwidth, {"6GB/s"}},
+    {PlanChoice::NvmeCapacity, {"2048G"}},
     {PlanChoice::Recipe, {"sft"}},
     {PlanChoice::Batch, {"3"}},
     {PlanChoice::Sequence, {"8192"}},

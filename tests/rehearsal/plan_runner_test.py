@@ -4,7 +4,7 @@ parameters, memory.
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, torch (what
                                                       releases do otherwise), fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
-                                                      zero_offload_more, zero_held and zero_held_more are all cases of one; held_CASE is a case of FSDP1 or
+                                                      zero_offload_more, zero_nvme, zero_nvme_more, zero_held and zero_held_more are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
 
 Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
@@ -28,6 +28,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).r
 from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
+from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
@@ -162,9 +163,11 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
 GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
-          "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES}
+          "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
+          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES}
 # The same with events held back. Of ZeRO those that every test run trains, and all others with streams of their own.
-ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES]
+ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
+               *NVME_CASES, *NVME_MORE_CASES]
 HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "zero_held": [*ZERO_HELD_CASES, *ZERO3_HELD_CASES, *OFFLOAD_HELD_CASES]}
 HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO

@@ -229,6 +229,28 @@ TEST(HostMemory, Zero3PinsGradientsAndNotTheFp32Copy) {
   EXPECT_EQ(terms_of(*all).count("temporaries"), 0u);
 }
 
+TEST(HostMemory, ADriveLeavesBuffers) {
+  Plan plan = offloaded_by(Framework::Zero3);
+  plan.zero.nvme.optimizer = true;
+  // Sub-groups of 3 KB are too small for files, and stay; four buffers of 751 elements, which are 768.
+  const auto small = terms_of(*host_memory(nodes_of(4, 1), plan, cut_over_four()));
+  EXPECT_EQ(small.at("fp32 parameters"), 4 * 6004);
+  EXPECT_EQ(small.at("buffers of the optimizer's files"), 4 * 4 * 4 * 768);
+  // 500 times as large both are on the drive: of what is fp32 nothing is left but the moments of a first step.
+  Layout layout = cut_over_four();
+  layout.zero.begins = {0, 375'000, 750'500};
+  layout.zero.elements = 4 * 750'500;
+  const auto host = host_memory(nodes_of(4, 1), plan, layout);
+  EXPECT_EQ(terms_of(*host), (Terms{{"16-bit gradients", 4 * 2'097'152},
+                                    {"buffers of the optimizer's files", 4 * 4 * 4 * 375'552},
+                                    {"temporaries", 4 * (2 * 4 + 2) * 375'500},
+                                    {"processes", 4 * kProcess}}));
+  EXPECT_EQ(host->pinned, Bytes(4 * 2'097'152));
+  plan.zero.nvme.pipeline_read = true;
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, layout)).at("temporaries"),
+            4 * (2 * 4 * 750'500 + 2 * 375'500));
+}
+
 TEST(HostMemory, AnEngineWithoutStatesNeedsMostWhileItIsMade) {
   Plan plan = offloaded_by(Framework::Zero3);
   plan.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};

@@ -1,0 +1,18 @@
+#pragma once
+
+// What all ranks of a node keep on its NVMe drives, and move in a step. core/plan/zero_nvme.cpp says what that is.
+
+#include <optional>
+
+#include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/report/report.h"
+
+namespace fsdp::simulator {
+
+/// Nothing: the plan uses no drive.
+std::optional<DriveReport> drive_report(const Cluster& cluster, const Plan& plan, const Layout& layout,
+                                        const Schedule& steady);
+
+}  // namespace fsdp::simulator
