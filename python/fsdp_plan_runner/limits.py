@@ -11,7 +11,8 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan, quirks_of
 
-RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
+RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3",
+            "torchtitan-simple-fsdp")
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
