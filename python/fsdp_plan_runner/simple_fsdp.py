@@ -1,7 +1,8 @@
 """SimpleFSDP of torchtitan, without a compiler: each parameter is a DTensor, and whoever reads it gathers it.
 
-The order is that of torchtitan's trainers: a model on the meta device, data_parallel, memory, values. data_parallel gives each name of a
-tied parameter a parameter of its own; torchtitan's models tie them again when they make their values, and so is it done here.
+The order is that of torchtitan's trainers: a model on the meta device, data_parallel, memory, values. data_parallel makes a new parameter for
+each name, which is trained: what was tied is tied again afterwards, as torchtitan's models do when they make their values, and what was
+frozen is frozen again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def parametrize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
     root.to_empty(device=device)
     with disable_active_parametrization():  # Else setting a name reads it first, which gathers.
         for parameter in model.parameters:
+            first = getattr(root.get_submodule(parent_name(parameter.tied_to or parameter.name)), last_part(parameter.tied_to or parameter.name))
+            first.requires_grad_(parameter.trainable)
             if parameter.tied_to is not None:
-                first = getattr(root.get_submodule(parent_name(parameter.tied_to)), last_part(parameter.tied_to))
                 setattr(root.get_submodule(parent_name(parameter.name)), last_part(parameter.name), first)
     give_values(root, device)
