@@ -34,6 +34,7 @@ void KernelWriter::own_parameter(std::size_t p, Dtype own) {
   Slot& slot = program_.slots[program_.parameter_slot[p]];
   slot.elements = is_cast_last || reads.shard == 1 ? cut.local : cut.chunk;
   slot.dtype = own;
+  slot.is_dtensor = true;
 }
 
 void KernelWriter::start_op(int op) {
@@ -56,13 +57,15 @@ int KernelWriter::read(int parameter) {
   const Dtype given = read_dtype(reads.precision, own);
   const CutParameter cut = cut_parameter(block_.parameters[parameter], reads.shard, reads.rank);
   const bool is_copy = reads.shard > 1 || given != own;
+  // On a single rank, in one dtype, nothing is between the parameter and whoever reads it.
+  if (!is_copy && reads.replicate == 1 && read_reduce_dtype(reads.precision, own) == own) return own_slot;
   const int whole = is_copy ? make(cut.elements, given) : alias(own_slot, cut.elements);
   if (is_copy) {
     Storage& storage = program_.storages[slot(whole).storage];
     storage.bytes = cut.full * size_of(given).count();
     storage.is_parameter = true;
   }
-  Kernel& kernel = add(is_copy ? KernelKind::Read : KernelKind::View, {{own_slot, GradRule::FreshView}}, {whole});
+  Kernel& kernel = add(is_copy ? KernelKind::Read : KernelKind::View, {{own_slot, GradRule::Fresh}}, {whole});
   if (reads.shard > 1) {
     const std::int64_t item = size_of(given).count();
     if (given != own) kernel.forward_temps.push_back(cut.local * item);
@@ -81,11 +84,6 @@ void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dt
   const bool is_cast_last = reduced != own;
   const bool is_scattered = reads.shard > 1;
   const bool is_summed = reads.replicate > 1;
-  // Without collectives or casts it is the gradient of the copy itself.
-  if (!is_scattered && !is_summed && reduced == read && !is_cast_last) {
-    kernel.inputs.front().grad = GradRule::Alias;
-    return;
-  }
   // What is made last is the gradient; what it is made of goes when it is there.
   std::vector<BackwardTemp>& made = kernel.backward_temps;
   const TempLife between = is_cast_last && is_scattered ? TempLife::Early : TempLife::Whole;

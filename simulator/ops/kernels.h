@@ -26,6 +26,7 @@ struct Slot {
   bool differentiable = true;  ///< False for indices, masks and random states.
   Shape strides = {};          ///< Where they are not those of its shape,
   Shape shape = {};            ///< which is then known.
+  bool is_dtensor = false;     ///< Autograd adds no gradient of it to another one in place.
 
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };

@@ -54,14 +54,16 @@ _CASES = [
     _simple("torchtitan", "llama3_2_1b", 4, {**MIXED, **CLIP, "runtime": {"flavor": "torchtitan"}}, {"batch": 1, "seq": 1024}),
     _simple("expandable", "qwen3_0_6b", 4,
             {**BF16, "runtime": {"allocator_settings": "expandable_segments:True"}}, {"batch": 1, "seq": 1024}),
-    _simple("vit_sgd", "vit_b_16", 4, {"optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}),
+    _simple("vit_sgd", "vit_b_16", 4, {"optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4},
+            allocated=4e-3),
     _simple("fused", "bert_large", 2, {**MIXED, "optimizer": {"implementation": "fused"}}, {"batch": 2, "seq": 128}),
     _simple("t5", "t5_3b", 4, BF16, {"batch": 1}, layers=2),
     _simple("whisper", "whisper_large_v3", 2, MIXED, {"batch": 1}, layers=2),
-    _simple("experts", "mixtral_8x7b", 4, MIXED, {"batch": 1, "seq": 256}, layers=1),
+    _simple("experts", "mixtral_8x7b", 4, MIXED, {"batch": 1, "seq": 256}, layers=1,
+            requested=5e-4, allocated=5e-4, reserved=5e-4),
     _simple("resnet", "resnet18", 4, {}, {"batch": 4}, layers=None),
     # A module that runs several times in one forward: each run gathers and reduces for itself.
-    _simple("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None),
+    _simple("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None, reserved=4e-4),
 ]
 
 # Those that every test run trains; the others are trained by name: "simple_fsdp_more".

@@ -166,7 +166,7 @@ GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": D
           "simple_fsdp": SIMPLE_FSDP_CASES, "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES}
 # The same with events held back. Of ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES]
-HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "zero_held": [*ZERO_HELD_CASES, *ZERO3_HELD_CASES, *OFFLOAD_HELD_CASES]}
+HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "simple_fsdp_held": [*SIMPLE_FSDP_CASES, *SIMPLE_FSDP_MORE_CASES], "zero_held": [*ZERO_HELD_CASES, *ZERO3_HELD_CASES, *OFFLOAD_HELD_CASES]}
 HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO
     if case not in HELD_GROUPS["zero_held"] and case.plan["zero"].get("overlap_comm", case.name.startswith("zero3"))]
