@@ -24,6 +24,7 @@ struct CutParameter {
   std::int64_t full = 0;   ///< shard * chunk: what a collective gets or gives.
 
   bool is_padded() const { return full != elements; }
+  bool operator==(const CutParameter&) const = default;
 };
 /// `rank`: in the shard group.
 CutParameter cut_parameter(const Shape& shape, std::int64_t shard, std::int64_t rank);

@@ -112,7 +112,7 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     if plan.runtime_name == "pytorch-fsdp1":
         wrap(root, model, plan, job.device)
         return root
-    if plan.runtime_name == "torchtitan-simple-fsdp":
+    if plan.is_simple_fsdp:
         parametrize(root, model, plan, job.device)
         return root
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
