@@ -138,11 +138,12 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   if (const std::optional<Framework> asked = written_as_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
     if (planned == Framework::SimpleFsdp) {
-      return input_failure({{std::string(flag_of(Option::ExportTo)),
-                             fmt::format("No Python is written for plans of {}.", name_of(kFrameworkTable, planned)),
-                             fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"); chrome, memviz and csv "
-                                         "take any plan.",
-                                         simple_fsdp_mode(given.file.plan))}});
+      return input_failure(
+          {{std::string(flag_of(Option::ExportTo)),
+            fmt::format("No Python is written for plans of {}.", name_of(kFrameworkTable, planned)),
+            fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"); chrome, memviz and csv "
+                        "take any plan.",
+                        simple_fsdp_mode(given.file.plan))}});
     }
     if (*asked != planned && !is_zero(given.file.plan)) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),

@@ -125,7 +125,8 @@ class LowerBounds {
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
-  /// By micro-batch, the shard size where calls depend on it, the first and the last way, and whether keys and values are not cached.
+  /// By micro-batch, the shard size where calls depend on it, the first and the last way, and whether keys and values
+  /// are not cached.
   std::map<std::tuple<std::int64_t, std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
 };

@@ -15,8 +15,8 @@ class Teacher {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
-      gathers_reads_ = gathers_reads_ || (step.kind == InstructionKind::GatherParameters &&
-                                          step.phase == StepPhase::Forward);
+      gathers_reads_ =
+          gathers_reads_ || (step.kind == InstructionKind::GatherParameters && step.phase == StepPhase::Forward);
     }
     now_.units.resize(lesson_.units.size());
   }

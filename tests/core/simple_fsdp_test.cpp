@@ -1,5 +1,5 @@
-// What SimpleFSDP reads, sends and reduces, on sizes that can be counted in the head. Whole plans that the real one trained are
-// in tests/rehearsal/plan_cases_simple_fsdp.py.
+// What SimpleFSDP reads, sends and reduces, on sizes that can be counted in the head. Whole plans that the real one
+// trained are in tests/rehearsal/plan_cases_simple_fsdp.py.
 
 #include <gtest/gtest.h>
 
@@ -27,14 +27,14 @@ Model three_linears() {
   return collective_model("mlp", {{"in", "6"}, {"out", "3"}, {"blocks", "5,5"}}, Dtype::Float32);
 }
 
-struct Lowered {
+struct LoweredReads {
   ModelIndex index;
   Layout layout;
   Schedule schedule;
 };
 
-Lowered lowered_of(const Model& model, const Plan& plan) {
-  Lowered lowered{.index = index_of(model), .layout = {}, .schedule = {}};
+LoweredReads reads_of(const Model& model, const Plan& plan) {
+  LoweredReads lowered{.index = index_of(model), .layout = {}, .schedule = {}};
   auto layout = make_layout(lowered.index, plan);
   EXPECT_TRUE(layout.has_value()) << to_string(layout.error().front());
   lowered.layout = *std::move(layout);
@@ -53,34 +53,34 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase 
 // Of weight and bias, which one op reads, the bias was read last, and its gradient is reduced first.
 TEST(SimpleFsdp, EachReadIsGatheredInFrontOfItsOpAndEachGradientReducedBehindIt) {
   const Model model = three_linears();
-  const Lowered lowered = lowered_of(model, simple_plan(1, 2));
+  const LoweredReads lowered = reads_of(model, simple_plan(1, 2));
   EXPECT_EQ(to_text(lowered.schedule, lowered.index, lowered.layout), "");
 }
 
 TEST(SimpleFsdp, ACheckpointedBlockReadsItsParametersAgain) {
   const Model model = three_linears();
   Plan plan = simple_plan(1, 2);
-  const Schedule plain = lowered_of(model, plan).schedule;
+  const Schedule plain = reads_of(model, plan).schedule;
   EXPECT_EQ(count_of(plain, InstructionKind::GatherParameters, StepPhase::Forward), 6);
   EXPECT_EQ(count_of(plain, InstructionKind::GatherParameters, StepPhase::Backward), 0);
   plan.checkpointing.entries = {{"blocks.0", CheckpointMode::Full}};
-  const Schedule again = lowered_of(model, plan).schedule;
+  const Schedule again = reads_of(model, plan).schedule;
   EXPECT_EQ(count_of(again, InstructionKind::GatherParameters, StepPhase::Forward), 6);
   EXPECT_EQ(count_of(again, InstructionKind::GatherParameters, StepPhase::Backward), 2);
 }
 
 TEST(SimpleFsdp, WithoutShardsNothingIsGatheredAndOnOneGpuNothingReducedEither) {
   const Model model = three_linears();
-  const Schedule replicated = lowered_of(model, simple_plan(2, 1)).schedule;
+  const Schedule replicated = reads_of(model, simple_plan(2, 1)).schedule;
   EXPECT_EQ(count_of(replicated, InstructionKind::GatherParameters, StepPhase::Forward), 0);
   EXPECT_EQ(count_of(replicated, InstructionKind::ReduceBucket, StepPhase::Backward), 6);
-  const Schedule alone = lowered_of(model, simple_plan(1, 1)).schedule;
+  const Schedule alone = reads_of(model, simple_plan(1, 1)).schedule;
   EXPECT_EQ(count_of(alone, InstructionKind::ReduceBucket, StepPhase::Backward), 0);
 }
 
 // Four ranks have two of five rows each at most: 4 * 2 * 6 of 5 * 6 elements of the stem's weight, the last gradient.
 TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere) {
-  const Lowered lowered = lowered_of(three_linears(), simple_plan(1, 4));
+  const LoweredReads lowered = reads_of(three_linears(), simple_plan(1, 4));
   EXPECT_EQ(lowered.layout.buckets.back().elements, 48);
   EXPECT_EQ(cut_parameter({5, 6}, 4, 0), (CutParameter{30, 12, 12, 48}));
   EXPECT_EQ(cut_parameter({5, 6}, 4, 2).local, 6);
@@ -89,11 +89,10 @@ TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere)
 
 TEST(SimpleFsdp, AnOpWhoseParameterWasNotGatheredIsFound) {
   const Model model = three_linears();
-  Lowered lowered = lowered_of(model, simple_plan(1, 2));
+  LoweredReads lowered = reads_of(model, simple_plan(1, 2));
   std::vector<Instruction>& steps = lowered.schedule.instructions;
-  steps.erase(std::find_if(steps.begin(), steps.end(), [](const Instruction& step) {
-    return step.kind == InstructionKind::GatherParameters;
-  }));
+  steps.erase(std::find_if(steps.begin(), steps.end(),
+                           [](const Instruction& step) { return step.kind == InstructionKind::GatherParameters; }));
   const Errors errors = validate(lowered.schedule, lowered.index, lowered.layout);
   ASSERT_EQ(errors.size(), 1U);
   EXPECT_EQ(errors.front().what, "What an op reads is not what was gathered in front of it.");
@@ -116,9 +115,7 @@ TEST(SimpleFsdp, WhatItHasNoWordsForIsRefusedWhereItStands) {
             "units/0");
   EXPECT_EQ(place_of([](Plan& plan) { plan.forward_prefetch = 1; }), "prefetch");
   EXPECT_EQ(place_of([](Plan& plan) { plan.cpu_offload = true; }), "cpu_offload");
-  EXPECT_EQ(place_of([](Plan& plan) {
-              plan.mixed_precision.output_dtype = Dtype::Float32;
-            }),
+  EXPECT_EQ(place_of([](Plan& plan) { plan.mixed_precision.output_dtype = Dtype::Float32; }),
             "mixed_precision/output_dtype");
   EXPECT_EQ(place_of([](Plan& plan) {
               plan.accumulation = 2;
