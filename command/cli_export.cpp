@@ -10,7 +10,6 @@
 #include "command/export_trainer.h"
 #include "core/base/files.h"
 #include "core/plan/plan_names.h"
-#include "planner/strategy_names.h"
 #include "render/plan_code.h"
 #include "replay/export_step.h"
 
@@ -137,15 +136,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   }
   if (const std::optional<Framework> asked = written_as_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
-    if (planned == Framework::SimpleFsdp) {
-      return input_failure(
-          {{std::string(flag_of(Option::ExportTo)),
-            fmt::format("No Python is written for plans of {}.", name_of(kFrameworkTable, planned)),
-            fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"); chrome, memviz and csv "
-                        "take any plan.",
-                        simple_fsdp_mode(given.file.plan))}});
-    }
-    if (*asked != planned && !is_zero(given.file.plan)) {
+    if (*asked != planned && !is_zero(given.file.plan) && !is_simple_fsdp(given.file.plan)) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});
