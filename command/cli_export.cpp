@@ -136,7 +136,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   }
   if (const std::optional<Framework> asked = written_as_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
-    if (*asked != planned && !is_zero(given.file.plan)) {
+    if (*asked != planned && !is_zero(given.file.plan) && !is_simple_fsdp(given.file.plan)) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});

@@ -95,6 +95,8 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
         add_new(all, other);
       }
       return all;
+    case Framework::SimpleFsdp:
+      return all;  // It has none.
     case Framework::Zero1:
     case Framework::Zero2:
     case Framework::Zero3:

@@ -42,6 +42,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/plan/parameter_reads.h"
 #include "core/plan/zero_partition.h"
 #include "planner/checkpointed_blocks.h"
 #include "simulator/memory/device_terms.h"
@@ -207,15 +208,38 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
 
 void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
                                    const simulator::MeshCosts& mesh, const Cluster& cluster,
-                                   const simulator::ComputeCosts& costs, UnitSums& sums) {
+                                   const simulator::ComputeCosts& costs, UnitSums& sums) const {
   std::fill(sums.gathers.begin(), sums.gathers.end(), Seconds{0});
   std::fill(sums.copies.begin(), sums.copies.end(), Seconds{0});
   sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};
   sums.root_gather = sums.last_reduce = Seconds{0};
-  for (const simulator::BucketTimes& bucket : simulator::bucket_times(model, layout, plan, mesh, cluster, costs)) {
+  const std::vector<simulator::BucketTimes> buckets =
+      simulator::bucket_times(model, layout, plan, mesh, cluster, costs);
+  if (layout.gathers_each_read) return set_read_times(layout, plan, mesh, buckets, sums);
+  for (const simulator::BucketTimes& bucket : buckets) {
     sums.reduce_copies += bucket.copy + bucket.copy_back;
     sums.all_reduces += bucket.all_reduce;
   }
+}
+
+// Whoever computes waits for each collective of SimpleFSDP, so that all of them are on its stream. What checkpointed
+// blocks gather again is left out.
+void LowerBounds::set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+                                 const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const {
+  for (const simulator::BucketTimes& bucket : buckets) sums.reduce_copies += bucket.all_reduce + bucket.reduce_scatter;
+  if (mesh.mesh.shard == 1) return;
+  Seconds gathers{0};
+  for (const Call& call : index_.model->calls) {
+    for (const Op& op : index_.model->blocks[call.block].ops) {
+      for (const int read : op.parameters) {
+        const int p = call.parameters[read];
+        const Dtype dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[p]);
+        const CutParameter cut = cut_parameter(index_.model->parameters[p].shape, mesh.mesh.shard, 0);
+        gathers += simulator::collective_time(mesh.shard, CollectiveKind::AllGather, size_of(dtype) * cut.full);
+      }
+    }
+  }
+  for (Seconds& copies : sums.copies) copies += gathers;
 }
 
 Plan LowerBounds::plan_of(const Family& family) const {
@@ -258,6 +282,7 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
 // micro-batches without a reduction have left, which the last backward gives up one by one.
 void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
   sums.root = 0;
+  if (layout.gathers_each_read) return;  // What a read makes is kept by the calls that save it.
   for (const GradientBucket& bucket : layout.buckets) sums.root += bucket.bytes().count();
   if (!base_.ddp.gradient_as_bucket_view || layout.buckets.empty()) return;
   sums.gradients = 0;
@@ -356,7 +381,9 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
   const bool is_uncached = first_checkpoint_saves_work_ && some_checkpointed;
   const CheckpointWay& first = family.ways[static_cast<std::size_t>(ways.first)];
   const CheckpointWay& last = family.ways[static_cast<std::size_t>(ways.last)];
-  const auto key = std::tuple(family.micro_batch, first, last, is_uncached);
+  // What SimpleFSDP's calls keep are whole copies, made of what lies there.
+  const std::int64_t shard = is_simple_fsdp(base_) ? family.mesh.shard : 0;
+  const auto key = std::tuple(family.micro_batch, shard, first, last, is_uncached);
   const auto found = call_sums_.find(key);
   if (found != call_sums_.end()) return found->second;
   if (ways.size() > 1) {
@@ -365,6 +392,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
     return call_sums_.emplace(key, std::move(sums)).first->second;
   }
   Plan plan = base_;
+  plan.mesh = family.mesh;
   save_ops(plan.checkpointing, first);
   if (is_uncached) plan.runtime.implementations.use_cache = false;
   return call_sums_.emplace(key, make_call_sums(family, plan, first.mode)).first->second;

@@ -96,9 +96,10 @@ class LowerBounds {
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, simulator::Predictor& predictor,
                  UnitSums& sums) const;
-  static void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
-                               const simulator::MeshCosts& mesh, const Cluster& cluster,
-                               const simulator::ComputeCosts& costs, UnitSums& sums);
+  void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+                        const Cluster& cluster, const simulator::ComputeCosts& costs, UnitSums& sums) const;
+  void set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+                      const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const;
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
   double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
@@ -124,8 +125,9 @@ class LowerBounds {
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
-  /// By micro-batch, the first and the last way, and whether keys and values are not cached.
-  std::map<std::tuple<std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
+  /// By micro-batch, the shard size where calls depend on it, the first and the last way, and whether keys and values
+  /// are not cached.
+  std::map<std::tuple<std::int64_t, std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
 };
 

@@ -181,6 +181,35 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
+/// SimpleFSDP has a mesh and no units, reduces in every micro-batch, and is made on the meta device.
+void fix_simple_fsdp(const PlanRequest& request, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  for (const PlanChoice choice : {PlanChoice::Strategy, PlanChoice::Reshard, PlanChoice::Wrap, PlanChoice::WrapEnds,
+                                  PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    const bool is_mode = choice == PlanChoice::Strategy;
+    fail(errors, choice,
+         is_mode ? "The mode of SimpleFSDP is what the mesh says: fully_shard, hybrid_shard or replicate."
+                 : "SimpleFSDP gathers each parameter when it is read: it has no units, and nothing is gathered ahead.",
+         is_mode ? "Write --shard or --replicate, or leave it out." : "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.gradient_sync && *choices.gradient_sync != GradientSync::Every) {
+    fail(errors, PlanChoice::GradientSync, "SimpleFSDP reduces gradients after every micro-batch.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.cpu_offload.value_or(false)) {
+    fail(errors, PlanChoice::Offload, "SimpleFSDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (space.base.initialization != Initialization::Meta && !is_unread(request, PlanChoice::Initialization)) {
+    fail(errors, PlanChoice::Initialization,
+         "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
+  }
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();
+  space.cpu_offloads = {false};
+  space.sync_every_micro_batch = true;
+}
+
 /// fp16.enabled and bf16.enabled keep an fp32 copy of the parameters; bf16_master_weights_and_grads with
 /// bf16_optimizer_states keeps none. Gradients are in the parameters' dtype, and reduced in it.
 void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) {
@@ -351,6 +380,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
     fix_zero(asked, world_size(*cluster), resolved.space, errors);
   } else if (!is_ddp) {
     fix_mesh(request, *cluster, resolved.space, errors);
+    if (is_simple_fsdp(resolved.space.base)) fix_simple_fsdp(request, resolved.space, errors);
   }
   const Plan& base = resolved.space.base;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;

@@ -130,7 +130,7 @@ void try_offload(RemedyList& list) {
 
 void try_gradient_sync(RemedyList& list) {
   Plan plan = list.plan();
-  if (plan.accumulation < 2) return;
+  if (plan.accumulation < 2 || is_simple_fsdp(plan)) return;
   plan.sync_every_micro_batch = !plan.sync_every_micro_batch;
   const bool is_every = plan.sync_every_micro_batch;
   list.try_plan(is_every ? "reduce gradients after every micro-batch" : "reduce gradients once a step",
@@ -184,11 +184,12 @@ void try_fsdp2(RemedyList& list) {
   space.base.ddp = {};
   space.base.zero = {};
   space.arguments.clear();
-  space.shard.reset();
+  if (!is_simple_fsdp(list.plan())) space.shard.reset();
   space.wrap.reset();
   space.wrap_ends.reset();
   space.cpu_offloads = ranges.cpu_offloads;
   PlanChoices change{.runtime = Framework::Fsdp2};
+  if (is_simple_fsdp(list.plan())) space.sync_every_micro_batch = ranges.sync_every_micro_batch;
   if (is_zero(list.plan())) {
     // Its stage said when gradients are reduced, and DeepSpeed's bf16 in which dtype.
     space.sync_every_micro_batch = ranges.sync_every_micro_batch;
@@ -209,8 +210,9 @@ void try_plan_changes(RemedyList& list) {
   try_initialization(list);
   try_cross_entropy(list);
   try_allocator(list);
-  if (is_replicated(list.plan())) return;
+  if (is_replicated(list.plan()) && !is_simple_fsdp(list.plan())) return;
   try_precision(list);
+  if (is_simple_fsdp(list.plan())) return;
   try_collectives(list);
   try_ends(list);
   try_parts(list);

@@ -72,10 +72,16 @@ std::string fsdp1_name(const Plan& plan) {
   return hybrid ? "HYBRID_SHARD" : "FULL_SHARD";
 }
 
+std::string_view simple_fsdp_mode(const Plan& plan) {
+  if (plan.mesh.shard > 1) return plan.mesh.replicate > 1 ? "hybrid_shard" : "fully_shard";
+  return plan.mesh.replicate > 1 ? "replicate" : "fully_shard";
+}
+
 std::string strategy_name(const Plan& plan) {
   if (plan.runtime.framework == Framework::Ddp) return plan.mesh.world_size() == 1 ? "no wrapper" : "DDP";
   if (is_zero3(plan)) return "ZeRO-3";
   if (is_zero(plan)) return plan.runtime.framework == Framework::Zero1 ? "ZeRO-1" : "ZeRO-2";
+  if (is_simple_fsdp(plan)) return fmt::format("SimpleFSDP {}", simple_fsdp_mode(plan));
   const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
   return is_hybrid ? "HYBRID_SHARD" : fsdp1_name(plan);
 }

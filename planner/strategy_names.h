@@ -26,8 +26,11 @@ std::string fsdp1_name(const Plan& plan);
 /// Some units below the root are resharded after forward, and others are not.
 bool has_mixed_reshard(const Plan& plan);
 
+/// `mode` of data_parallel of SimpleFSDP, which the mesh says: "fully_shard". REQUIRES: is_simple_fsdp(plan).
+std::string_view simple_fsdp_mode(const Plan& plan);
+
 /// One name for people: FSDP1's, but HYBRID_SHARD whatever happens after forward, which fsdp2_name says; "DDP", and
-/// "no wrapper" where that has one GPU.
+/// "no wrapper" where that has one GPU; "SimpleFSDP fully_shard".
 std::string strategy_name(const Plan& plan);
 
 /// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ. Of a plan of

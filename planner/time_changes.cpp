@@ -94,11 +94,12 @@ class Changes {
 
   void reduce_less() {
     Plan plan = plan_;
-    if (plan_.accumulation > 1 && plan_.sync_every_micro_batch) {
+    if (plan_.accumulation > 1 && plan_.sync_every_micro_batch && !is_simple_fsdp(plan_)) {
       plan.sync_every_micro_batch = false;
       add("reduce gradients once a step", {.gradient_sync = GradientSync::Last}, plan);
     }
-    if (is_replicated(plan_) || !request_.cluster.gpu.bf16) return;
+    const bool has_policy = !is_replicated(plan_) || is_simple_fsdp(plan_);
+    if (!has_policy || !request_.cluster.gpu.bf16) return;
     plan = plan_;
     if (activation_dtype(request_.predictor.model(), plan_) == Dtype::Float32) {
       plan.parameter_dtype = Dtype::Float32;

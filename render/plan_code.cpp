@@ -19,6 +19,7 @@
 #include "core/plan/torch_version.h"
 #include "core/plan/unit_rows.h"
 #include "planner/plan_sentence.h"
+#include "planner/strategy_names.h"
 #include "planner/trainers.h"
 #include "render/kept_ops_code.h"
 #include "render/python_words.h"
@@ -429,6 +430,11 @@ class CodeWriter {
 }  // namespace
 
 Errors unsaid_of_code(const Plan& plan, const Model& model) {
+  if (is_simple_fsdp(plan)) {
+    return {{"/runtime/name", "Plans of SimpleFSDP are not written as Python.",
+             fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"), and fsdp-plan rehearse trains it.",
+                         simple_fsdp_mode(plan))}};
+  }
   if (is_zero(plan)) {
     return {{"/runtime/name", "Plans of DeepSpeed are not written as Python.",
              "Write --to deepspeed, or plan with --runtime fsdp2."}};

@@ -97,6 +97,8 @@ std::string_view spoken_name(Framework framework) {
       return "ZeRO-2";
     case Framework::Zero3:
       return "ZeRO-3";
+    case Framework::SimpleFsdp:
+      return "SimpleFSDP";
   }
   return "";
 }

@@ -76,7 +76,7 @@ struct Predictor::Impl {
     for (const std::int64_t rank : different_ranks(prepared.layout)) {
       if (rank == 0) continue;
       if (!memory.is_whole) break;
-      see_from(prepared.layout, rank);
+      simulator::see_from(prepared, rank, library);
       FSDP_TRY(const MemoryPrediction other, walk(prepared, enough));
       if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
       memory.peaks.reserved = other.peaks.reserved;
@@ -110,7 +110,7 @@ struct Predictor::Impl {
     std::int64_t worst = 0;
     Bytes most(-1);
     for (const std::int64_t rank : ranks) {
-      see_from(short_plan.layout, rank);
+      simulator::see_from(short_plan, rank, library);
       FSDP_TRY(const MemoryPrediction memory, walk(short_plan, kEndlessMemory));
       const Bytes needed = memory.peaks.device + memory.margin;
       if (needed <= most) continue;

@@ -274,7 +274,13 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
-  const bool is_ddp = prepared.layout.is_replicated && prepared.layout.zero.ranks == 0;
+  const bool is_ddp = prepared.plan.runtime.framework == Framework::Ddp;
+  if (is_simple_fsdp(prepared.plan)) {
+    lines.push_back(fmt::format(
+        "SimpleFSDP of torchtitan {} without torch.compile: each read of a parameter gathers it, each gradient is "
+        "reduced by itself, and computing waits for both. What DTensor takes of the CPU for each read is not timed.",
+        kTorchtitanVersion));
+  }
   if (prepared.layout.zero.ranks > 0) {
     lines.push_back(is_zero3(prepared.plan)
                         ? fmt::format("DeepSpeed {} with contiguous_gradients and reduce_scatter, which are its "
@@ -296,7 +302,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   add_measured(prepared, lines);
   const bool was_measured = prepared.costs.tables() != nullptr;
   if (prepared.layout.mesh.shard > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);
-  if (is_ddp && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
+  const bool has_replicas = is_ddp || (is_simple_fsdp(prepared.plan) && ranks.shard == 1);
+  if (has_replicas && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/parameter_reads.h"
 #include "core/plan/zero_partition.h"
 #include "core/plan/zero_quantization.h"
 #include "simulator/nccl/collective_cost.h"
@@ -38,7 +39,7 @@ class TrafficCounter {
       if (step.kind == InstructionKind::ReduceBucket) reduce_any_bucket(step);
       if (step.kind == InstructionKind::CheckOverflow) agree(step, Dtype::UInt8, ReduceOp::Max);
       if (step.kind == InstructionKind::GatherParameters) {
-        is_zero3() ? gather_persistent(step) : gather_parameters(step);
+        is_zero3() ? gather_persistent(step) : gathers_reads() ? gather_read(step) : gather_parameters(step);
       }
       if (step.kind == InstructionKind::FetchParameters) fetch(step);
       if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
@@ -152,7 +153,42 @@ class TrafficCounter {
   bool is_zero() const { return prepared_.layout.zero.ranks > 0; }
   bool is_zero3() const { return !prepared_.layout.hooked.empty(); }
 
+  bool gathers_reads() const { return prepared_.layout.gathers_each_read; }
+
+  // SimpleFSDP: a parameter is gathered for one read,
+  void gather_read(const Instruction& step) {
+    const int p = group_of(step).front();
+    const Mesh& mesh = prepared_.layout.mesh;
+    const Dtype dtype = read_dtype(prepared_.plan.mixed_precision, prepared_.layout.parameter_dtype[p]);
+    const Shape& shape = prepared_.index->model->parameters[p].shape;
+    add_of_all(step, CollectiveKind::AllGather, dtype, cut_parameter(shape, mesh.shard, 0).full, next_exposed());
+  }
+
+  // and the gradient of that read is summed over copies, whole, before it is cut.
+  void reduce_read(const Instruction& step) {
+    const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
+    const Mesh& mesh = prepared_.layout.mesh;
+    if (mesh.replicate > 1) {
+      const std::int64_t elements = num_elements(prepared_.index->model->parameters[bucket.parameters.front()].shape);
+      const Bytes payload = size_of(bucket.dtype) * elements;
+      add(step, {.kind = CollectiveKind::AllReduce,
+                 .unit = "",
+                 .phase = std::string(name_of(step.phase)),
+                 .dtype = bucket.dtype,
+                 .elements = elements,
+                 .payload = payload,
+                 .group = MeshDimension::Replicate,
+                 .group_size = mesh.replicate,
+                 .reduce_op = ReduceOp::Sum,
+                 .micro_batch = step.micro_batch,
+                 .time = collective_time(mesh_.replicate, CollectiveKind::AllReduce, payload),
+                 .exposed = next_exposed()});
+    }
+    if (mesh.shard > 1) add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, bucket.elements, next_exposed());
+  }
+
   void reduce_any_bucket(const Instruction& step) {
+    if (gathers_reads()) return reduce_read(step);
     if (is_zero3()) return scatter_bucket(step);
     is_zero() ? reduce_slices(step) : reduce_bucket(step);
   }
@@ -318,7 +354,8 @@ class TrafficCounter {
     }
     if (is_zero()) return agree(step, Dtype::Float32, ReduceOp::Sum);
     const bool is_flat = prepared_.layout.flat != FlatParameters::None;
-    if (prepared_.layout.is_replicated || (is_flat && prepared_.layout.mesh.shard == 1)) return;
+    const bool is_whole = gathers_reads() ? prepared_.layout.mesh.shard == 1 : prepared_.layout.is_replicated;
+    if (is_whole || (is_flat && prepared_.layout.mesh.shard == 1)) return;
     std::int64_t norms = 0;
     std::optional<Dtype> common;
     for (const ShardedUnit& unit : prepared_.layout.units) {

@@ -10,6 +10,10 @@ std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus) {
   const Framework framework = plan.runtime.framework;
   if (framework == Framework::Fsdp2) return std::nullopt;
   const auto name = name_of(kFrameworkTable, framework);
+  if (framework == Framework::SimpleFsdp) {
+    return Error{"/runtime/name", fmt::format("fsdp-exec does not train plans of {}.", name),
+                 "Plan with --runtime fsdp2, or rehearse the plan: fsdp-plan rehearse PLAN."};
+  }
   if (on_gpus) {
     return Error{"/runtime/name", fmt::format("fsdp-exec trains plans of {} on CPUs alone.", name),
                  "Add --device cpu, or plan with --runtime fsdp2."};

@@ -74,13 +74,17 @@ class CastCheck {
   void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
     if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
       const MixedPrecision& precision = plan_.mixed_precision;
-      const bool could_cast = precision.param_dtype && !precision.cast_forward_inputs && !is_zero(plan_);
+      const bool could_cast =
+          precision.param_dtype && !precision.cast_forward_inputs && !is_zero(plan_) && !is_simple_fsdp(plan_);
       add({could_cast ? "mixed_precision/cast_forward_inputs" : "parameter_dtype",
            fmt::format("The input \"{}\" is {}, and PyTorch does not multiply it by parameters in {}.", value.name,
                        name_of(*flowing.dtype), name_of(activation_)),
-           could_cast ? "Write true, and FSDP2 casts it."
-                      : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
-                                    name_of(*flowing.dtype))});
+           could_cast              ? "Write true, and FSDP2 casts it."
+           : is_simple_fsdp(plan_) ? fmt::format("Cast it in the model, or take {} for param_dtype: SimpleFSDP casts "
+                                                 "parameters alone.",
+                                                 name_of(*flowing.dtype))
+                                   : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
+                                                 name_of(*flowing.dtype))});
     }
     if (!plan_.mixed_precision.param_dtype || !plan_.mixed_precision.cast_forward_inputs) return;
     // The op itself casts: one copy, whoever makes it.
@@ -144,9 +148,10 @@ std::vector<bool> root_arguments(const Model& model) {
 
 std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan) {
   const MixedPrecision& precision = plan.mixed_precision;
-  // FSDP1's root is a unit, too. DeepSpeed's engine hands inputs on.
+  // FSDP1's root is a unit, too. DeepSpeed's engine hands inputs on, and SimpleFSDP casts parameters alone.
   const bool casts = precision.cast_forward_inputs || (is_flat(plan) && plan.fsdp1.cast_root_forward_inputs);
-  if (is_zero(plan) || !casts || !precision.param_dtype) return std::vector<bool>(model.inputs.size(), false);
+  if (is_zero(plan) || is_simple_fsdp(plan) || !casts || !precision.param_dtype)
+    return std::vector<bool>(model.inputs.size(), false);
   std::vector<bool> cast = root_arguments(model);
   for (std::size_t i = 0; i < cast.size(); ++i) {
     const Dtype dtype = model.values[model.inputs[i]].dtype.value_or(activation_dtype(model, plan));

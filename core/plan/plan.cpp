@@ -150,7 +150,11 @@ bool is_root(const Unit& unit) {
 }
 
 bool is_replicated(const Plan& plan) {
-  return plan.runtime.framework == Framework::Ddp || is_zero(plan);
+  return plan.runtime.framework == Framework::Ddp || is_zero(plan) || is_simple_fsdp(plan);
+}
+
+bool is_simple_fsdp(const Plan& plan) {
+  return plan.runtime.framework == Framework::SimpleFsdp;
 }
 
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what) {
@@ -259,12 +263,14 @@ void check_framework(const Plan& plan, Errors& errors) {
 Errors check_torch(const Plan& plan) {
   Errors errors;
   const TorchVersion& version = torch_version_of(plan.runtime);
-  if ((is_zero(plan) || is_flat(plan)) && version.name != kDefaultTorch) {
-    errors.push_back({"runtime/version",
-                      fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.",
-                                  is_flat(plan) ? "FSDP1" : fmt::format("DeepSpeed {}", kDeepSpeedVersion),
-                                  kDefaultTorch, version.name),
-                      fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
+  if ((is_zero(plan) || is_flat(plan) || is_simple_fsdp(plan)) && version.name != kDefaultTorch) {
+    const std::string who = is_flat(plan)          ? "FSDP1"
+                            : is_simple_fsdp(plan) ? fmt::format("SimpleFSDP of torchtitan {}", kTorchtitanVersion)
+                                                   : fmt::format("DeepSpeed {}", kDeepSpeedVersion);
+    errors.push_back(
+        {"runtime/version",
+         fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.", who, kDefaultTorch, version.name),
+         fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
   }
   if (plan.cpu_offload && !is_zero(plan) && !version.predicts_offload) {
     errors.push_back({"cpu_offload", fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
@@ -312,7 +318,7 @@ Errors check(const Plan& plan, const Model& model) {
   append(errors, check_torch(plan));
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
-  if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);
+  if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);
   check_cross_entropy(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);

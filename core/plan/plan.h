@@ -242,9 +242,13 @@ struct Plan {
 /// The unit that has this module as one of its own, in `Plan::units`; -1: none has.
 int unit_of(const Plan& plan, std::string_view module);
 
-/// Every rank holds all parameters at all times, and nothing is gathered; or, with ZeRO-3, each parameter is gathered
-/// by itself. Nothing of it belongs to units.
+/// Every rank holds all parameters at all times, and nothing is gathered; or, with ZeRO-3 and SimpleFSDP, each
+/// parameter is gathered by itself. Nothing of it belongs to units.
 bool is_replicated(const Plan& plan);
+
+/// SimpleFSDP trains the model: a parameter is a DTensor, which is gathered each time that it is read. Its mode is what
+/// the mesh says: "fully_shard", or "hybrid_shard" where there are copies, too; "replicate" where nothing is sharded.
+bool is_simple_fsdp(const Plan& plan);
 
 /// Refuses a plan of another framework, for what knows FSDP2 alone. `what`: "fsdp-exec runs".
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what);

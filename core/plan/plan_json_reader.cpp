@@ -188,7 +188,9 @@ constexpr std::string_view kFrameworkSentences[] = {
     "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper.",
     "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
     "The same with stage 2.",
-    "The same with stage 3, the model made under deepspeed.zero.Init."};
+    "The same with stage 3, the model made under deepspeed.zero.Init.",
+    "torchtitan 0.3.0, data_parallel of simple_fsdp.py without a compiler: one unit, the root. The mesh says its mode: "
+    "fully_shard, hybrid_shard, or replicate where shard is 1."};
 constexpr std::string_view kCrossEntropySentences[] = {
     "torch.nn.functional.cross_entropy: makes and keeps log_softmax of the logits.",
     "flash_attn.losses.cross_entropy.CrossEntropyLoss, one Triton kernel: keeps the logits and a number per row."};

@@ -9,15 +9,25 @@
 namespace fsdp {
 
 inline constexpr EnumName<Framework> kFrameworks[] = {
-    {Framework::Fsdp2, "pytorch-fsdp2"},   {Framework::Fsdp1, "pytorch-fsdp1"},   {Framework::Ddp, "pytorch-ddp"},
-    {Framework::Zero1, "deepspeed-zero1"}, {Framework::Zero2, "deepspeed-zero2"}, {Framework::Zero3, "deepspeed-zero3"},
+    {Framework::Fsdp2, "pytorch-fsdp2"},
+    {Framework::Fsdp1, "pytorch-fsdp1"},
+    {Framework::Ddp, "pytorch-ddp"},
+    {Framework::Zero1, "deepspeed-zero1"},
+    {Framework::Zero2, "deepspeed-zero2"},
+    {Framework::Zero3, "deepspeed-zero3"},
+    {Framework::SimpleFsdp, "torchtitan-simple-fsdp"},
 };
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
 
 /// What people type.
 inline constexpr EnumName<Framework> kRuntimes[] = {
-    {Framework::Fsdp2, "fsdp2"}, {Framework::Fsdp1, "fsdp1"}, {Framework::Ddp, "ddp"},
-    {Framework::Zero1, "zero1"}, {Framework::Zero2, "zero2"}, {Framework::Zero3, "zero3"},
+    {Framework::Fsdp2, "fsdp2"},
+    {Framework::Fsdp1, "fsdp1"},
+    {Framework::Ddp, "ddp"},
+    {Framework::Zero1, "zero1"},
+    {Framework::Zero2, "zero2"},
+    {Framework::Zero3, "zero3"},
+    {Framework::SimpleFsdp, "simple_fsdp"},
 };
 inline constexpr EnumTable<Framework> kRuntimeTable{"runtime", kRuntimes};
 

@@ -125,16 +125,20 @@ struct Quirks {
 
 /// Whose data parallelism trains the model.
 enum class Framework : std::uint8_t {
-  Fsdp2,  ///< torch.distributed.fsdp.fully_shard.
-  Fsdp1,  ///< torch.distributed.fsdp.FullyShardedDataParallel.
-  Ddp,    ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
-  Zero1,  ///< DeepSpeed with zero_optimization.stage 1: the optimizer's states are cut.
-  Zero2,  ///< The same with stage 2: the gradients, too.
-  Zero3,  ///< The same with stage 3: the parameters, too.
+  Fsdp2,       ///< torch.distributed.fsdp.fully_shard.
+  Fsdp1,       ///< torch.distributed.fsdp.FullyShardedDataParallel.
+  Ddp,         ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
+  Zero1,       ///< DeepSpeed with zero_optimization.stage 1: the optimizer's states are cut.
+  Zero2,       ///< The same with stage 2: the gradients, too.
+  Zero3,       ///< The same with stage 3: the parameters, too.
+  SimpleFsdp,  ///< torchtitan's data_parallel of simple_fsdp.py, run without a compiler.
 };
 
 /// The DeepSpeed that Zero1 to Zero3 are.
 inline constexpr std::string_view kDeepSpeedVersion = "0.19.8";
+
+/// The torchtitan that SimpleFsdp is of.
+inline constexpr std::string_view kTorchtitanVersion = "0.3.0";
 
 struct Runtime {
   Framework framework = Framework::Fsdp2;

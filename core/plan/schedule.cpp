@@ -165,6 +165,7 @@ class Validator {
         return move_group(instruction, UnitState::Unsharded, UnitState::Sharded, "let go while it is sharded");
       case InstructionKind::GatherParameters:
         if (instruction.group < 0) return;
+        if (layout_.gathers_each_read) return gathered_.push_back(instruction.group);
         return move_group(instruction, UnitState::Sharded, UnitState::Unsharded, "gathered twice");
       case InstructionKind::LeaveRoot:
       case InstructionKind::LimitGathers:
@@ -196,6 +197,17 @@ class Validator {
         is_seen[p] = true;
       }
     }
+  }
+
+  // SimpleFSDP: the first op of a stretch has had what it reads gathered, in order; the others read nothing.
+  void check_reads(const Instruction& instruction) {
+    const Call& call = index_.model->calls[instruction.call];
+    std::vector<int> reads;
+    for (int op = instruction.op_begin; op < instruction.op_end; ++op) {
+      for (const int read : index_.model->blocks[call.block].ops[op].parameters) reads.push_back(call.parameters[read]);
+    }
+    if (reads != gathered_) wrong("What an op reads is not what was gathered in front of it.");
+    gathered_.clear();
   }
 
   void move_group(const Instruction& step, UnitState from, UnitState to, std::string_view complaint) {
@@ -286,6 +298,7 @@ class Validator {
     const int begin = index_.call_begin[instruction.call] + instruction.op_begin;
     if (begin != next_forward_) wrong("An op is skipped or run twice in forward.");
     next_forward_ = begin + instruction.op_end - instruction.op_begin;
+    if (layout_.gathers_each_read && layout_.mesh.shard > 1) check_reads(instruction);
     check_parameters(instruction);
   }
 
@@ -296,6 +309,7 @@ class Validator {
     }
     if (end > next_backward_) wrong("An op is run twice in backward.");
     next_backward_ = end - (instruction.op_end - instruction.op_begin);
+    gathered_.clear();
     check_parameters(instruction);
   }
 
@@ -337,6 +351,7 @@ class Validator {
   std::vector<UnitState> states_;
   const Schedule* schedule_ = nullptr;
   std::vector<UnitState> parameters_;  // Of ZeRO-3.
+  std::vector<int> gathered_;          // SimpleFSDP: since the last op.
   std::vector<int> reduced_;
   std::vector<bool> kept_;            // Gradients of earlier micro-batches.
   std::vector<BufferState> buffers_;  // [units, kinds, slots]
@@ -382,6 +397,8 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
       return lower_zero(index, plan, layout);
     case Framework::Zero3:
       return lower_zero3(index, plan, layout);
+    case Framework::SimpleFsdp:
+      return lower_simple_fsdp(index, plan, layout);
   }
   return {};
 }

@@ -194,4 +194,7 @@ Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& lay
 /// DeepSpeed's ZeRO-3, the same (core/plan/lower_zero3.cpp).
 Schedule lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
 
+/// SimpleFSDP, the same (core/plan/lower_simple_fsdp.cpp).
+Schedule lower_simple_fsdp(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
 }  // namespace fsdp

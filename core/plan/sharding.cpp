@@ -25,6 +25,7 @@
 #include "core/base/nearest.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/flat_units.h"
+#include "core/plan/parameter_reads.h"
 #include "core/plan/unit_boundaries.h"
 #include "core/plan/zero_partition.h"
 
@@ -46,6 +47,7 @@ class LayoutMaker {
     if (plan_.runtime.framework == Framework::Ddp) append(errors_, check_ddp_plan(plan_, model_));
     if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
     if (is_zero(plan_)) append(errors_, check_zero_plan(plan_, model_));
+    if (is_simple_fsdp(plan_)) append(errors_, check_simple_fsdp_plan(plan_, model_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     assign_parameters();
@@ -68,6 +70,9 @@ class LayoutMaker {
       layout_.zero = make_zero_buffer(index_, plan_, layout_);
       if (is_zero3(plan_)) find_hooked();
       layout_.buckets = make_zero_buckets(index_, plan_, layout_);
+    } else if (is_simple_fsdp(plan_)) {
+      layout_.gathers_each_read = true;
+      layout_.buckets = gradients_of_reads(index_, plan_, layout_);
     } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
       layout_.buckets = make_buckets(index_, plan_, layout_);
     }
@@ -266,7 +271,8 @@ class LayoutMaker {
       const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
       const std::int64_t chunk = (rows + shard_ - 1) / shard_;
       shard.shard_elements = chunk * row;
-      shard.local_elements = is_replicated(plan_) ? shard.elements : shard.local_elements_of(layout_.rank);
+      const bool is_whole = is_replicated(plan_) && !is_simple_fsdp(plan_);
+      shard.local_elements = is_whole ? shard.elements : shard.local_elements_of(layout_.rank);
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;
@@ -440,7 +446,7 @@ Errors reshard_as(Layout& layout, const ModelIndex& index, const Plan& plan) {
 
 void see_from(Layout& layout, std::int64_t rank) {
   layout.rank = rank;
-  if (layout.is_replicated) return;
+  if (layout.is_replicated && !layout.gathers_each_read) return;
   for (ShardedUnit& unit : layout.units) {
     for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(rank);
   }

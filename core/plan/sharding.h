@@ -73,7 +73,8 @@ struct ShardedUnit {
   bool operator==(const ShardedUnit&) const = default;
 };
 
-/// Gradients that DDP or ZeRO all-reduces together.
+/// Gradients that DDP or ZeRO all-reduces together. Of SimpleFSDP the one that a single read of a parameter leads to,
+/// padded as the reduce-scatter wants it.
 struct GradientBucket {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which their gradients are ready.
   Dtype dtype = Dtype::Float32;
@@ -144,6 +145,8 @@ struct Layout {
   /// Of ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
   std::vector<ShardedUnit> hooked = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
+  /// Of SimpleFSDP: whoever reads a parameter makes a whole copy of it from `ShardedParameter`s, for itself.
+  bool gathers_each_read = false;
   HookOrder hooks = {};
 
   bool operator==(const Layout&) const = default;

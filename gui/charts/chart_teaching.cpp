@@ -15,6 +15,8 @@ class Teacher {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
+      gathers_reads_ =
+          gathers_reads_ || (step.kind == InstructionKind::GatherParameters && step.phase == StepPhase::Forward);
     }
     now_.units.resize(lesson_.units.size());
   }
@@ -37,7 +39,7 @@ class Teacher {
 
  private:
   // Nothing is ever gathered.
-  bool is_whole() const { return lesson_.units.empty(); }
+  bool is_whole() const { return lesson_.units.empty() && !gathers_reads_; }
 
   void add_sharded() {
     add("Sharded parameters",
@@ -114,6 +116,11 @@ class Teacher {
       case InstructionKind::SyncBuffers:
         return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
       case InstructionKind::GatherParameters:
+        if (gathers_reads_) {
+          return add("All-gather of a parameter",
+                     "An operation reads it next: every GPU sends its part of it to the others, and the computation "
+                     "waits.");
+        }
         return add(
             "All-gather of the parameters",
             fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
@@ -154,6 +161,12 @@ class Teacher {
                         replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
                 (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
       case InstructionKind::ReduceBucket:
+        if (gathers_reads_) {
+          return add("Reduce-scatter of a gradient",
+                     fmt::format("The gradients of all {} batches are added up, and each GPU receives the sum of its "
+                                 "own part only. The backward waits for it.",
+                                 ranks_ * replicas_));
+        }
         return add("All-reduce of a bucket",
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
@@ -197,6 +210,7 @@ class Teacher {
   const simulator::StepCurves& curves_;
   const std::int64_t ranks_;
   const std::int64_t replicas_;
+  bool gathers_reads_ = false;  // SimpleFSDP.
   Lesson lesson_;
   TeachingFrame now_;
 };

@@ -11,13 +11,14 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan, quirks_of
 
-RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
+RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3",
+            "torchtitan-simple-fsdp")
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *runtime_problems(plan), *zero_problems(plan), *_kinds(model, known_kinds)]
+            *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -103,6 +104,30 @@ def zero_problems(plan: Plan) -> list[str]:
     if plan.zero_stage < 3:
         found += [f"plan/zero/{key}: ZeRO-3 alone has it, and the plan is for ZeRO-{plan.zero_stage}. Leave it out."
                   for key in ZERO3_KEYS if getattr(plan.zero, key) is not None]
+    return found
+
+
+def simple_fsdp_problems(plan: Plan) -> list[str]:
+    """What SimpleFSDP cannot do, or not as it is run here."""
+    if not plan.is_simple_fsdp:
+        return []
+    found = []
+    if importlib.util.find_spec("torchtitan") is None:
+        found.append("plan/runtime/name: this Python has no torchtitan. Install torchtitan, or use a Python that has it.")
+    if len(plan.units) != 1:
+        found.append(f"plan/units: SimpleFSDP has no units, and the plan has {len(plan.units)}. Leave the root alone.")
+    if plan.units and plan.units[-1].reshard_after_forward is not None:
+        found.append("plan/units: SimpleFSDP has no reshard_after_forward without a compiler. Leave it out.")
+    if plan.forward_prefetch != 0 or plan.backward_prefetch != 1:
+        found.append("plan/forward_prefetch: SimpleFSDP gathers nothing ahead. Leave both prefetches out.")
+    if plan.cpu_offload:
+        found.append("plan/cpu_offload: SimpleFSDP offloads nothing. Write false.")
+    if plan.mixed_precision.output_dtype:
+        found.append("plan/mixed_precision/output_dtype: SimpleFSDP's policy has none. Leave it out.")
+    if plan.accumulation > 1 and not plan.sync_every_micro_batch:
+        found.append("plan/sync_every_micro_batch: SimpleFSDP reduces gradients after every micro-batch. Write true.")
+    if plan.initialization != "meta":
+        found.append("plan/initialization: SimpleFSDP is run with models that are made on the meta device. Write meta.")
     return found
 
 

@@ -205,6 +205,10 @@ class Plan:
         return self.replicate * self.shard
 
     @property
+    def is_simple_fsdp(self) -> bool:
+        return self.runtime_name == "torchtitan-simple-fsdp"
+
+    @property
     def zero_stage(self) -> int:
         """Of DeepSpeed; 0 for every other framework."""
         return int(self.runtime_name[-1]) if self.runtime_name.startswith("deepspeed-zero") else 0

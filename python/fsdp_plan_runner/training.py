@@ -23,6 +23,7 @@ from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_mode
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.replicas import replicate, synchronizing
 from fsdp_plan_runner.sharding import make_mesh, materialize, shard
+from fsdp_plan_runner.simple_fsdp import parametrize
 from fsdp_plan_runner.zero import (
     make_offloaded_optimizer,
     parameter_dtype_of,
@@ -110,6 +111,9 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
         return root
     if plan.runtime_name == "pytorch-fsdp1":
         wrap(root, model, plan, job.device)
+        return root
+    if plan.is_simple_fsdp:
+        parametrize(root, model, plan, job.device)
         return root
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
     materialize(root, model, plan, job.device)

@@ -143,7 +143,6 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::LimitGathers:
       case InstructionKind::FlattenGrads:
       case InstructionKind::CheckOverflow:
-      case InstructionKind::GatherParameters:
       case InstructionKind::FetchParameters:
       case InstructionKind::WaitForParameters:
       case InstructionKind::DropFetched:
@@ -155,6 +154,8 @@ class MemoryWalk<Sink>::Impl {
         return units_.prepare_reduce();
       case InstructionKind::ReduceBucket:
         return buckets_.reduce();
+      // Of SimpleFSDP: what it makes is on the tape of whoever reads the parameter.
+      case InstructionKind::GatherParameters:
       case InstructionKind::ReduceUsedMap:
         return sink_.collective();
       case InstructionKind::Free:

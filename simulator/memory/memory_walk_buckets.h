@@ -27,7 +27,7 @@ template <class Sink>
 class BucketWalk {
  public:
   BucketWalk(const WalkInput& input, Sink& sink) : in_(input), sink_(sink) {
-    const bool is_ddp = layout().zero.ranks == 0;
+    const bool is_ddp = layout().zero.ranks == 0 && !layout().gathers_each_read;
     if (is_ddp && !layout().buckets.empty()) first_ = first_step_buckets(*in_.plan, layout());
   }
 
@@ -78,6 +78,7 @@ class BucketWalk {
 
   void reduce() {
     sink_.collective();
+    if (layout().gathers_each_read && layout().mesh.shard > 1 && layout().mesh.replicate > 1) sink_.collective();
     has_reduced_ = true;
   }
 

@@ -196,6 +196,7 @@ class OptimizerWalk {
 
   // Each rank has them whole, so that a norm is no sum over ranks.
   bool has_whole_gradients() const {
+    if (in_.layout->gathers_each_read) return in_.layout->mesh.shard == 1;
     return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.shard == 1);
   }
 
@@ -255,6 +256,7 @@ class OptimizerWalk {
 
   // A model that nobody shards: made in place, or moved, which goes as to_empty does.
   void make_whole() {
+    if (in_.layout->gathers_each_read) return make_parts();
     if (in_.plan->initialization != Initialization::Device) return to_empty(0);
     buffers();
     for (const ShardedParameter* shard : shards_) make_shard(*shard);
@@ -264,6 +266,11 @@ class OptimizerWalk {
   void to_empty(int module) {
     for (const int child : model_.modules[module].children) to_empty(child);
     for (const int p : in_.index->own_parameters[module]) make_local(*shard_of_[p]);
+    for (const Tie& tie : ties_) {
+      if (tie.module != module || tie.shard->local_elements == 0) continue;
+      const int p = tie.shard->parameter;
+      alloc(tie.tensor, p, tie.shard->local_elements * element_size(p), MemoryCategory::ShardedParam);
+    }
     for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
     auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
     for (; made != unit_of_module_.end() && made->first == module; ++made) {
@@ -274,11 +281,33 @@ class OptimizerWalk {
   // What to_empty makes of a shard has its true size,
   void make_local(const ShardedParameter& p) {
     if (has_shards_on_host()) return;
+    if (in_.layout->gathers_each_read) return make_part(p);
     if (p.local_elements == p.shard_elements) return make_shard(p);
     is_unpadded_[p.parameter] = true;
     if (p.local_elements == 0) return;
     sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.local_elements * element_size(p.parameter),
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  // SimpleFSDP: until names are tied again, each has a parameter of its own.
+  void make_parts() {
+    for (const ShardedParameter* shard : shards_) {
+      const std::vector<std::string>& names = model_.parameters[shard->parameter].tied_names;
+      for (std::size_t n = 0; n < std::min(names.size(), kTies.size()); ++n)
+        ties_.push_back({in_.index->find(parent_name(names[n])), kTies[n], shard});
+    }
+    to_empty(0);
+    for (const Tie& tie : ties_) {
+      if (tie.shard->local_elements > 0) sink_.free(in_.ids->of(tie.tensor, tie.shard->parameter));
+    }
+    ties_.clear();
+  }
+
+  // a DTensor is not padded,
+  void make_part(const ShardedParameter& p) {
+    if (p.local_elements == 0) return;
+    alloc(ParameterTensor::Sharded, p.parameter, p.local_elements * element_size(p.parameter),
+          MemoryCategory::ShardedParam);
   }
 
   // and FSDPModule._apply copies it into one of the padded size (FSDPParam.reset_sharded_param).
@@ -463,6 +492,15 @@ class OptimizerWalk {
     if (adam) drop(ParameterTensor::SecondOptimizerTemp, before);
   }
 
+  /// Another name of a parameter, while it has a tensor of its own.
+  struct Tie {
+    int module = -1;
+    ParameterTensor tensor = ParameterTensor::Full;
+    const ShardedParameter* shard = nullptr;
+  };
+  static constexpr std::array kTies = {ParameterTensor::Full, ParameterTensor::Float, ParameterTensor::HostCopy,
+                                       ParameterTensor::SmallerShard, ParameterTensor::PaddedGrad};
+
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
@@ -471,7 +509,8 @@ class OptimizerWalk {
   std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
   std::vector<ShardedParameter> flat_;               // What the optimizer gets, of FSDP1.
-  std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.
+  std::vector<Tie> ties_;
+  std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
   bool has_states_ = false;
   bool has_zero_ = false;
 };

@@ -9,7 +9,8 @@
 namespace fsdp::simulator {
 
 KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
-                           const std::vector<std::optional<Dtype>>& input_dtypes)
+                           const std::vector<std::optional<Dtype>>& input_dtypes,
+                           const std::vector<Dtype>& parameter_dtypes)
     : block_(block), context_(context) {
   program_.value_slot.assign(block.values.size(), -1);
   for (int v = 0; v < block.num_inputs; ++v) {
@@ -33,18 +34,15 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, con
         {Storage::Kind::Parameter, static_cast<int>(p), elements * size_of(context.activation).count(), -1});
     program_.parameter_slot.push_back(static_cast<int>(program_.slots.size()));
     program_.slots.push_back({storage, elements, context.activation, true});
+    if (!parameter_dtypes.empty()) own_parameter(p, parameter_dtypes[p]);
   }
-}
-
-void KernelWriter::start_op(int op) {
-  op_ = op;
 }
 
 int KernelWriter::input(int index) const {
   return program_.value_slot[op().inputs[index]];
 }
 int KernelWriter::parameter(int index) const {
-  return program_.parameter_slot[op().parameters[index]];
+  return reads_.empty() ? program_.parameter_slot[op().parameters[index]] : reads_[index];
 }
 const Shape& KernelWriter::input_shape(int index) const {
   return block_.values[op().inputs[index]].shape;

@@ -28,17 +28,19 @@ struct Product {
 
 class KernelWriter {
  public:
-  /// `input_strides` and `input_dtypes` as of expand_block().
+  /// `input_strides`, `input_dtypes` and `parameter_dtypes` as of expand_block().
   KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
-               const std::vector<std::optional<Dtype>>& input_dtypes);
+               const std::vector<std::optional<Dtype>>& input_dtypes, const std::vector<Dtype>& parameter_dtypes);
 
   const Block& block() const { return block_; }
   const OpRuleContext& context() const { return context_; }
   Dtype activation() const { return context_.activation; }
   KernelProgram take() { return std::move(program_); }
 
-  /// The op whose kernels follow.
+  /// The op whose kernels follow; it reads its parameters first (gathered_parameters.cpp).
   void start_op(int op);
+  /// The copies that it has read go with its last kernel, unless autograd has saved them.
+  void end_op();
   const Op& op() const { return block_.ops[op_]; }
 
   /// The slots of the op's operands. REQUIRES: the index exists.
@@ -137,9 +139,14 @@ class KernelWriter {
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
 
  private:
+  void own_parameter(std::size_t p, Dtype own);
+  int read(int parameter);
+  void write_reduction(Kernel& kernel, int parameter, Dtype read, Dtype own) const;
+
   const Block& block_;
   const OpRuleContext& context_;
   KernelProgram program_;
+  std::vector<int> reads_;  // Slots of what the op has read of its parameters, in their order.
   int op_ = 0;
 };
 

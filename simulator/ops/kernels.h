@@ -26,6 +26,7 @@ struct Slot {
   bool differentiable = true;  ///< False for indices, masks and random states.
   Shape strides = {};          ///< Where they are not those of its shape,
   Shape shape = {};            ///< which is then known.
+  bool is_dtensor = false;     ///< Autograd adds no gradient of it to another one in place.
 
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };
@@ -40,7 +41,8 @@ struct Storage {
   Kind kind = Kind::Inside;
   int index = -1;
   std::int64_t bytes = 0;
-  int op = -1;  ///< In `Block::ops`: who makes it.
+  int op = -1;                ///< In `Block::ops`: who makes it.
+  bool is_parameter = false;  ///< Inside: a whole copy of a parameter, made for one read of it.
 };
 
 /// Where the gradient of an input comes from.
@@ -118,6 +120,7 @@ enum class KernelKind : std::uint8_t {
   GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
   Convolution,
   Attention,  ///< Fused attention.
+  Read,       ///< Of a parameter that is cast or gathered for it: memory bandwidth, beside the collective.
 };
 
 /// One ATen call.

@@ -141,11 +141,13 @@ void hold_locals(const Block& block, KernelProgram& program) {
 }  // namespace
 
 KernelProgram expand_block(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
-                           const std::vector<std::optional<Dtype>>& input_dtypes) {
-  KernelWriter writer(block, context, input_strides, input_dtypes);
+                           const std::vector<std::optional<Dtype>>& input_dtypes,
+                           const std::vector<Dtype>& parameter_dtypes) {
+  KernelWriter writer(block, context, input_strides, input_dtypes, parameter_dtypes);
   for (std::size_t o = 0; o < block.ops.size(); ++o) {
     writer.start_op(static_cast<int>(o));
     write_op(writer);
+    writer.end_op();
   }
   KernelProgram program = writer.take();
   hold_operands(block, program);

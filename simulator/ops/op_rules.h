@@ -7,10 +7,21 @@
 #include <vector>
 
 #include "core/model/model.h"
+#include "core/plan/plan.h"
 #include "core/plan/runtime.h"
 #include "simulator/ops/kernels.h"
 
 namespace fsdp::simulator {
+
+/// How whoever reads a parameter makes a whole copy of it (SimpleFSDP; gathered_parameters.cpp).
+struct GatheredReads {
+  std::int64_t shard = 0;  ///< Ranks over which parameters are cut; 0: they lie there whole, and are read as they are.
+  std::int64_t replicate = 1;
+  std::int64_t rank = 0;  ///< In the shard group.
+  MixedPrecision precision;
+
+  bool operator==(const GatheredReads&) const = default;
+};
 
 /// What the rules may look at beside the op.
 struct OpRuleContext {
@@ -18,6 +29,7 @@ struct OpRuleContext {
   Implementations implementations;
   int compute_capability = 90;  ///< Of the GPU: 90 is sm_90; 0: there is none, and the CPU computes.
   int num_sms = 132;            ///< Without a GPU: threads of a rank.
+  GatheredReads reads = {};
 
   bool is_cpu() const { return compute_capability == 0; }
 
@@ -26,9 +38,11 @@ struct OpRuleContext {
 
 /// Writes a block out in the ATen calls that the runtime makes of its ops. `input_strides` [num_inputs]: how the
 /// block's inputs lie in memory, where that is not the order of their shape; empty: all of them lie in order.
-/// `input_dtypes` [num_inputs]: of those that have another dtype than the block says; empty: none.
+/// `input_dtypes` [num_inputs]: of those that have another dtype than the block says; empty: none. `parameter_dtypes`
+/// [num parameters]: as they lie there, where each read makes a copy; else empty.
 KernelProgram expand_block(const Block& block, const OpRuleContext& context,
                            const std::vector<Shape>& input_strides = {},
-                           const std::vector<std::optional<Dtype>>& input_dtypes = {});
+                           const std::vector<std::optional<Dtype>>& input_dtypes = {},
+                           const std::vector<Dtype>& parameter_dtypes = {});
 
 }  // namespace fsdp::simulator

@@ -165,7 +165,7 @@ void write_convolution(KernelWriter& w) {
   const int weight = w.parameter(0);
   const int y = w.make(num_elements(w.output_shape(0)), w.activation());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
-  kernel.saved = {{x, 1}, {weight, 0}};
+  kernel.saved = {{x, -1}, {weight, -1}};  // Whichever gradients are wanted: one formula makes all of them.
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {

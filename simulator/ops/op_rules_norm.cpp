@@ -75,6 +75,7 @@ void write_rms_norm(KernelWriter& w) {
     kernel.saved = {{x, -1}, {inverse, -1}};
     kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
     if (w.has_parameter(0)) kernel.inputs.push_back({w.parameter(0), GradRule::Fresh});
+    if (w.has_parameter(0)) kernel.saved.insert(kernel.saved.begin() + 1, {w.parameter(0), -1});
     add_partial_sums(w, kernel, rows, width);
     w.set_output(0, y);
     return;
@@ -112,6 +113,7 @@ Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) 
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mean, inverse});
   kernel.saved = {{x, -1}, {mean, -1}, {inverse, -1}};
   for (int p = 0; w.has_parameter(p); ++p) kernel.inputs.push_back({w.parameter(p), GradRule::Fresh});
+  if (w.has_parameter(0)) kernel.saved.insert(kernel.saved.begin() + 1, {w.parameter(0), -1});
   w.set_output(0, y);
   return kernel;
 }
@@ -128,6 +130,7 @@ void write_layer_norm(KernelWriter& w) {
     const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
     kernel.backward_temps.push_back({sums, TempLife::Late, 1});
   }
+  if (w.has_parameter(1)) kernel.saved.insert(kernel.saved.begin(), {w.parameter(1), -1});
   kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
   if (copy > 0) {
     kernel.forward_temps = {copy};

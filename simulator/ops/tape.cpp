@@ -70,7 +70,7 @@ bool TapeRecorder::is_kept(std::size_t k) const {
   const Kernel& kernel = program_.kernels[k];
   if (context_.mode != CheckpointMode::Selective || !context_.op_is_kept[kernel.op]) return false;
   if (block_.ops[kernel.op].kind == OpKind::Attention) return kernel.kind == KernelKind::Attention;
-  return kernel.kind != KernelKind::View;
+  return kernel.kind != KernelKind::View && kernel.kind != KernelKind::Read;
 }
 
 // How often each storage is read by the kernels [0, end).

@@ -263,8 +263,8 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
   GradStorage grad{.refs = 1, .tape_storage = -1, .block_output = -1, .parameter = -1, .bytes = bytes};
   if (is_parameter(input.slot)) {
     grad.parameter = program_.storages[storage_of(input.slot)].index;
-    events_->push_back({Kind::AllocParamGrad, input.grad == GradRule::FreshView, MemoryCategory::UnshardedGrad,
-                        grad.parameter, bytes});
+    const bool is_view = input.grad == GradRule::FreshView || program_.slots[input.slot].is_dtensor;
+    events_->push_back({Kind::AllocParamGrad, is_view, MemoryCategory::UnshardedGrad, grad.parameter, bytes});
   } else {
     grad.tape_storage = new_storage(bytes, kernel.op);
     emit(Kind::Alloc, grad.tape_storage, bytes, MemoryCategory::Temp);

@@ -14,7 +14,8 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
         const int storage = storage_of(kernel.outputs[o]);
         if (alive_[storage] || program_.storages[storage].kind != Storage::Kind::Inside) continue;
         alive_[storage] = true;
-        allocate(storage, MemoryCategory::Activation);
+        const bool is_copy = program_.storages[storage].is_parameter;
+        allocate(storage, is_copy ? MemoryCategory::UnshardedParam : MemoryCategory::Activation);
       }
     };
     const std::size_t early = kernel.outputs.size() - static_cast<std::size_t>(kernel.late_outputs);

@@ -137,7 +137,7 @@ void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
 
 }  // namespace
 
-TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu, std::int64_t rank) {
   TapeSettings settings;
   settings.rules = {.activation = activation_dtype(model, plan),
                     .implementations = implementations_of(plan),
@@ -149,6 +149,13 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
   take_machine(gpu, plan.mesh.world_size(), settings.costs);
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
+  if (!is_simple_fsdp(plan)) return settings;
+  settings.rules.reads = {
+      .shard = plan.mesh.shard, .replicate = plan.mesh.replicate, .rank = rank, .precision = plan.mixed_precision};
+  for (const Parameter& parameter : model.parameters) {
+    const bool is_given = plan.parameter_dtype && parameter.trainable;
+    settings.parameter_dtypes.push_back(is_given ? *plan.parameter_dtype : parameter.dtype);
+  }
   return settings;
 }
 
@@ -242,7 +249,46 @@ std::vector<CheckpointMode> modes_of_tapes(const ModelIndex& index, const Plan& 
   return modes;
 }
 
+// The tapes of all calls with their durations. Errors: what PyTorch refuses to run.
+Errors take_tapes(PreparedPlan& prepared, const TapeSettings& settings, TapeLibrary& library) {
+  const ModelIndex& index = *prepared.index;
+  const Plan& plan = prepared.plan;
+  prepared.tapes.clear();
+  prepared.times.clear();
+  const std::vector<CheckpointMode> modes = modes_of_tapes(index, plan, settings.rules.activation);
+  const std::vector<std::vector<Span>> hooks = hooks_inside_calls(index, hooked_passes(index, prepared.layout));
+  Errors errors;
+  const TapeLibrary::Shelf& shelf = library.shelf(settings);
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    const TimedTape& timed = library.tape(shelf, settings.checkpointing, static_cast<int>(c), modes[c],
+                                          hooks.empty() ? std::vector<Span>{} : hooks[c]);
+    const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
+    if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
+    for (const std::string& call : timed.tape.unmeasured) {
+      const auto& known = prepared.unmeasured;
+      if (std::find(known.begin(), known.end(), call) == known.end()) prepared.unmeasured.push_back(call);
+    }
+    prepared.tapes.push_back(&timed.tape);
+    prepared.times.push_back(&timed.times);
+  }
+  return errors;
+}
+
+MemoryIds ids_of(const PreparedPlan& prepared) {
+  std::vector<int> num_storages;
+  for (const Tape* tape : prepared.tapes) num_storages.push_back(tape->num_storages);
+  return number_tensors(*prepared.index->model, prepared.plan, prepared.layout, num_storages);
+}
+
 }  // namespace
+
+void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library) {
+  see_from(prepared.layout, rank);
+  if (!prepared.layout.gathers_each_read) return;
+  // Refused is what every rank is refused.
+  take_tapes(prepared, tape_settings(*prepared.index->model, prepared.plan, prepared.cluster->gpu, rank), library);
+  prepared.ids = ids_of(prepared);
+}
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan given, Layout layout,
                              const MeshCosts& mesh, TapeLibrary& library, PreparedFor use) {
@@ -270,29 +316,12 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     Errors errors = check_drive(prepared.layout, plan, first, prepared.schedule);
     if (!errors.empty()) return tl::unexpected(std::move(errors));
   }
-  const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
+  const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu, prepared.layout.rank);
   prepared.activation = settings.rules.activation;
   prepared.use_cache = settings.rules.implementations.use_cache;
   prepared.costs = settings.costs;
-  const std::vector<CheckpointMode> modes = modes_of_tapes(index, plan, settings.rules.activation);
-  const std::vector<std::vector<Span>> hooks = hooks_inside_calls(index, hooked_passes(index, prepared.layout));
-  std::vector<int> num_storages;
-  Errors errors;
-  const TapeLibrary::Shelf& shelf = library.shelf(settings);
-  for (std::size_t c = 0; c < modes.size(); ++c) {
-    const TimedTape& timed = library.tape(shelf, settings.checkpointing, static_cast<int>(c), modes[c],
-                                          hooks.empty() ? std::vector<Span>{} : hooks[c]);
-    const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
-    if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
-    for (const std::string& call : timed.tape.unmeasured) {
-      const auto& known = prepared.unmeasured;
-      if (std::find(known.begin(), known.end(), call) == known.end()) prepared.unmeasured.push_back(call);
-    }
-    prepared.tapes.push_back(&timed.tape);
-    prepared.times.push_back(&timed.times);
-    num_storages.push_back(timed.tape.num_storages);
-  }
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  if (Errors errors = take_tapes(prepared, settings, library); !errors.empty())
+    return tl::unexpected(std::move(errors));
   if (use != PreparedFor::Walk && use != PreparedFor::Bound) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
     if (prepared.costs.on_host) {
@@ -302,8 +331,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     prepared.fetch_times =
         fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, cluster, prepared.costs);
   }
-  if (use != PreparedFor::Times)
-    prepared.ids = number_tensors(*index.model, prepared.plan, prepared.layout, num_storages);
+  if (use != PreparedFor::Times) prepared.ids = ids_of(prepared);
   return prepared;
 }
 

@@ -63,7 +63,8 @@ struct PreparedPlan {
 };
 
 /// What the tapes of a plan depend on.
-TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
+/// `rank`: in the shard group.
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu, std::int64_t rank = 0);
 
 enum class PreparedFor {
   Everything,
@@ -80,6 +81,9 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
 /// The same with a layout at hand. REQUIRES: it is that of the plan.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan plan, Layout layout,
                              const MeshCosts& mesh, TapeLibrary& library, PreparedFor use);
+
+/// The same plan, seen from another rank of the shard group.
+void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library);
 
 struct MemoryPrediction {
   MemoryPeaks peaks;

@@ -19,6 +19,7 @@
 
 #include "simulator/time/plan_times.h"
 
+#include "core/plan/parameter_reads.h"
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
 #include "core/plan/zero_quantization.h"
@@ -264,12 +265,27 @@ BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layou
           .num_gradients = static_cast<int>(bucket.parameters.size())};
 }
 
+// SimpleFSDP: the gradient of one read, whole over the copies and then over those that share it. Casts are work of the
+// op.
+BucketTimes read_bucket_times(const GradientBucket& bucket, const Model& model, const MeshCosts& mesh) {
+  const Bytes whole = size_of(bucket.dtype) * num_elements(model.parameters[bucket.parameters.front()].shape);
+  BucketTimes times;
+  if (mesh.mesh.replicate > 1) times.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, whole);
+  if (mesh.mesh.shard > 1)
+    times.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, bucket.bytes());
+  return times;
+}
+
 }  // namespace
 
 std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const Cluster& cluster, const ComputeCosts& costs) {
   std::vector<BucketTimes> times;
   for (const GradientBucket& bucket : layout.buckets) {
+    if (layout.gathers_each_read) {
+      times.push_back(read_bucket_times(bucket, model, mesh));
+      continue;
+    }
     if (is_zero3(plan)) {
       times.push_back(zero3_bucket_times(bucket, layout, plan, model, mesh, cluster, costs));
       continue;
@@ -318,6 +334,7 @@ FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, cons
   const auto all = static_cast<double>(elements);
   const auto kernels = static_cast<double>(group.parameters.size()) * (is_joined + is_cast) + 1;
   return {.payload = Bytes(elements),
+          .dtype = Dtype::Int8,
           .group_size = ranks,
           .all_gather = over(sent * all / static_cast<double>(ranks), costs.memory) +
                         collective_time(cost, CollectiveKind::AllGather, Bytes(elements)),
@@ -344,11 +361,16 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
       continue;
     }
     Bytes payload;
+    Dtype dtype = layout.zero.dtype;
+    if (layout.gathers_each_read) dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[group.last]);
     for (const int p : group.parameters) {
-      payload += size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
+      payload += layout.gathers_each_read
+                     ? size_of(dtype) * cut_parameter(model.parameters[p].shape, mesh.mesh.shard, 0).full
+                     : size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
     }
     const bool is_copied = group.parameters.size() > 1;
     times.push_back({.payload = payload,
+                     .dtype = dtype,
                      .group_size = ranks,
                      .all_gather = brought(payload, layout, plan, mesh) + parameter_read_time(group, plan, mesh.drive) +
                                    collective_time(cost, CollectiveKind::AllGather, payload),
@@ -464,7 +486,8 @@ Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
   }
   // Norms are read once; scaling reads and writes.
   const Seconds passes = measured.value_or(over(3 * 4 * local_elements(layout), costs.memory));
-  if (layout.is_replicated || (layout.flat != FlatParameters::None && layout.mesh.shard == 1)) return passes;
+  const bool is_whole = layout.gathers_each_read ? layout.mesh.shard == 1 : layout.is_replicated;
+  if (is_whole || (layout.flat != FlatParameters::None && layout.mesh.shard == 1)) return passes;
   if (layout.flat != FlatParameters::None) count = 1;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
 }

@@ -97,7 +97,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
       const bool is_cast_here = is_cast[value] && call.module >= 0;
       dtypes_of_inputs.push_back(is_cast_here ? shelf.settings.rules.activation : dtypes[value]);
     }
-    programs.push_back(program_of(shelf, call.block, std::move(of_inputs), std::move(dtypes_of_inputs)));
+    programs.push_back(program_of(shelf, call, std::move(of_inputs), std::move(dtypes_of_inputs)));
     const KernelProgram& program = programs.back()->program;
     for (std::size_t o = 0; o < call.outputs.size(); ++o) {
       const int value = block.outputs[o];
@@ -130,20 +130,26 @@ void TapeLibrary::lay_out(Shelf& shelf) {
   }
 }
 
-const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, const Call& call, std::vector<Shape> input_strides,
                                                     std::vector<std::optional<Dtype>> input_dtypes) {
+  std::vector<Dtype> parameter_dtypes;
+  if (!shelf.settings.parameter_dtypes.empty()) {
+    for (const int p : call.parameters) parameter_dtypes.push_back(shelf.settings.parameter_dtypes[p]);
+  }
   for (const auto& program : shelf.programs) {
-    const bool is_same = program->block == block && program->input_strides == input_strides;
+    const bool is_same = program->block == call.block && program->input_strides == input_strides &&
+                         program->parameter_dtypes == parameter_dtypes;
     if (is_same && program->input_dtypes == input_dtypes) return program.get();
   }
   auto program = std::make_unique<Program>();
-  program->block = block;
-  const Block& written = index_.model->blocks[block];
+  program->block = call.block;
+  const Block& written = index_.model->blocks[call.block];
   const OpRuleContext& rules = shelf.settings.rules;
   program->program = written.recorded ? recorded_program(written, rules.activation)
-                                      : expand_block(written, rules, input_strides, input_dtypes);
+                                      : expand_block(written, rules, input_strides, input_dtypes, parameter_dtypes);
   program->input_strides = std::move(input_strides);
   program->input_dtypes = std::move(input_dtypes);
+  program->parameter_dtypes = std::move(parameter_dtypes);
   shelf.programs.push_back(std::move(program));
   return shelf.programs.back().get();
 }

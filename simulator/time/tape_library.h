@@ -31,6 +31,7 @@ struct TapeSettings {
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
+  std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] Where each read makes a copy; else empty.
 
   bool operator==(const TapeSettings&) const = default;
 };
@@ -60,6 +61,7 @@ class TapeLibrary {
     int block = 0;
     std::vector<Shape> input_strides;                // [num inputs]
     std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Where they are not those of the block.
+    std::vector<Dtype> parameter_dtypes;             // [num parameters] Where each read makes a copy.
     KernelProgram program;
   };
   struct Recorded {
@@ -80,7 +82,7 @@ class TapeLibrary {
   int class_of(int call);
   std::vector<NamedWork> works_of(const TapeSettings& settings, int call) const;
   void lay_out(Shelf& shelf);
-  const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+  const Program* program_of(Shelf& shelf, const Call& call, std::vector<Shape> input_strides,
                             std::vector<std::optional<Dtype>> input_dtypes);
   Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
   const TimedTape& tape_of(const Shelf& shelf, Kind& kind, const Checkpointing& kept, CheckpointMode mode,

@@ -17,6 +17,7 @@
 // * FSDP1: an all-gather is what is computed with, so that nothing is copied out; gradients are made one on the compute
 //   stream, and cast and divided on that of the reduction, which nobody waits for before the end; the CPU waits for the
 //   unit before the last one to be freed.
+// * SimpleFSDP: each collective begins when all before it is done, and computing waits for it.
 // * fetch(i) of ZeRO-3: after the collective before it; whoever asks for a parameter of it waits, and copies out.
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
 //   the end compute waits for each in turn and copies it out.
@@ -134,7 +135,7 @@ class Timeline {
       case InstructionKind::CheckOverflow:
         return on_compute(in_.zero.check_overflow, in_.launch, "look for overflows");
       case InstructionKind::GatherParameters:
-        return gather_parameters();
+        return in_.layout->gathers_each_read ? gather_read(step) : gather_parameters();
       case InstructionKind::ClipGradNorm:
         return on_compute(in_.clip, in_.launch, "clip_grad_norm");
       case InstructionKind::OptimizerStep:
@@ -409,6 +410,49 @@ class Timeline {
     expose(communicator_, slot, record(Stream::AllGather, "parameters", start, communicator_, {compute_event_}));
   }
 
+  // SimpleFSDP: a collective on what has just been computed, for which whoever computes waits.
+  void wait_for(Stream stream, const std::string& name, Seconds duration, const StreamPayload& payload) {
+    const std::size_t slot = new_collective();
+    cpu_ += in_.launch;
+    const Seconds start = std::max(compute_, cpu_);
+    const int event = record(stream, name, start, start + duration, {compute_event_});
+    carry(event, payload);
+    expose(start + duration, slot, event);
+  }
+
+  void gather_read(const Instruction& step) {
+    const FetchTimes& times = (*in_.fetches)[step.group];
+    wait_for(Stream::AllGather, name_of_group(step), times.all_gather,
+             {.kind = CollectiveKind::AllGather,
+              .dtype = times.dtype,
+              .bytes = times.payload,
+              .group = MeshDimension::Shard,
+              .group_size = times.group_size});
+  }
+
+  void reduce_read(const Instruction& step) {
+    const GradientBucket& bucket = in_.layout->buckets[step.bucket];
+    const BucketTimes& times = (*in_.buckets)[step.bucket];
+    const Mesh& mesh = in_.layout->mesh;
+    const Parameter& parameter = in_.index->model->parameters[bucket.parameters.front()];
+    const std::string name = has_names() ? parameter.name : std::string();
+    if (mesh.replicate > 1) {
+      wait_for(Stream::AllReduce, name, times.all_reduce,
+               {.kind = CollectiveKind::AllReduce,
+                .dtype = bucket.dtype,
+                .bytes = size_of(bucket.dtype) * num_elements(parameter.shape),
+                .group = MeshDimension::Replicate,
+                .group_size = mesh.replicate});
+    }
+    if (mesh.shard == 1) return;
+    wait_for(Stream::ReduceScatter, name, times.reduce_scatter,
+             {.kind = CollectiveKind::ReduceScatter,
+              .dtype = bucket.dtype,
+              .bytes = bucket.bytes(),
+              .group = MeshDimension::Shard,
+              .group_size = mesh.shard});
+  }
+
   // A gather of ZeRO-3: nothing is copied in but the rank's own part.
   void fetch(const Instruction& step) {
     const FetchTimes& times = (*in_.fetches)[step.group];
@@ -419,7 +463,7 @@ class Timeline {
     fetched = {communicator_, new_collective(),
                record(Stream::AllGather, name_of_group(step), start, communicator_, {last_reduce_event_})};
     carry(fetched.event, {.kind = CollectiveKind::AllGather,
-                          .dtype = in_.layout->zero.dtype,
+                          .dtype = times.dtype,
                           .bytes = times.payload,
                           .group = MeshDimension::Shard,
                           .group_size = times.group_size});
@@ -448,6 +492,7 @@ class Timeline {
   bool is_zero() const { return in_.layout->zero.ranks > 0; }
 
   void reduce_bucket(const Instruction& step) {
+    if (in_.layout->gathers_each_read) return reduce_read(step);
     if (is_zero() && !is_zero3()) finish_buckets();
     const BucketTimes& times = (*in_.buckets)[step.bucket];
     const std::string name = has_names() ? "bucket " + std::to_string(step.bucket) : std::string();

@@ -48,12 +48,13 @@ struct UnitTimes {
   Seconds divide{0};   ///< which is cast and divided in front of its reduction.
 };
 
-/// Durations of one bucket of DDP or ZeRO.
+/// Durations of one bucket of DDP or ZeRO, or of the gradient of one read of SimpleFSDP.
 struct BucketTimes {
   Seconds copy{0};  ///< Gradients into the bucket, divided by the number of ranks.
   Seconds all_reduce{0};
   Seconds copy_back{0};  ///< Sums into the gradients; none where those are views.
   int num_gradients = 0;
+  Seconds reduce_scatter{0};  ///< SimpleFSDP, after the all-reduce, or in its place.
 };
 
 /// What ZeRO does in a step beside the optimizer's own work: whether gradients overflow, and the all-gather of the
@@ -63,9 +64,10 @@ struct ZeroTimes {
   Seconds gather_parameters{0};
 };
 
-/// Durations of one gather of ZeRO-3.
+/// Durations of one gather of ZeRO-3 or SimpleFSDP.
 struct FetchTimes {
   Bytes payload;
+  Dtype dtype = Dtype::Float32;
   std::int64_t group_size = 1;
   Seconds all_gather{0};        ///< With what is done to the rank's part before.
   std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered behind it,
@@ -106,7 +108,8 @@ struct TimelineResult {
   Seconds exposed{0};
   Seconds optimizer{0};
   /// Per collective in issue order, aligned with the schedule's Unshard, ReduceGrads (two entries with an all-reduce),
-  /// SyncBuffers, ReduceBucket, FetchParameters and GatherParameters.
+  /// SyncBuffers, ReduceBucket (two of SimpleFSDP, where it sums over copies and cuts), FetchParameters and
+  /// GatherParameters.
   std::vector<Seconds> exposed_of_collective;
 };
 

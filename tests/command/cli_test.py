@@ -508,7 +508,7 @@ def test_runtimes(tester):
     words = "gpt2 --gpus 2 --gpu A100-40G --batch 2 --seq 512"
     code, out, _ = tester.run(f"{words} --precision fp32 --runtime all --json")
     rows = {row["runtime"]: row for row in json.loads(out)["runtimes"]}
-    tester.check(code == 0 and set(rows) == {"fsdp2", "fsdp1", "ddp", "zero1", "zero2", "zero3"}, f"Rows {sorted(rows)}.")
+    tester.check(code == 0 and set(rows) == {"fsdp2", "fsdp1", "ddp", "zero1", "zero2", "zero3", "simple_fsdp"}, f"Rows {sorted(rows)}.")
     # By hand: all gradients in fp32 go around a ring of two once to be added and once to be known.
     tester.check(rows["ddp"]["sent_per_gpu_bytes"] == 4 * 124439808, f"DDP sends {rows['ddp']['sent_per_gpu_bytes']}.")
     # As DDP, then an all-gather of the parameters, and a norm.
@@ -521,6 +521,12 @@ def test_runtimes(tester):
     tester.check(rows["zero3"]["sent_per_gpu_bytes"] == 2 * (gathered + 124439808) + 8, f"zero3 sends {rows['zero3']}.")
     tester.check("max_reuse_distance 0" in rows["zero3"]["plan"], str(rows["zero3"]))
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
+    # By hand: whoever reads a parameter gathers it, and its gradient is cut; the embedding is read by the head as well, and has a row more
+    # in each; a norm of each of 148 parameters.
+    code, out, _ = tester.run(f"{words} --precision fp32 --runtime simple_fsdp,ddp --activation-checkpointing none --json")
+    read = 124439808 + 50257 * 768 + 2 * 768
+    sent = {row["runtime"]: row["sent_per_gpu_bytes"] for row in json.loads(out)["runtimes"]}["simple_fsdp"]
+    tester.check(sent == 2 * (4 * read // 2) + 4 * 148, f"simple_fsdp sends {sent}.")
     # The buffer of DeepSpeed's default is 1 GB, which does not fit here; a smaller one does. A file without it means the default.
     small = "gpt2 --gpus 2 --mem 3G --batch 1 --accumulate 1 --seq 256 --activation-checkpointing none"
     code, out, err = tester.run(f"{small} --precision mixed --runtime zero2 -o zero2.json")

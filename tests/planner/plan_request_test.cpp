@@ -220,5 +220,30 @@ TEST(PlanRequest, WhatIsSaidOfTheBatchFixesIt) {
   EXPECT_EQ(samples("resnet18", {}), std::nullopt) << "its batch norms are over a micro-batch";
 }
 
+TEST(PlanRequest, SimpleFsdpHasAMeshAndNoUnitsAndSaysWhatItHasNoWordsFor) {
+  PlanRequest asked = {.model = "gpt2",
+                       .choices = {.gpus = 4, .memory = Bytes(16LL << 30), .runtime = Framework::SimpleFsdp}};
+  asked.choices.replicate = 2;
+  const auto resolved = resolve(asked, kSpecs);
+  ASSERT_TRUE(resolved) << to_string(resolved.error().front());
+  EXPECT_EQ(resolved->space.shard, 2);
+  ASSERT_TRUE(resolved->space.wrap);
+  EXPECT_EQ(resolved->space.wrap->blocks_per_unit, 0);
+  EXPECT_EQ(resolved->space.cpu_offloads, std::vector<bool>{false});
+  asked.choices.replicate.reset();
+  asked.choices.initialization = Initialization::Cpu;
+  asked.choices.strategy = "FULL_SHARD";
+  asked.choices.wrap = Wrap{};
+  asked.choices.cpu_offload = true;
+  asked.choices.gradient_sync = GradientSync::Last;
+  const auto refused = resolve(asked, kSpecs);
+  ASSERT_FALSE(refused);
+  std::vector<std::string> places;
+  for (const Error& error : refused.error()) places.push_back(error.where);
+  std::sort(places.begin(), places.end());
+  EXPECT_EQ(places,
+            (std::vector<std::string>{"--gradient-sync", "--initialization", "--offload", "--strategy", "--wrap"}));
+}
+
 }  // namespace
 }  // namespace fsdp::planner

@@ -30,6 +30,7 @@ from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
+from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
 from plan_cases_zero3 import ZERO3_CASES, ZERO3_HELD_BANDS, ZERO3_HELD_CASES, ZERO3_MORE_CASES  # noqa: E402
@@ -164,23 +165,27 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
 GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
-          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES}
+          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES,
+          "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES}
 # The same with events held back. Of ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
                *NVME_CASES, *NVME_MORE_CASES]
-HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "zero_held": [*ZERO_HELD_CASES, *ZERO3_HELD_CASES, *OFFLOAD_HELD_CASES]}
+HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "simple_fsdp_held": [*SIMPLE_FSDP_CASES, *SIMPLE_FSDP_MORE_CASES],
+               "zero_held": [*ZERO_HELD_CASES, *ZERO3_HELD_CASES, *OFFLOAD_HELD_CASES]}
 HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO
     if case not in HELD_GROUPS["zero_held"] and case.plan["zero"].get("overlap_comm", case.name.startswith("zero3"))]
 
-if importlib.util.find_spec("deepspeed") is None:
-    if not WANTED or any("zero" in name for name in WANTED):
-        print("The cases of zero need DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.",
-              file=sys.stderr)
-    if WANTED and all("zero" in name for name in WANTED):
+for _package, _of in (("deepspeed", "zero"), ("torchtitan", "simple_fsdp")):
+    if importlib.util.find_spec(_package) is not None:
+        continue
+    if not WANTED or any(_of in name for name in WANTED):
+        print(f"The cases of {_of} need {_package}. Write: ./scripts/rehearsal_env {_of.replace('zero', 'deepspeed').replace('_', '-')}, "
+              "and have PYTHONPATH lead there.", file=sys.stderr)
+    if WANTED and all(_of in name for name in WANTED):
         sys.exit(77)
-    GROUPS = {name: cases for name, cases in GROUPS.items() if "zero" not in name}
-    HELD_GROUPS = {name: cases for name, cases in HELD_GROUPS.items() if "zero" not in name}
+    GROUPS = {name: cases for name, cases in GROUPS.items() if _of not in name}
+    HELD_GROUPS = {name: cases for name, cases in HELD_GROUPS.items() if _of not in name}
 
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:

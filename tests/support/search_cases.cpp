@@ -110,6 +110,19 @@ void make_zero(Case& c) {
   c.space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 
+/// The same for SimpleFSDP.
+void make_simple_fsdp(Case& c) {
+  Plan& base = c.space.base;
+  base.runtime.framework = Framework::SimpleFsdp;
+  base.initialization = Initialization::Meta;
+  base.mixed_precision.output_dtype.reset();
+  if (*rc::gen::arbitrary<bool>()) base.mixed_precision.reduce_dtype.reset();
+  c.space.cpu_offload = false;
+  c.space.wrap = Wrap{.blocks_per_unit = 0};
+  c.space.wrap_ends.reset();
+  c.space.sync_every_micro_batch = true;
+}
+
 // FSDP1, where it has words for some plan of the case.
 void be_flat(Case& c) {
   Case flat = c;
@@ -187,7 +200,7 @@ Case random_case() {
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
   if (*rc::gen::inRange(0, 4) == 0) c.space.samples_per_gpu = *rc::gen::element(2, 3);
-  switch (*rc::gen::inRange(0, 7)) {
+  switch (*rc::gen::inRange(0, 8)) {
     case 0:
       make_ddp(c);
       break;
@@ -196,6 +209,9 @@ Case random_case() {
       break;
     case 2:
       make_zero(c);
+      break;
+    case 3:
+      make_simple_fsdp(c);
       break;
     default:
       vary_torch(c);

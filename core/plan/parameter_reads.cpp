@@ -1,0 +1,136 @@
+// What SimpleFSDP makes of parameters, and which plans it has words for.
+//
+// data_parallel puts a DTensor in the place of each parameter and a property in the place of its name: whoever reads
+// the name gets a whole copy, made for this read alone. Its graph has the way back: the gradient of the copy is cast to
+// reduce_dtype, summed over the ranks and cut. Nothing is shared between two reads, of a tied parameter or of a module
+// that runs again: each gathers and each reduces.
+//
+// Sources: torchtitan/experiments/graph_trainer/simple_fsdp.py (data_parallel, ReplicateComputation), torchtitan 0.3.0;
+// torch/distributed/tensor/_redistribute.py (Redistribute), placement_types.py (Shard), torch 2.11.
+//
+// Not modeled: shard_dim other than 0, full_dtensor, a model that has tensor or expert parallelism already, and
+// torch.compile, whose passes merge, reorder and recompute collectives.
+
+#include "core/plan/parameter_reads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp {
+
+namespace {
+
+template <class Wrong>
+void check_parameters(const Plan& plan, const Model& model, const Wrong& wrong) {
+  const Parameter* first = nullptr;
+  for (const Parameter& parameter : model.parameters) {
+    if (!is_floating_point(parameter.dtype)) {
+      wrong("runtime/name",
+            fmt::format("\"{}\" is {}; what SimpleFSDP makes of parameters that are no floating-point numbers is not "
+                        "predicted.",
+                        parameter.name, name_of(parameter.dtype)),
+            "Plan for --runtime fsdp2.");
+      return;
+    }
+    if (parameter.shape.empty() && plan.mesh.shard > 1) {
+      wrong("runtime/name",
+            fmt::format("\"{}\" has no dimension, and SimpleFSDP cuts along the first one.", parameter.name),
+            "Plan for --runtime ddp, or write a shape of one element in the spec.");
+      return;
+    }
+    if (!parameter.trainable || plan.parameter_dtype) continue;
+    if (first == nullptr) first = &parameter;
+    if (parameter.dtype == first->dtype) continue;
+    wrong("parameter_dtype",
+          fmt::format("\"{}\" is {} and \"{}\" is {}; of SimpleFSDP one dtype of trained parameters is predicted.",
+                      first->name, name_of(first->dtype), parameter.name, name_of(parameter.dtype)),
+          "Set parameter_dtype.");
+    return;
+  }
+}
+
+}  // namespace
+
+Errors check_simple_fsdp_plan(const Plan& plan, const Model& model) {
+  Errors errors;
+  const auto wrong = [&](std::string where, std::string what, std::string hint) {
+    errors.push_back({std::move(where), std::move(what), std::move(hint)});
+  };
+  if (plan.units.size() != 1) {
+    wrong("units", fmt::format("SimpleFSDP knows no units, and the plan has {}.", plan.units.size()),
+          "Leave the root as the only one.");
+  } else if (plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
+    wrong(
+        "units/0",
+        "SimpleFSDP has no reshard_after_forward where no compiler recomputes: what is gathered goes when autograd has "
+        "no use for it.",
+        "Leave it out. Activation checkpointing gathers the parameters of a block again.");
+  }
+  if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
+    wrong("prefetch", "SimpleFSDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+  }
+  if (plan.cpu_offload) wrong("cpu_offload", "SimpleFSDP offloads nothing.", "Write false.");
+  if (plan.mixed_precision.output_dtype) {
+    wrong("mixed_precision/output_dtype", "SimpleFSDP's MixedPrecisionPolicy has param_dtype and reduce_dtype alone.",
+          "Leave it out.");
+  }
+  if (plan.accumulation > 1 && !plan.sync_every_micro_batch) {
+    wrong("sync_every_micro_batch", "SimpleFSDP reduces gradients after every micro-batch.", "Write true.");
+  }
+  if (plan.initialization != Initialization::Meta) {
+    wrong("initialization",
+          "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
+  }
+  check_parameters(plan, model, wrong);
+  const auto is_recorded = [](const Block& block) { return block.recorded.has_value(); };
+  if (std::any_of(model.blocks.begin(), model.blocks.end(), is_recorded)) {
+    wrong("runtime/name",
+          "The model was captured, and its recording does not say at which of its calls a parameter would be gathered.",
+          "Plan for --runtime fsdp2, fsdp1 or ddp, or write a model spec.");
+  }
+  return errors;
+}
+
+CutParameter cut_parameter(const Shape& shape, std::int64_t shard, std::int64_t rank) {
+  const std::int64_t rows = shape.empty() ? 1 : shape.front();
+  CutParameter cut;
+  cut.elements = num_elements(shape);
+  const std::int64_t row = rows > 0 ? cut.elements / rows : 0;
+  cut.chunk = (rows + shard - 1) / shard * row;
+  cut.local = std::clamp<std::int64_t>(cut.elements - rank * cut.chunk, 0, cut.chunk);
+  cut.full = shard * cut.chunk;
+  return cut;
+}
+
+Dtype read_dtype(const MixedPrecision& precision, Dtype own) {
+  return precision.param_dtype.value_or(own);
+}
+
+Dtype read_reduce_dtype(const MixedPrecision& precision, Dtype own) {
+  return precision.reduce_dtype.value_or(own);
+}
+
+std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  std::vector<GradientBucket> gradients;
+  if (plan.mesh.world_size() == 1) return gradients;
+  const Model& model = *index.model;
+  for (int position = index.num_positions() - 1; position >= 0; --position) {
+    if (!index.in_backward[position]) continue;
+    const int c = index.call_at(position);
+    const Call& call = model.calls[c];
+    const std::vector<int>& reads = model.blocks[call.block].ops[position - index.call_begin[c]].parameters;
+    // Of two that one op reads, the copy that was made last has its gradient reduced first.
+    for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
+      const int p = call.parameters[*read];
+      if (!model.parameters[p].trainable) continue;
+      gradients.push_back({.parameters = {p},
+                           .dtype = read_reduce_dtype(plan.mixed_precision, layout.parameter_dtype[p]),
+                           .elements = cut_parameter(model.parameters[p].shape, plan.mesh.shard, 0).full,
+                           .ready = position});
+    }
+  }
+  return gradients;
+}
+
+}  // namespace fsdp
