@@ -153,13 +153,13 @@ class Session:
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
         """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
-        if not self._given:
-            self._note_given_to_part(root, args, kwargs)
+        self._note_given_to_part(root, args, kwargs, is_noted=not self._given)
 
-    def _note_given_to_part(self, part: Any, args: Any, kwargs: Any) -> None:
-        if self._recorder is not None and not self._recordings:
-            leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
-            tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+    def _note_given_to_part(self, part: Any, args: Any, kwargs: Any, is_noted: bool = True) -> None:
+        leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        self._held.note_given(tensors, len(self._backwards))
+        if is_noted and self._recorder is not None and not self._recordings:
             self._given += [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
@@ -284,7 +284,7 @@ class Session:
         try:
             check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
-            self._described["buffers"] += self._held.rows()
+            self._described["buffers"] += self._held.rows(len(self._backwards) - 1)
             self._limits += self._held.limits()
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
             model = with_points_before(self._path, model)
