@@ -262,6 +262,12 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
   return meshes;
 }
 
+std::vector<bool> offloads_of(const Space& space, const Model& model, const Mesh& mesh) {
+  std::vector<bool> offloads = fixed_or(space.cpu_offload, space.cpu_offloads);
+  std::erase_if(offloads, [&](bool offload) { return muon_misfit(space.base, model, mesh, offload).has_value(); });
+  return offloads;
+}
+
 /// One micro-batch is every one of them and the last.
 std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   if (batch.accumulation > 1) return fixed_or(space.sync_every_micro_batch, space.gradient_syncs);
@@ -428,6 +434,7 @@ void add_with_arguments(Family family, Families& result) {
 
 /// Why nothing is left, though each dimension has a value.
 Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch) {
+  if (auto misfit = muon_misfit(space.base, model, mesh, space.cpu_offload.value_or(false))) return *std::move(misfit);
   if (is_flat(space.base) && space.cpu_offload.value_or(false)) {
     const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
     if (auto misfit = offload_misfit(space.base, model, mesh, adds_up)) {
@@ -485,7 +492,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
     }
   };
   const auto add_with = [&](Family family) {
-    for (const bool offload : fixed_or(space.cpu_offload, space.cpu_offloads)) {
+    for (const bool offload : offloads_of(space, model, family.mesh)) {
       for (const Batch& batch : *batches) {
         family.cpu_offload = offload;
         family.micro_batch = batch.micro_batch;

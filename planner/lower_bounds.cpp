@@ -335,7 +335,10 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
     for (const ShardedParameter& parameter : unit.parameters) {
       if (!parameter.receives_gradient) continue;
-      optimizer += static_cast<double>(parameter.local_elements) * state_bytes(base_.optimizer, unit.original_dtype);
+      const bool is_muon = is_updated_by_muon(base_, predictor.model().parameters[parameter.parameter]);
+      const double of_element = is_muon ? static_cast<double>(size_of(unit.original_dtype).count())
+                                        : state_bytes(base_.optimizer, unit.original_dtype);
+      optimizer += static_cast<double>(parameter.local_elements) * of_element;
     }
     if (unit.is_root) sums.root = unsharded_bytes(unit);
   }

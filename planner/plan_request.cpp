@@ -429,6 +429,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
   Optimizer& optimizer = plan.optimizer;
   optimizer.kind = choices.optimizer.value_or(optimizer.kind);
+  if (choices.optimizer) optimizer.muon.reset();
   optimizer.implementation = choices.optimizer_implementation.value_or(optimizer.implementation);
   optimizer.states = choices.optimizer_states.value_or(optimizer.states);
   if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;

@@ -147,6 +147,7 @@ std::string optimizer_of(const Plan& plan) {
                : fmt::format("{} (DeepSpeedCPUAdam)", name_of(plan.optimizer.kind));
   }
   std::string text = fmt::format("{} {}", name_of(plan.optimizer.kind), name_of(plan.optimizer.implementation));
+  if (plan.optimizer.muon) text = "Muon and " + text;
   if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
   if (plan.optimizer.states == OptimizerStates::EightBit) text += ", 8-bit states";
   return text;

@@ -145,6 +145,11 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
 }
 
 Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
+  if (plan.optimizer.muon) {
+    return {{"/optimizer/muon",
+             "A trainer's configuration names one optimizer, and Muon takes some of the matrices only.",
+             "Run the plan in the script, or export it to fsdp2."}};
+  }
   Errors errors;
   for (const Limit& limit : limits_of(trainer, plan)) {
     std::optional<Error> found = limit.find(plan, model);

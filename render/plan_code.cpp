@@ -155,8 +155,14 @@ class CodeWriter {
     line(fmt::format("\"\"\"{} of {}, for torchrun with {} processes in all.\n", plan_.model, source_,
                      plan_.mesh.world_size()));
     line("    model = apply_plan(model)  # before the optimizer is made");
-    line(fmt::format("    optimizer = {}(model.parameters(), {})\n", python_optimizer(plan_.optimizer),
-                     python_optimizer_options(plan_.optimizer)));
+    if (plan_.optimizer.muon) {
+      line(fmt::format(
+          "    ...  # torch.optim.Muon of the script's matrices, and {} of the rest, as the script has them\n",
+          python_optimizer(plan_.optimizer)));
+    } else {
+      line(fmt::format("    optimizer = {}(model.parameters(), {})\n", python_optimizer(plan_.optimizer),
+                       python_optimizer_options(plan_.optimizer)));
+    }
     line(loop());
     if (!of_parts_.empty()) line(of_parts_);
     line("\"\"\"\n");

@@ -44,6 +44,7 @@ class TrafficCounter {
       if (step.kind == InstructionKind::FetchParameters) fetch(step);
       if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
+      if (step.kind == InstructionKind::OptimizerStep && prepared_.muon) step_muon(step);
     }
     return std::move(report_);
   }
@@ -377,6 +378,37 @@ class TrafficCounter {
                .group_size = prepared_.layout.mesh.shard,
                .reduce_op = ReduceOp::Sum,
                .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
+               .exposed = Seconds(0)});
+  }
+
+  // In the order of the walk, which is that of the parameters.
+  void step_muon(const Instruction& step) {
+    const MuonStep& muon = *prepared_.muon;
+    for (const int update : muon.of_parameter) {
+      if (update < 0) continue;
+      const MuonUpdate& of = muon.updates[static_cast<std::size_t>(update)];
+      for (const auto* events : {&of.making, &of.changing}) {
+        for (const MuonEvent& event : *events) {
+          if (event.what == MuonEvent::What::Collective) send_of_muon(step, event);
+        }
+      }
+    }
+  }
+
+  // As of clipping, what it takes is in the time of the optimizer.
+  void send_of_muon(const Instruction& step, const MuonEvent& event) {
+    const TensorMesh& mesh = prepared_.muon->mesh;
+    const Bytes payload(event.bytes);
+    add(step, {.kind = event.collective,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = Dtype::BFloat16,
+               .elements = payload.count() / size_of(Dtype::BFloat16).count(),
+               .payload = payload,
+               .group = mesh.dimensions == 2 && event.dimension == 0 ? MeshDimension::Replicate : MeshDimension::Shard,
+               .group_size = mesh.sizes[static_cast<std::size_t>(event.dimension)],
+               .reduce_op = ReduceOp::Sum,
+               .time = muon_collective_time(event, mesh, mesh_),
                .exposed = Seconds(0)});
   }
 

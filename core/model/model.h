@@ -65,6 +65,7 @@ struct Parameter {
   int module = 0;                       ///< In `Model::modules`.
   std::vector<std::string> tied_names;  ///< Other names of the same parameter ("lm_head.weight").
   InitialValues initial = {};           ///< How its elements begin where nothing is loaded.
+  bool is_muon = false;                 ///< A matrix that the script of a captured model gives to torch.optim.Muon.
 
   bool operator==(const Parameter&) const = default;
 };

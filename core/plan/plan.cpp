@@ -71,6 +71,17 @@ void check_optimizer(const Optimizer& optimizer, Errors& errors) {
                     "SGD is foreach or for_loop; Adam and AdamW can be fused."});
 }
 
+void check_muon(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.optimizer.muon) return;
+  const auto is_muon = [&](const Parameter& parameter) { return is_updated_by_muon(plan, parameter); };
+  if (std::none_of(model.parameters.begin(), model.parameters.end(), is_muon)) {
+    errors.push_back({"optimizer", fmt::format("{} names no matrix that Muon updates.", model.name),
+                      "Capture a script that trains with torch.optim.Muon, or leave \"muon\" out."});
+    return;
+  }
+  if (auto misfit = muon_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
+}
+
 // Whether the root gives something floating in another dtype to what runs after it.
 bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
   std::vector<bool> is_made(model.values.size(), false);
@@ -171,6 +182,55 @@ bool is_zero(const Plan& plan) {
 
 bool is_zero3(const Plan& plan) {
   return plan.runtime.framework == Framework::Zero3;
+}
+
+bool is_updated_by_muon(const Plan& plan, const Parameter& parameter) {
+  return plan.optimizer.muon && parameter.is_muon && parameter.receives_gradient;
+}
+
+namespace {
+
+/// What of a plan keeps Muon from working, or from being predicted, whatever its mesh.
+std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_offload) {
+  if (is_flat(plan)) {
+    return Error{"optimizer", "Muon works on matrices, and FSDP1 has flat parameters.", "Plan for FSDP2 or DDP."};
+  }
+  if (is_zero(plan)) {
+    return Error{"optimizer", "Muon works on matrices, and ZeRO updates flat parts of them.", "Plan for FSDP2 or DDP."};
+  }
+  if (cpu_offload) {
+    return Error{"cpu_offload", "Muon on the host is not predicted.", "Leave the optimizer on the GPU."};
+  }
+  if (plan.optimizer.states != OptimizerStates::AsParameter) {
+    return Error{"optimizer", "torch.optim.Muon keeps its momentum in the dtype of the parameter.",
+                 "Leave the precision of the optimizer's states as it is."};
+  }
+  const std::string_view release = torch_version_of(plan.runtime).name;
+  if (mesh.shard > 1 && plan.runtime.framework == Framework::Fsdp2 && release != "2.11") {
+    return Error{"runtime",
+                 fmt::format("How Muon multiplies sharded matrices is known of PyTorch 2.11, not of {}.", release),
+                 "Plan for --torch 2.11, or with --strategy NO_SHARD."};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
+  if (!plan.optimizer.muon) return std::nullopt;
+  if (auto refusal = muon_refusal(plan, mesh, cpu_offload)) return refusal;
+  if (mesh.shard == 1 || is_replicated(plan)) return std::nullopt;
+  const std::int64_t ranks = mesh.world_size();
+  for (const Parameter& parameter : model.parameters) {
+    if (!is_updated_by_muon(plan, parameter)) continue;
+    const auto divides = [&](std::int64_t size) { return size % ranks == 0; };
+    if (std::all_of(parameter.shape.begin(), parameter.shape.end(), divides)) continue;
+    return Error{"mesh",
+                 fmt::format("\"{}\" of {} x {} does not divide by {} GPUs: what Muon sends of it is not predicted.",
+                             parameter.name, parameter.shape.front(), parameter.shape.back(), ranks),
+                 "Take another number of GPUs, or --strategy NO_SHARD."};
+  }
+  return std::nullopt;
 }
 
 Dtype zero_master_dtype(const Plan& plan) {
@@ -319,6 +379,7 @@ Errors check(const Plan& plan, const Model& model) {
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) check_optimizer(plan.optimizer, errors);
+  check_muon(plan, model, errors);
   check_output_dtype(plan, model, errors);
   check_cross_entropy(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);

@@ -95,6 +95,15 @@ enum class OptimizerStates : std::uint8_t {
   EightBit,  ///< bitsandbytes / torchao: one byte per element and an fp32 scale per 256.
 };
 
+/// Arguments of torch.optim.Muon, of a script that trains some matrices by it and all else by another optimizer.
+struct MuonOptions {
+  bool nesterov = true;
+  std::int64_t ns_steps = 5;  ///< Iterations of Newton-Schulz, 1 to 99.
+  bool steps_last = false;    ///< Behind the other optimizer, and not in front of it.
+
+  bool operator==(const MuonOptions&) const = default;
+};
+
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;
   OptimizerImplementation implementation = OptimizerImplementation::Foreach;
@@ -102,6 +111,9 @@ struct Optimizer {
   double weight_decay = 0.01;
   double momentum = 0;  ///< Of SGD.
   std::optional<double> clip_grad_norm;
+  /// Muon updates the parameters that `Parameter::is_muon` names, and what stands above all others. Empty: nothing
+  /// does.
+  std::optional<MuonOptions> muon = {};
 
   bool operator==(const Optimizer&) const = default;
 };
@@ -255,6 +267,13 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
 
 /// Each unit is one flat parameter (FSDP1).
 bool is_flat(const Plan& plan);
+
+/// Whether Muon updates the parameter under this plan.
+bool is_updated_by_muon(const Plan& plan, const Parameter& parameter);
+
+/// Why Muon cannot work, or is not predicted, on a mesh or with offload: it needs matrices that all ranks have the same
+/// part of. Empty: it can, or there is none.
+std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload);
 
 /// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
 /// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and

@@ -96,6 +96,14 @@ void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
   writer.member("weight_decay", optimizer.weight_decay);
   writer.member("momentum", optimizer.momentum);
   write_optional(writer, "clip_grad_norm", optimizer.clip_grad_norm);
+  if (optimizer.muon) {
+    writer.key("muon");
+    writer.begin_object();
+    writer.member("nesterov", optimizer.muon->nesterov);
+    writer.member("ns_steps", optimizer.muon->ns_steps);
+    writer.member("steps_last", optimizer.muon->steps_last);
+    writer.end_object();
+  }
   writer.end_object();
 }
 

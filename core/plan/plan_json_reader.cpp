@@ -275,6 +275,12 @@ void checkpointing_fields(Fields& fields, Checkpointing& checkpointing) {
                   checkpointing.early_stop);
 }
 
+void muon_fields(Fields& fields, MuonOptions& muon) {
+  fields.optional("nesterov", "Momentum is Nesterov's.", muon.nesterov);
+  fields.optional("ns_steps", "Iterations of Newton-Schulz.", muon.ns_steps, IntegerRange{1, 99});
+  fields.optional("steps_last", "It steps behind the other optimizer.", muon.steps_last);
+}
+
 void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   fields.optional("kind", "Which one.", optimizer.kind, DescribedNames{kOptimizerKindTable, kOptimizerSentences});
   fields.optional("implementation", "How PyTorch runs it.", optimizer.implementation,
@@ -285,6 +291,16 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   fields.optional("momentum", "Momentum of SGD.", optimizer.momentum, kNotNegative);
   fields.optional("clip_grad_norm", "Largest norm of all gradients; null: they are not clipped.",
                   optimizer.clip_grad_norm, OrNull{});
+  MuonOptions muon;
+  bool has_muon = false;
+  fields.optional_object("muon",
+                         "torch.optim.Muon updates the matrices that a captured model says its script gives to it; the "
+                         "optimizer above updates the rest.",
+                         [&](Fields& inner) {
+                           has_muon = true;
+                           muon_fields(inner, muon);
+                         });
+  if (has_muon && fields.object() != nullptr) optimizer.muon = muon;
   if (optimizer.momentum != 0 && optimizer.kind != OptimizerKind::Sgd) {
     fields.object()->fail("momentum", fmt::format("{} has no momentum.", name_of(kOptimizerKindTable, optimizer.kind)),
                           "Leave it out, or take sgd.");

@@ -73,6 +73,7 @@ void read_parameter(const JsonValue& value, const std::map<std::string, int, std
   object.required("trainable", parameter.trainable);
   object.required("receives_gradient", parameter.receives_gradient);
   object.optional("tied_names", parameter.tied_names);
+  object.optional("muon", parameter.is_muon);
   object.finish(UnknownKeys::Ignore);
   const auto module = modules.find(parent_name(parameter.name));
   if (module == modules.end()) {
@@ -81,6 +82,9 @@ void read_parameter(const JsonValue& value, const std::map<std::string, int, std
   }
   if (std::find(parameter.shape.begin(), parameter.shape.end(), 0) != parameter.shape.end()) {
     errors.add(value, fmt::format("The parameter \"{}\" has no elements.", parameter.name));
+  }
+  if (parameter.is_muon && parameter.shape.size() != 2) {
+    errors.add(value, fmt::format("\"{}\" is no matrix, and Muon updates matrices alone.", parameter.name));
   }
   if (parameter.receives_gradient && !parameter.trainable) {
     errors.add(value, fmt::format("\"{}\" is not trainable and receives a gradient.", parameter.name));
@@ -312,6 +316,14 @@ void read_version(const JsonValue& value, JsonErrors& errors) {
   }
 }
 
+void read_muon(const JsonValue& value, MuonOptions& muon, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  object.optional("nesterov", muon.nesterov);
+  object.optional("ns_steps", muon.ns_steps, IntegerRange{1, 99});
+  object.optional("steps_last", muon.steps_last);
+  object.finish(UnknownKeys::Ignore);
+}
+
 void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) {
   ObjectReader object(value, errors);
   Optimizer& optimizer = recipe.optimizer;
@@ -337,6 +349,7 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
     double largest = 0;
     if (read_json(*norm, largest, errors, RealRange{0, 1e6})) optimizer.clip_grad_norm = largest;
   }
+  if (const JsonValue* muon = given("muon")) read_muon(*muon, optimizer.muon.emplace(), errors);
   object.finish(UnknownKeys::Ignore);
   optimizer.implementation = fused     ? OptimizerImplementation::Fused
                              : foreach ? OptimizerImplementation::Foreach

@@ -1,6 +1,6 @@
 """Tensors on the GPU that are no parameters and no buffers of the model: what its modules hold beside them, as the scales and
 tables of bitsandbytes' 4-bit weights or a cached mask, and all that other models hold, as the reference of a DPO or a teacher.
-Nothing shards them, so that each GPU has them whole.
+Nothing shards them, so that each GPU has them whole. So has it a batch that the script made once and hands to the model in each step.
 
 What a module holds for a step alone is in the recording of the step. So a tensor counts where the same one is held when the
 recordings begin and when they have ended.
@@ -32,11 +32,30 @@ class HeldTensors:
         registered = [*root.parameters(), *root.buffers()]
         self._seen = {_address(t) for t in registered}
         self._found = {name: weakref.ref(t) for name, t in self._below(root)}
+        self._given: dict[int, tuple[Any, int]] = {}  # id of a tensor -> it, and the step in which it was first handed on
         self._of_others = _titled([(class_name(model), self._all_of(model)) for model in outermost()])
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Those that are still there, as buffers of a captured model."""
-        found = dict(self._found)
+    def note_given(self, tensors: list[Any], step: int) -> None:
+        """The model is about to be handed these in a step."""
+        for tensor in tensors:
+            if tensor.is_cuda and tensor.grad_fn is None and tensor.numel() > 0 and _address(tensor) not in self._seen:
+                first, _ = self._given.get(id(tensor), (None, None))
+                if first is None or first() is not tensor:
+                    self._given[id(tensor)] = (weakref.ref(tensor), step)
+
+    def _given_again(self, step: int) -> dict[str, Any]:
+        """What was handed on in an earlier step than `step`, and is still there."""
+        found, seen = {}, set()
+        for reference, first in self._given.values():
+            tensor = reference()
+            if tensor is not None and first < step and _address(tensor) not in seen:
+                seen.add(_address(tensor))
+                found[f"beside/batch/{len(found)}"] = reference
+        return found
+
+    def rows(self, step: int) -> list[dict[str, Any]]:
+        """Those that are still there, as buffers of a captured model. `step`: that which has ended."""
+        found = {**self._found, **self._given_again(step)}
         for title, tensors in self._of_others.items():
             found.update({f"beside/{title}/{name}".replace(".", "/"): reference for name, reference in tensors.items()})
         tensors = {name: reference() for name, reference in found.items()}

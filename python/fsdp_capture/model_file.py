@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Container
 from typing import Any
 
 from fsdp_capture.gradient_links import Flow
@@ -26,8 +27,8 @@ class CaptureError(Exception):
     """What keeps a script from being captured, in one sentence."""
 
 
-def describe(root: Any) -> dict[str, Any]:
-    """Modules, parameters and buffers, before anything is changed."""
+def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
+    """Modules, parameters and buffers, before anything is changed. `muon`: ids of the parameters that Muon updates."""
     names: dict[int, list[str]] = {}
     parameters = dict(root.named_parameters(remove_duplicate=False))
     for name, parameter in parameters.items():
@@ -43,6 +44,7 @@ def describe(root: Any) -> dict[str, Any]:
                 "dtype": str(parameters[name].dtype)[6:],
                 "trainable": parameters[name].requires_grad,
                 "tied_names": names[id(parameters[name])][1:],
+                **({"muon": True} if id(parameters[name]) in muon else {}),
             }
             for name in kept
         ],

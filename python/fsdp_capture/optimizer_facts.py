@@ -1,5 +1,5 @@
 """What a plan is told of the script's optimizers, and which are refused: those whose states are neither known nor as large as what
-would stand in for them.
+would stand in for them. torch.optim.Muon, which takes some of the matrices, may stand beside one that takes the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from typing import Any, Optional
 
 def refusal(torch: Any, optimizers: list[Any]) -> str:
     """Why a step of these optimizers cannot be predicted, in sentences; empty: it can be."""
+    if len({_way_of_muon(group) for o in optimizers if is_muon(torch, o) for group in o.param_groups if _trains(group)}) > 1:
+        return "The script gives Muon groups of parameters that differ in nesterov or ns_steps, and a plan has one way for all of them."
+    optimizers = [o for o in optimizers if not is_muon(torch, o)]
     ways = {_way(torch, o, group) for o in optimizers for group in o.param_groups if _trains(group)}
     names = sorted({type(o).__name__ for o in optimizers})
     if len({way[0] for way in ways}) > 1:
@@ -32,6 +35,42 @@ def kind_of(torch: Any, optimizer: Any) -> Optional[str]:
     """The name by which plans know it."""
     kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
     return kinds.get(type(optimizer))
+
+
+def is_muon(torch: Any, optimizer: Any) -> bool:
+    kind = getattr(torch.optim, "Muon", None)  # since PyTorch 2.9
+    return kind is not None and type(optimizer) is kind
+
+
+def muon_parameters(torch: Any, optimizers: list[Any]) -> set[int]:
+    """Their ids."""
+    return {id(p) for o in optimizers if is_muon(torch, o) for group in o.param_groups for p in group["params"]}
+
+
+def facts_of(torch: Any, optimizers: list[Any]) -> dict[str, Any]:
+    """The optimizer of a captured model. `optimizers`: those that have stepped, in that order."""
+    others = [o for o in optimizers if not is_muon(torch, o)]
+    optimizer = next(iter(others), None)
+    group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
+    muon = next((o for o in optimizers if is_muon(torch, o)), None)
+    facts = {
+        # Beside Muon alone there is nothing that another one updates.
+        "kind": kind_of(torch, optimizer) if optimizer is not None or muon is None else "adamw",
+        "class": type(optimizer if optimizer is not None else muon).__name__,
+        # PyTorch takes it where nobody says anything, and parameters are on a GPU.
+        "foreach": group.get("foreach") is not False and not group.get("fused"),
+        "fused": bool(group.get("fused")),
+        "weight_decay": float(group.get("weight_decay", 0) or 0),
+        "momentum": group.get("momentum", 0) or 0,
+    }
+    if muon is not None:
+        nesterov, ns_steps = _way_of_muon(muon.param_groups[0])
+        facts["muon"] = {"nesterov": nesterov, "ns_steps": ns_steps, "steps_last": optimizers[0] is not muon}
+    return facts
+
+
+def _way_of_muon(group: dict[str, Any]) -> tuple[bool, int]:
+    return bool(group["nesterov"]), int(group["ns_steps"])
 
 
 def _trains(group: dict[str, Any]) -> bool:

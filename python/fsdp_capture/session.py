@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from fsdp_capture.held_tensors import HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
-from fsdp_capture.optimizer_facts import kind_of, refusal
+from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
 from fsdp_capture.trained import check_alike, trained_model
@@ -129,7 +129,7 @@ class Session:
         if turn_off_checkpointing(self._root):
             self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
         self._refuse_what_is_not_predicted()
-        self._described = describe(self._root)
+        self._described = describe(self._root, muon_parameters(self._torch, self._optimizers()))
         self._held = HeldTensors(self._torch, self._root)
         self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
         self._step_forward.of(self._root)
@@ -153,13 +153,13 @@ class Session:
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
         """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
-        if not self._given:
-            self._note_given_to_part(root, args, kwargs)
+        self._note_given_to_part(root, args, kwargs, is_noted=not self._given)
 
-    def _note_given_to_part(self, part: Any, args: Any, kwargs: Any) -> None:
-        if self._recorder is not None and not self._recordings:
-            leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
-            tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+    def _note_given_to_part(self, part: Any, args: Any, kwargs: Any, is_noted: bool = True) -> None:
+        leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        self._held.note_given(tensors, len(self._backwards))
+        if is_noted and self._recorder is not None and not self._recordings:
             self._given += [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
@@ -226,8 +226,6 @@ class Session:
             parameter.grad = None
 
     def _facts(self) -> dict[str, Any]:
-        optimizer = next(iter(self._optimizers()), None)
-        group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
         properties = self._torch.cuda.get_device_properties(self._meter.device)
         accumulation = self._backwards[1] - self._backwards[0]
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -250,16 +248,7 @@ class Session:
             "given": self._given,
             "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
-            "optimizer": {
-                "kind": kind_of(self._torch, optimizer),
-                "class": type(optimizer).__name__,
-                # PyTorch takes it where nobody says anything, and parameters are on a GPU.
-                "foreach": group.get("foreach") is not False and not group.get("fused"),
-                "fused": bool(group.get("fused")),
-                "weight_decay": float(group.get("weight_decay", 0) or 0),
-                "momentum": group.get("momentum", 0) or 0,
-                "clip_grad_norm": self._clip_grad_norm,
-            },
+            "optimizer": {**facts_of(self._torch, self._optimizers()), "clip_grad_norm": self._clip_grad_norm},
         }
 
     def _note_first_peak(self) -> None:
@@ -295,7 +284,7 @@ class Session:
         try:
             check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
-            self._described["buffers"] += self._held.rows()
+            self._described["buffers"] += self._held.rows(len(self._backwards) - 1)
             self._limits += self._held.limits()
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
             model = with_points_before(self._path, model)

@@ -44,6 +44,7 @@ class Optimizer:
     weight_decay: float = 0.01
     momentum: float = 0.0
     clip_grad_norm: float | None = None
+    muon: dict[str, Any] | None = None  # Of captured scripts alone, which have their own.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,13 +52,14 @@ class KnownCopies:
         entry = self._storages.get(value.untyped_storage()._cdata)
         return entry[2] if entry is not None else None
 
-    def learn(self, tensor: Any, value: Any, mark: Any = None) -> None:
-        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learned."""
+    def learn(self, tensor: Any, value: Any, mark: Any = None, is_alone: bool = False) -> None:
+        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learned,
+        unless nobody else has a part of it (`is_alone`): results that were made larger than they turned out to be."""
         storage = tensor.untyped_storage()
         if storage.nbytes() == 0 or not self.has_room(tensor, storage.nbytes()):
             return
         if storage._cdata not in self._storages:
-            if tensor.numel() * tensor.element_size() != storage.nbytes():
+            if tensor.numel() * tensor.element_size() != storage.nbytes() and not is_alone:
                 return
             self._sweep()
             self._storages[storage._cdata] = (self._weak(storage), self._torch.UntypedStorage(storage.nbytes()), mark)

@@ -42,6 +42,9 @@ _INDEXES = ("__getitem__", "__setitem__")
 _INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
 _DEPTH_OF_INDEX = 4  # views that an index with slices beside the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
+# Calls whose numbers may be tensors: those are read from the device, one after the other. Of methods the first argument is none.
+_FACTORIES = frozenset("arange range linspace logspace full zeros ones empty rand randn randint".split())
+_SIZED = frozenset("reshape view expand repeat tile narrow split split_with_sizes pad new_full new_zeros new_ones new_empty".split())
 _COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
 
@@ -138,7 +141,7 @@ class KnownValues:
         """`func` as it is, and on the copies when all that it reads is known."""
         name = getattr(func, "__name__", "")
         if name in _NOT_FOLLOWED or self._broken:
-            return func(*args, **kwargs)
+            return self._with_numbers(func, name, args, kwargs)
         if name in _COLLECTIVES and getattr(func, "__module__", "").startswith("torch.distributed"):
             return self._collective(func, name, args, kwargs)
         on_host = answers = None
@@ -168,6 +171,17 @@ class KnownValues:
             self._broken = True
             failed("Values known to the host", error)
         return result
+
+    def _with_numbers(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """`func` as it is, with the numbers that it reads from the device."""
+        answers = [] if self._broken else self._of_numbers(name, args)
+        if not answers:
+            return func(*args, **kwargs)
+        self._stub.answer_readbacks(answers)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._stub.forget_answers()
 
     def _collective(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Every rank has what this one has."""
@@ -250,17 +264,23 @@ class KnownValues:
         """What the device is about to be asked, in order."""
         if name in (*_INDEXES, "masked_select"):  # what is selected from need not be known
             index = args[1] if isinstance(args[1], (tuple, list)) else (args[1],)
+            ends = [end for i in index if isinstance(i, slice) for end in (i.start, i.stop, i.step)]
+            numbers = self._of_scalars(ends)  # slices come first
             masks = [i for i in index if isinstance(i, self._torch.Tensor) and i.is_cuda and i.dtype == self._torch.bool]
             copies = [self.copies.of(mask) for mask in masks]
-            return [] if any(c is None for c in copies) else [_integer(int(c.count_nonzero())) for c in copies]
+            return [] if any(c is None for c in copies) else numbers + [_integer(int(c.count_nonzero())) for c in copies]
         if name == "ctc_loss":
             return self._of_ctc(*args[1:4])
         if name == "repeat_interleave":
             return self._of_repeats(args)
+        if name in _FACTORIES or name in _SIZED:
+            return self._of_numbers(name, args)
         if on_host is None:
             return []
         if name == "tolist":
             return self._contents([self.copies.of(args[0])])
+        if name == "unique_consecutive":
+            return [_integer(on_host[0].size(0))]
         if name == "nonzero" or name == "where" and len(args) == 1:
             return [_integer(on_host[0].size(0))]
         if name in _READS and len(on_host) == 1:
@@ -272,6 +292,17 @@ class KnownValues:
 
     def _contents(self, known: list[Any]) -> list[bytes]:
         return [bytes(tensor.contiguous().view(-1).view(self._torch.uint8).numpy()) for tensor in known]
+
+    def _of_numbers(self, name: str, args: Any) -> list[bytes]:
+        """Numbers that are tensors of one element: where not all are known, none is answered."""
+        if name not in _FACTORIES and name not in _SIZED:
+            return []
+        return self._of_scalars(args if name in _FACTORIES else args[1:])
+
+    def _of_scalars(self, values: Any) -> list[bytes]:
+        given = [x for x in self._flat(values) if self.copies.on_device(x) and x.dim() == 0]
+        known = [self.copies.of(x) for x in given]
+        return [] if any(c is None for c in known) else self._contents(known)
 
     def _of_ctc(self, targets: Any, inputs: Any, lengths: Any) -> list[bytes]:
         """It reads its targets, the lengths of both sides if they are on the device, and its targets again."""
@@ -320,7 +351,7 @@ class KnownValues:
             if not isinstance(tensor, self._torch.Tensor) or not isinstance(value, self._torch.Tensor):
                 continue
             if self.copies.on_device(tensor):
-                self.copies.learn(tensor, value, mark)
+                self.copies.learn(tensor, value, mark, is_alone=name == "unique_consecutive")
             elif not tensor.is_cuda and tensor.data_ptr() != value.data_ptr():
                 with self._torch.no_grad():
                     tensor.copy_(value)

@@ -217,6 +217,7 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
     return name + (id == ids.input_cast(input) ? ": input cast by the root" : ": input");
   }
   const CallTensor tensor = find_call(ids, id);
+  if (tensor.call < 0 && id >= ids.muon_base) return "Muon's update";
   if (tensor.call < 0 && id >= ids.buckets_base) return "gradient buckets";
   if (tensor.call < 0) return model.values[(id - ids.sums_base) / kNumGradSums].name + ": gradient";
   return without_numbers(op_of(prepared, tensor, true));

@@ -16,7 +16,8 @@ MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& lay
   ids.sums_base = ids.inputs_base() + 3 * ids.num_inputs;
   ids.buckets_base = ids.sums_base + kNumGradSums * static_cast<int>(model.values.size());
   ids.num_buckets = static_cast<int>(layout.buckets.size() + first_step_buckets(plan, layout).size());
-  int next = ids.buckets_base + ids.num_buckets;
+  ids.muon_base = ids.buckets_base + ids.num_buckets;
+  int next = ids.muon_base + (plan.optimizer.muon ? 2 * kNumMuonTensors : 0);
   ids.call_base.reserve(num_storages.size() + 1);
   for (const int count : num_storages) {
     ids.call_base.push_back(next);

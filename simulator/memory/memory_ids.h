@@ -8,6 +8,7 @@
 
 #include "core/model/model.h"
 #include "core/plan/sharding.h"
+#include "simulator/ops/newton_schulz.h"
 
 namespace fsdp::simulator {
 
@@ -161,8 +162,11 @@ struct MemoryIds {
   int buffers_base() const { return singles_base() + kNumSingleTensors; }
   int inputs_base() const { return buffers_base() + num_buffers; }
   int bucket(int index) const { return buckets_base + index; }
+  /// Muon's, of one matrix or (`turn` 1) of the next one.
+  int muon(int tensor, int turn) const { return muon_base + kNumMuonTensors * turn + tensor; }
   int sums_base = 0;
   int buckets_base = 0;
+  int muon_base = 0;  ///< Behind the buckets.
 };
 
 /// A storage of a call.

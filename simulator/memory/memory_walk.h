@@ -15,6 +15,7 @@
 #include "simulator/memory/memory_ids.h"
 #include "simulator/memory/memory_sinks.h"
 #include "simulator/memory/pool_sink.h"
+#include "simulator/ops/muon_step.h"
 #include "simulator/ops/reduction_scratch.h"
 #include "simulator/ops/tape.h"
 
@@ -37,6 +38,7 @@ struct WalkInput {
   bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;
   std::int64_t gpus_per_node = 1;
+  const MuonStep* muon = nullptr;    ///< Of a plan that has it.
   const LayoutSums* sums = nullptr;  ///< Of the layout, for sinks that only count, where it is one of FSDP2.
 };
 

@@ -31,7 +31,8 @@ class OptimizerWalk {
       : in_(input),
         model_(*input.index->model),
         sink_(sink),
-        uses_kinds_(CountsSums<Sink> && input.sums != nullptr && input.plan->initialization == Initialization::Meta) {
+        uses_kinds_(CountsSums<Sink> && input.sums != nullptr && input.plan->initialization == Initialization::Meta &&
+                    input.muon == nullptr) {
     if (uses_kinds_) return;
     shard_of_.resize(model_.parameters.size(), nullptr);
     is_unpadded_.resize(model_.parameters.size(), false);
@@ -173,7 +174,21 @@ class OptimizerWalk {
 
   void step() {
     if (has_shards_on_host()) return;
-    make_states_once();
+    const bool muon_is_last = in_.muon != nullptr && in_.plan->optimizer.muon->steps_last;
+    if (in_.muon != nullptr && !muon_is_last) muon_step();
+    if (!std::exchange(has_states_, true)) make_states();
+    temporaries();
+    if (muon_is_last) muon_step();
+  }
+
+  void make_states_once() {
+    if (has_shards_on_host()) return;
+    if (!std::exchange(has_muon_states_, true)) make_muon_states();
+    if (!std::exchange(has_states_, true)) make_states();
+  }
+
+ private:
+  void temporaries() {
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
         return;
@@ -184,13 +199,50 @@ class OptimizerWalk {
     }
   }
 
-  void make_states_once() {
-    if (has_states_ || has_shards_on_host()) return;
-    make_states();
-    has_states_ = true;
+  const MuonUpdate* muon_update_of(const ShardedParameter& shard) const {
+    return in_.muon == nullptr ? nullptr : in_.muon->update_of(shard.parameter);
   }
 
- private:
+  void make_muon_states() {
+    for (const ShardedParameter* shard : shards_) {
+      if (muon_update_of(*shard) != nullptr)
+        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, *shard, 1);
+    }
+  }
+
+  // One matrix after the other. The update of each stays until the next has its own.
+  void muon_step() {
+    if (!std::exchange(has_muon_states_, true)) make_muon_states();
+    int before = -1;
+    int turn = 0;
+    for (const ShardedParameter* shard : shards_) {
+      const MuonUpdate* update = muon_update_of(*shard);
+      if (update == nullptr) continue;
+      play(update->making, turn);
+      if (before >= 0) sink_.free(before);
+      play(update->changing, turn);
+      before = in_.ids->muon(update->update, turn);
+      turn = 1 - turn;
+    }
+    if (before >= 0) sink_.free(before);
+  }
+
+  void play(const std::vector<MuonEvent>& events, int turn) {
+    for (const MuonEvent& event : events) {
+      switch (event.what) {
+        case MuonEvent::What::Alloc:
+          sink_.alloc(in_.ids->muon(event.tensor, turn), event.bytes, MemoryStream::Compute, MemoryCategory::Temp);
+          break;
+        case MuonEvent::What::Free:
+          sink_.free(in_.ids->muon(event.tensor, turn));
+          break;
+        case MuonEvent::What::Collective:
+          sink_.collective();
+          break;
+      }
+    }
+  }
+
   // ZeRO's offload leaves the model itself on the device.
   bool has_shards_on_host() const { return in_.plan->cpu_offload && in_.layout->zero.ranks == 0; }
 
@@ -355,7 +407,10 @@ class OptimizerWalk {
 
   void make_buffer(std::size_t b) { make_model_buffer(in_, sink_, static_cast<int>(b)); }
 
-  bool is_updated(const ShardedParameter& shard) const { return shard.receives_gradient && shard.local_elements > 0; }
+  // By the optimizer that is not Muon.
+  bool is_updated(const ShardedParameter& shard) const {
+    return shard.receives_gradient && shard.local_elements > 0 && muon_update_of(shard) == nullptr;
+  }
 
   void make_states() {
     const Optimizer& optimizer = in_.plan->optimizer;
@@ -363,7 +418,8 @@ class OptimizerWalk {
     if (!adam && optimizer.momentum == 0) return;
     each([&](const ShardedParameter& shard, std::int64_t count) {
       // An empty shard has a step count too.
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient) {
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient &&
+          muon_update_of(shard) == nullptr) {
         keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
       if (!is_updated(shard)) return;
@@ -512,6 +568,7 @@ class OptimizerWalk {
   std::vector<Tie> ties_;
   std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
   bool has_states_ = false;
+  bool has_muon_states_ = false;
   bool has_zero_ = false;
 };
 

@@ -322,9 +322,8 @@ CollectiveCost collective_cost(const GroupShape& shape) {
 Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes total) {
   if (total <= Bytes(0)) return Seconds(0);
   // A ring passes each byte of a broadcast on once, as it does with those of an all-gather.
-  if (kind == CollectiveKind::Broadcast) kind = CollectiveKind::AllGather;
-  // Each rank sends to the others what an all-gather of as many bytes sends on.
-  if (kind == CollectiveKind::AllToAll) kind = CollectiveKind::AllGather;
+  // An all-to-all sends as many bytes as an all-gather of that total.
+  if (kind == CollectiveKind::Broadcast || kind == CollectiveKind::AllToAll) kind = CollectiveKind::AllGather;
   return Seconds(look_up(cost.tables[static_cast<std::size_t>(kind)], total.count()));
 }
 

@@ -172,7 +172,8 @@ WalkInput PreparedPlan::walk_input() const {
           .activation = activation,
           .use_cache = use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability),
-          .gpus_per_node = cluster->gpus_per_node};
+          .gpus_per_node = cluster->gpus_per_node,
+          .muon = muon ? &*muon : nullptr};
 }
 
 WalkInput PreparedPlan::short_walk_input() const {
@@ -216,7 +217,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .used_map = used_map_time(*this, mesh),
       .zero = zero_times(*index->model, layout, plan, mesh, costs),
       .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
-      .optimizer = optimizer_time(layout, plan, mesh, costs),
+      .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
       .on_host = costs.on_host ? &on_host : nullptr,
@@ -301,6 +302,12 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (use == PreparedFor::Bound) prepared.plan.accumulation = std::min(plan.accumulation, kNumBoundMicroBatches);
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
+  if (plan.optimizer.muon) {
+    if (auto misfit = muon_misfit(plan, *index.model, plan.mesh, plan.cpu_offload)) {
+      return tl::unexpected(Errors{*std::move(misfit)});
+    }
+    prepared.muon = muon_step(*index.model, prepared.layout, plan, cluster);
+  }
   prepared.schedule = lower(index, plan, prepared.layout);
   // A bound and a step time are of a steady step.
   const bool has_first_step = use == PreparedFor::Everything || use == PreparedFor::Walk;

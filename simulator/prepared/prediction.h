@@ -49,6 +49,7 @@ struct PreparedPlan {
   std::vector<BucketTimes> bucket_times;  ///< [num buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host; empty where it is null.
+  std::optional<MuonStep> muon;           ///< Of a plan that has it.
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 

@@ -461,6 +461,29 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   return over(bytes, costs.memory);
 }
 
+Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh) {
+  const bool is_replicate = of.dimensions == 2 && event.dimension == 0;
+  return collective_time(is_replicate ? mesh.replicate : mesh.shard, event.collective, Bytes(event.bytes));
+}
+
+Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs) {
+  std::vector<Seconds> times;
+  for (const MuonUpdate& update : step.updates) {
+    const Seconds products(update.flops / costs.rates(Dtype::BFloat16).gemm.count());
+    Seconds& time = times.emplace_back(std::max(products, over(update.traffic, costs.memory)));
+    for (const auto* events : {&update.making, &update.changing}) {
+      for (const MuonEvent& event : *events) {
+        if (event.what == MuonEvent::What::Collective) time += muon_collective_time(event, step.mesh, mesh);
+      }
+    }
+  }
+  Seconds sum{0};
+  for (const int update : step.of_parameter) {
+    if (update >= 0) sum += times[static_cast<std::size_t>(update)];
+  }
+  return sum;
+}
+
 namespace {
 
 // The norm is taken whether anything is clipped or not: each gradient is written in fp64, and read.

@@ -9,6 +9,7 @@
 #include "core/plan/schedule.h"
 #include "core/plan/sharding.h"
 #include "simulator/nccl/collective_cost.h"
+#include "simulator/ops/muon_step.h"
 #include "simulator/time/roofline.h"
 #include "simulator/time/timeline.h"
 
@@ -58,6 +59,12 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
+
+/// What Muon adds to it: its products and what they wait for. The momentum is in `optimizer_time`.
+Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs);
+
+/// Of what Muon sends, over one dimension of its mesh.
+Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 
 }  // namespace fsdp::simulator

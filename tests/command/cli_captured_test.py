@@ -56,6 +56,41 @@ def check_refusals(tester, model, plan):
         tester.check(code == 2 and not out and sentence in errors, f"{words}: exit code {code}: {out}{errors}")
 
 
+def check_muon(tester, model):
+    """The same decoder, whose layers' matrices a script gives to torch.optim.Muon."""
+    captured = json.loads(model.read_text())
+    captured["optimizer"]["muon"] = {"nesterov": True, "ns_steps": 5}
+    for parameter in captured["parameters"]:
+        if len(parameter["shape"]) == 2 and "layers." in parameter["name"]:
+            parameter["muon"] = True
+    trained = tester.folder / "muon.model.json"
+    trained.write_text(json.dumps(captured))
+    plan = tester.folder / "muon.plan.json"
+    code, out, errors = tester.run(f"{trained} --gpus 4 --mem 24G --strategy FULL_SHARD --json -o {plan}")
+    tester.check(code == 0, f"Exit code {code}: {errors}")
+    report = json.loads(out)
+    sent = [row for row in report["traffic"]["collectives"] if row["phase"] == "optimizer" and row["dtype"] == "bfloat16"]
+    tester.check(len(sent) > 0, "Muon sends nothing")
+    tester.check(report["plan"]["optimizer"]["muon"]["ns_steps"] == 5, str(report["plan"]["optimizer"]))
+    simulated = json.loads(tester.run(f"simulate {plan} --json")[1])
+    tester.check(simulated["memory"] == report["memory"], "simulate is another one")
+    tester.check("Muon and AdamW" in " ".join(tester.run(f"{trained} --gpus 4 --mem 24G")[1].split()), "Muon is not said")
+    out = tester.run(f"{trained} --gpus 4 --mem 24G --optimizer adamw")[1]
+    tester.check("AdamW" in out and "Muon" not in out, out)
+    for words, sentence in (
+        (f"{trained} --gpus 4 --mem 24G --offload yes", "Muon on the host is not predicted."),
+        (f"{trained} --gpus 4 --mem 24G --runtime fsdp1", "Muon works on matrices, and FSDP1 has flat parameters."),
+        (f"{trained} --gpus 4 --mem 24G --runtime zero2", "Muon works on matrices, and ZeRO updates flat parts of them."),
+        (f"{trained} --gpus 3 --mem 24G --strategy FULL_SHARD", "does not divide by 3 GPUs"),
+        (f"{trained} --gpus 4 --mem 24G --strategy FULL_SHARD --torch 2.13", "How Muon multiplies sharded matrices is known of PyTorch 2.11"),
+        (f"export {plan} --to transformers", "A trainer's configuration names one optimizer"),
+    ):
+        code, out, errors = tester.run(words)
+        tester.check(code == 2 and not out and sentence in errors, f"{words}: exit code {code}: {out}{errors}")
+    code, out, errors = tester.run(f"export {plan} --to fsdp2")
+    tester.check(code == 0 and "torch.optim.Muon of the script's matrices" in out, f"{out}{errors}")
+
+
 def main(root, binary):
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
@@ -63,6 +98,7 @@ def main(root, binary):
         plan = tester.folder / "plan.json"
         check_plan(tester, model, plan)
         check_refusals(tester, model, plan)
+        check_muon(tester, model)
         for problem in tester.problems:
             print(problem)
         return 1 if tester.problems else 0

@@ -176,6 +176,26 @@ TEST(CapturedModel, SaysWhoseOptimizerIsNotPredicted) {
   EXPECT_EQ(spec.notes[1], "The script's optimizer, Muon, is not predicted: AdamW stands in for it.");
 }
 
+TEST(CapturedModel, NamesTheMatricesThatMuonUpdates) {
+  std::string text = with(R"("momentum": 0.5, )",
+                          R"("momentum": 0.5, "muon": {"nesterov": false, "ns_steps": 6, "steps_last": true}, )");
+  const std::string_view first = R"("receives_gradient": true},)";
+  text.replace(text.find(first), first.size(), R"("receives_gradient": true, "muon": true},)");
+  const ModelSpec spec = read_file(text);
+  ASSERT_EQ(spec.recipes.size(), 1U);
+  EXPECT_EQ(spec.recipes[0].optimizer.kind, OptimizerKind::Sgd);
+  EXPECT_EQ(spec.recipes[0].optimizer.muon, (MuonOptions{.nesterov = false, .ns_steps = 6, .steps_last = true}));
+  const auto model = build_model(spec);
+  ASSERT_TRUE(model.has_value());
+  EXPECT_TRUE(model->parameters[0].is_muon);
+  EXPECT_FALSE(model->parameters[1].is_muon);
+  const std::string_view shape =
+      R"("shape": [4, 4], "dtype": "bfloat16", "trainable": true, "receives_gradient": true, "muon")";
+  text.replace(text.find(shape), shape.size(),
+               R"("shape": [16], "dtype": "bfloat16", "trainable": true, "receives_gradient": true, "muon")");
+  EXPECT_EQ(error_of(text), "/parameters/0: \"layers.0.weight\" is no matrix, and Muon updates matrices alone.");
+}
+
 // What the walk needs and a recorder need not say.
 TEST(CapturedModel, IsCompletedWhereARecorderSaysLess) {
   using enum RecordedEvent::Kind;

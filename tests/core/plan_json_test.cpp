@@ -39,6 +39,16 @@ std::string line_with(const std::string& text, const std::string& key) {
   return line.substr(line.find_first_not_of(' '));
 }
 
+TEST(PlanJson, MuonIsWrittenWhereItIsUsed) {
+  Plan plan;
+  plan.units = {{{""}}};
+  EXPECT_EQ(to_json(plan).find("muon"), std::string::npos);
+  plan.optimizer.muon = {.nesterov = false, .ns_steps = 6, .steps_last = true};
+  const auto read = from_json(to_json(plan));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->optimizer, plan.optimizer);
+}
+
 TEST(PlanJson, OptionsOfFsdp1AreWrittenForThatRuntimeAlone) {
   Plan plan;
   plan.model = plan.model_file = "m";

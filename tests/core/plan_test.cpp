@@ -1,6 +1,9 @@
 #include "core/plan/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "core/plan/input_casts.h"
 #include "tests/support/spec_models.h"
@@ -32,6 +35,36 @@ TEST(PlanCheck, PyTorchHasNoFusedSgdForShardedParameters) {
   EXPECT_EQ(errors_of(plan, model),
             std::vector<std::string>{"optimizer: PyTorch has no fused SGD for sharded parameters (DTensors). SGD is "
                                      "foreach or for_loop; Adam and AdamW can be fused."});
+}
+
+TEST(PlanCheck, MuonNeedsMatricesThatAllRanksHaveTheSamePartOf) {
+  Model model = model_of("mlp.json");
+  Plan plan = plan_of(model);
+  plan.mesh = {1, 2};
+  plan.optimizer.muon.emplace();
+  EXPECT_EQ(errors_of(plan, model).size(), 1U) << "the model names no matrix";
+  const auto matrix = std::find_if(model.parameters.begin(), model.parameters.end(),
+                                   [](const Parameter& parameter) { return parameter.shape.size() == 2; });
+  ASSERT_NE(matrix, model.parameters.end());
+  matrix->is_muon = true;
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  const auto first_words = [&](Plan changed) {
+    const std::vector<std::string> errors = errors_of(changed, model);
+    return errors.size() == 1 ? errors.front().substr(0, errors.front().find(". ")) : std::string();
+  };
+  Plan other = plan;
+  other.cpu_offload = true;
+  EXPECT_EQ(first_words(other), "cpu_offload: Muon on the host is not predicted");
+  other = plan;
+  other.optimizer.states = OptimizerStates::EightBit;
+  EXPECT_EQ(first_words(other), "optimizer: torch.optim.Muon keeps its momentum in the dtype of the parameter");
+  other = plan;
+  other.mesh = {1, 3};
+  EXPECT_EQ(first_words(other),
+            fmt::format("mesh: \"{}\" of {} x {} does not divide by 3 GPUs: what Muon sends of it is not predicted",
+                        matrix->name, matrix->shape[0], matrix->shape[1]));
+  other.mesh = {3, 1};
+  EXPECT_EQ(errors_of(other, model), std::vector<std::string>{}) << "each rank has it whole";
 }
 
 TEST(PlanCheck, UnitsReturnWhatTheyComputeIn) {

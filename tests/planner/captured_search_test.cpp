@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+
+#include "core/spec/captured_model.h"
 #include "planner/search.h"
 #include "tests/support/recorded_model.h"
 #include "tests/support/small_models.h"
@@ -72,6 +76,43 @@ TEST(CapturedSearch, TriesTheMicroBatchesThatWereCaptured) {
   EXPECT_EQ(to_string(none.error().front()),
             "dimension batch: small was not captured with batch 1, seq 512. It was with batch 2, seq 512; batch 4, seq "
             "512: take one of these, or capture the script with other sizes.");
+}
+
+/// The same, trained by Muon: all matrices of its layers.
+ModelSpec with_muon(ModelSpec spec) {
+  auto changed = std::make_shared<CapturedModel>(*spec.captured);
+  for (Model& model : changed->points) {
+    for (Parameter& parameter : model.parameters) {
+      parameter.is_muon = parameter.shape.size() == 2 && parameter.name.find("layers.") != std::string::npos;
+    }
+  }
+  spec.captured = std::move(changed);
+  spec.recipes[0].optimizer.muon.emplace();
+  return spec;
+}
+
+TEST(CapturedSearch, FindsPlansOfMuonWithinItsBounds) {
+  int fitting = 0;
+  for (const std::int64_t mebibytes : {500, 600, 700, 900, 4000}) {
+    SCOPED_TRACE(mebibytes);
+    const Cluster cluster = small_cluster(4, 1, Bytes(mebibytes << 20));
+    const ModelSpec plain = captured({model_of_batch(kSizes.batch, cluster)});
+    const auto found = search_for(with_muon(plain), cluster);
+    const auto usual = search_for(plain, cluster);
+    ASSERT_TRUE(found.has_value() && usual.has_value());
+    EXPECT_FALSE(found->best.plan.cpu_offload);
+    for (const std::string& note : found->notes) EXPECT_EQ(note.find("Not proven"), std::string::npos) << note;
+    if (found->verdict != Verdict::Fits) continue;
+    ++fitting;
+    // One moment for each matrix in the place of two; the products take their time.
+    if (found->best.plan.mesh == usual->best.plan.mesh && found->best.plan.units == usual->best.plan.units) {
+      EXPECT_GT(found->report.time.step, usual->report.time.step);
+    }
+    const auto sent = std::count_if(found->report.traffic.collectives.begin(), found->report.traffic.collectives.end(),
+                                    [](const Collective& each) { return each.phase == "optimizer"; });
+    EXPECT_EQ(sent > 0, found->best.plan.mesh.shard > 1);
+  }
+  EXPECT_GT(fitting, 0);
 }
 
 TEST(CapturedSearch, DoesNotCheckpointWhatWasNotRecordedSo) {

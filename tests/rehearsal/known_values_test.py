@@ -55,6 +55,18 @@ class Masks(unittest.TestCase):
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
 
 
+class Numbers(unittest.TestCase):
+    """What an image is cut into is computed on the GPU, and handed on as it is: each number is read where a size is asked for."""
+
+    def test_sizes_that_are_tensors_are_what_they_are(self):
+        run = Run(SCRIPTS / "numbers_on_device.py", FSDP_REHEARSAL_STEPS=3)
+        # Of 8 x 6 patches: 4 rows of 3, padded by 1 to 5 and 4, and so on.
+        self.assertIn("shapes (4, 3) (5, 4) (4, 3) (16, 3) (2, 3) (4,) (2, 4)\n", run.output)
+        self.assertIn("shapes (2, 2) (5, 5) (2, 2) (8, 2) (2, 2) (2,) (2, 2)\n", run.output)
+        self.assertIn("ends [48, 64, 80] [48, 16, 16]\n", run.output)
+        self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
+
+
 class Kernels(unittest.TestCase):
     """What a kernel of Triton writes through an address is known to nobody, whatever was there before."""
 

@@ -15,7 +15,7 @@ using Kind = TapeEvent::Kind;
 
 constexpr std::int64_t kTapeRows = 64;
 constexpr std::int64_t kTapeWidth = 128;
-constexpr std::int64_t kBytes = 2 * kTapeRows * kTapeWidth;  // Of x, in bf16.
+constexpr std::int64_t kTapeBytes = 2 * kTapeRows * kTapeWidth;  // Of x, in bf16.
 
 BlockBuilder builder() {
   BlockBuilder b("op", "Op", {{"x", {1, kTapeRows, kTapeWidth}}, {"labels", {1, kTapeRows}, Dtype::Int64}});
@@ -31,7 +31,7 @@ TapedBlock mlp(const TapedSettings& settings) {
   b.output("y", b.add(x, b.linear("down", wide, kTapeWidth)));
   return tape_block(std::move(b), settings);
 }
-constexpr std::int64_t kWide = 4 * kBytes;
+constexpr std::int64_t kWide = 4 * kTapeBytes;
 
 int count(const std::vector<TapeEvent>& events, Kind kind) {
   return static_cast<int>(
@@ -67,7 +67,7 @@ TEST(Tape, VariablesKeepTheirValuesInAFrozenLayer) {
     return peak_of(tape_block(std::move(b), {.inputs = {false}, .parameters = {false, false}}).tape.forward);
   };
   EXPECT_EQ(peak(false), 2 * kWide);
-  EXPECT_EQ(peak(true), 2 * kWide + kBytes);  // With the output of "o".
+  EXPECT_EQ(peak(true), 2 * kWide + kTapeBytes);  // With the output of "o".
 }
 
 TEST(Tape, AnInputWithoutGradientGetsNone) {
@@ -110,9 +110,9 @@ TEST(Tape, SelectiveCheckpointingKeepsOfAttentionTheFusedCallAlone) {
   };
   const Tape flash = attention(AttentionBackend::Flash);
   EXPECT_EQ(flash.kept_bytes,
-            kBytes + 4 * 4 * kTapeRows + 16 + 8);  // Result, log-sum-exp, state of the random generator.
+            kTapeBytes + 4 * 4 * kTapeRows + 16 + 8);  // Result, log-sum-exp, state of the random generator.
   EXPECT_EQ(flash.recomputed, (std::vector<bool>{false, false}));
-  EXPECT_EQ(allocations(flash.recompute), (AllocationCounts{{kBytes, 2}}));
+  EXPECT_EQ(allocations(flash.recompute), (AllocationCounts{{kTapeBytes, 2}}));
   const Tape written_out = attention(AttentionBackend::Eager);
   EXPECT_EQ(written_out.kept_bytes, 0);
   EXPECT_EQ(written_out.recomputed, (std::vector<bool>{true, false}));
@@ -137,8 +137,8 @@ TEST(Tape, AGraphThatLeadsNowhereLivesDuringTheCallAndDiesWithIt) {
   EXPECT_EQ(detached.tape.kept_bytes, 0);
   EXPECT_TRUE(detached.tape.backward.empty());
   // Inputs of linears 2 to 4 and of the silus, and the result; without a graph an input and an output at a time.
-  EXPECT_EQ(peak_of(detached.tape.forward), 7 * kBytes);
-  EXPECT_EQ(peak_of(branch(false).tape.forward), 2 * kBytes);
+  EXPECT_EQ(peak_of(detached.tape.forward), 7 * kTapeBytes);
+  EXPECT_EQ(peak_of(branch(false).tape.forward), 2 * kTapeBytes);
 }
 
 // Gradients of x's size that the backward makes when two ops use what was made of x.
@@ -148,7 +148,7 @@ int gradients_of_x(BlockValue (*use)(BlockBuilder&, BlockValue, const char*)) {
   const BlockValue first = use(b, x, "first");
   b.output("y", b.mean(b.add(first, use(b, x, "second")), -1, false));
   const AllocationCounts counts = allocations(tape_block(std::move(b), {.parameters = {false, false}}).tape.backward);
-  return counts.at(kBytes);
+  return counts.at(kTapeBytes);
 }
 
 TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
@@ -157,7 +157,7 @@ TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
   const BlockValue x = b.input("x");
   const BlockValue first = b.silu(x);
   b.output("y", b.mean(b.add(first, b.gelu(x, false)), -1, false));
-  EXPECT_EQ(allocations(tape_block(std::move(b)).tape.backward).at(kBytes), 3);
+  EXPECT_EQ(allocations(tape_block(std::move(b)).tape.backward).at(kTapeBytes), 3);
 }
 
 TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
@@ -190,8 +190,8 @@ TapedBlock scaled_thrice(bool in_a_module) {
 }
 
 TEST(Tape, TheArgumentsOfAModuleLiveUntilItReturns) {
-  EXPECT_EQ(peak_of(scaled_thrice(false).tape.forward), 2 * kBytes);
-  EXPECT_EQ(peak_of(scaled_thrice(true).tape.forward), 3 * kBytes);
+  EXPECT_EQ(peak_of(scaled_thrice(false).tape.forward), 2 * kTapeBytes);
+  EXPECT_EQ(peak_of(scaled_thrice(true).tape.forward), 3 * kTapeBytes);
 }
 
 TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
@@ -200,7 +200,7 @@ TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
   b.output("y", b.add(x, b.silu(x)));
   // silu's gradient is added to that of y, which by then nobody else holds, and that goes on as x's.
   const Tape tape = tape_block(std::move(b)).tape;
-  EXPECT_EQ(allocations(tape.backward), (AllocationCounts{{kBytes, 1}}));
+  EXPECT_EQ(allocations(tape.backward), (AllocationCounts{{kTapeBytes, 1}}));
   EXPECT_EQ(count(tape.backward, Kind::ForwardGradOut), 1);
 }
 

@@ -37,6 +37,16 @@ def muon(model):
     return [torch.optim.Muon(matrices, lr=1e-3), torch.optim.AdamW(rest, lr=1e-4)]
 
 
+def muon_behind(model):
+    """It steps behind AdamW, without Nesterov's momentum. Of matrices as wide as these DTensor makes other collectives."""
+    first, second = muon(model)
+    return [second, torch.optim.Muon(first.param_groups[0]["params"], lr=1e-3, nesterov=False, ns_steps=6)]
+
+
+def muon_alone(model):
+    return [torch.optim.Muon([p for p in model.parameters() if p.ndim == 2], lr=1e-3)]
+
+
 def amsgrad(model):
     return [torch.optim.AdamW(model.parameters(), lr=1e-4, amsgrad=True)]
 
@@ -62,8 +72,13 @@ def two(model):
     return [torch.optim.SGD(embeddings, lr=1e-3), torch.optim.AdamW(rest, lr=1e-4)]
 
 
-MAKERS = (bitsandbytes, paged, torchao, muon, amsgrad, adafactor, adagrad, nadam, two)
-model = LlamaForCausalLM(CONFIG).to("cuda", torch.bfloat16)
+MAKERS = (bitsandbytes, paged, torchao, muon, muon_behind, muon_alone, amsgrad, adafactor, adagrad, nadam, two)
+if NAME == "muon_behind":
+    CONFIG.update({"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 1, "num_attention_heads": 16})
+model = LlamaForCausalLM(CONFIG).to("cuda", torch.float32 if NAME == "muon_behind" else torch.bfloat16)
+if NAME == "muon_alone":
+    for p in model.parameters():
+        p.requires_grad_(p.ndim == 2)
 optimizers = {maker.__name__: maker for maker in MAKERS}[NAME](model)
 for _ in range(10):
     ids = torch.randint(VOCABULARY, (BATCH, SEQUENCE), device="cuda")

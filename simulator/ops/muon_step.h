@@ -1,0 +1,30 @@
+#pragma once
+
+// The turn of torch.optim.Muon in a step of a plan: what it does to each of its matrices.
+
+#include <vector>
+
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+#include "simulator/ops/newton_schulz.h"
+
+namespace fsdp::simulator {
+
+struct MuonStep {
+  TensorMesh mesh;
+  std::vector<MuonUpdate> updates;  ///< Of matrices that differ.
+  std::vector<int> of_parameter;    ///< [num parameters] In `updates`; -1: Muon does not update it.
+
+  /// Null: Muon does not update the parameter.
+  const MuonUpdate* update_of(int parameter) const {
+    const int update = of_parameter[static_cast<std::size_t>(parameter)];
+    return update < 0 ? nullptr : &updates[static_cast<std::size_t>(update)];
+  }
+};
+
+/// REQUIRES: muon_misfit(plan, model) is empty, and the plan has Muon.
+MuonStep muon_step(const Model& model, const Layout& layout, const Plan& plan, const Cluster& cluster);
+
+}  // namespace fsdp::simulator
