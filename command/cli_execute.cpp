@@ -61,7 +61,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   const auto given = line.value(Option::Device);
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
   const int gpus = num_gpus_here();
-  const bool is_for_cpus = refuse_execution(request.given.file.plan, /*on_gpus=*/true).has_value();
+  const bool is_for_cpus = !refuse_execution(request.given.file.plan, /*on_gpus=*/true).empty();
   const bool fits = !is_for_cpus && request.given.file.cluster.has_value() && gpus >= ranks;
   request.on_gpus = given ? *given == "cuda" : fits;
   if (request.on_gpus && !request.given.file.cluster) {
@@ -144,7 +144,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   }
   choose_device(line, reader, request);
   const std::optional<Cluster> cluster = read_measured_cluster(line, library, request, reader);
-  if (auto refused = refuse_execution(plan, request.on_gpus)) errors.push_back(*std::move(refused));
+  for (Error& refused : refuse_execution(plan, request.on_gpus)) errors.push_back(std::move(refused));
   if (!errors.empty() || !program) return std::nullopt;
   choose_machines(cluster, request);
   request.settings.program = *program;

@@ -2,15 +2,13 @@
 
 // Which plans fsdp-exec trains.
 
-#include <optional>
-
 #include "core/base/result.h"
 #include "core/plan/plan.h"
 
 namespace fsdp {
 
-/// Refuses a plan whose framework fsdp-exec does not run: it has FSDP2 on all devices, FSDP1 and DDP on CPUs. Of FSDP1
-/// it has no CPU offload.
-std::optional<Error> refuse_execution(const Plan& plan, bool on_gpus);
+/// Why fsdp-exec does not train a plan, as far as its framework decides: it has FSDP2 on all devices, and FSDP1, DDP
+/// and ZeRO on CPUs, each with what it can compute alike. Empty: it does.
+Errors refuse_execution(const Plan& plan, bool on_gpus);
 
 }  // namespace fsdp

@@ -56,8 +56,7 @@ Optimizer optimizer_of(const Plan& plan) {
 }  // namespace
 
 Errors check_executable(const Plan& plan, bool on_gpus) {
-  Errors errors;
-  if (auto other = refuse_execution(plan, on_gpus)) errors.push_back(*std::move(other));
+  Errors errors = refuse_execution(plan, on_gpus);
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }

@@ -99,24 +99,24 @@ TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModelAndThoseBehindItAllBu
 
 TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
   Plan plan = ddp_plan(2);
-  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
   const auto on_gpus = refuse_execution(plan, /*on_gpus=*/true);
-  ASSERT_TRUE(on_gpus);
-  EXPECT_EQ(to_string(*on_gpus),
+  ASSERT_EQ(on_gpus.size(), 1U);
+  EXPECT_EQ(to_string(on_gpus[0]),
             "/runtime/name: fsdp-exec trains plans of pytorch-ddp on CPUs alone. Add --device cpu, or plan with "
             "--runtime fsdp2.");
   plan.runtime.framework = Framework::Fsdp1;
-  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
   const auto flat = refuse_execution(plan, /*on_gpus=*/true);
-  ASSERT_TRUE(flat);
-  EXPECT_EQ(to_string(*flat),
+  ASSERT_EQ(flat.size(), 1U);
+  EXPECT_EQ(to_string(flat[0]),
             "/runtime/name: fsdp-exec trains plans of pytorch-fsdp1 on CPUs alone. Add --device cpu, or plan with "
             "--runtime fsdp2.");
   plan.cpu_offload = true;
   const auto offloaded = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_TRUE(offloaded);
+  ASSERT_EQ(offloaded.size(), 1U);
   EXPECT_EQ(
-      to_string(*offloaded),
+      to_string(offloaded[0]),
       "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
       "or plan with --runtime fsdp2.");
 }
@@ -126,32 +126,36 @@ TEST(Ddp, OfZeroFsdpExecTrainsWhatItCanComputeAlike) {
   plan.runtime.framework = Framework::Zero3;
   plan.cpu_offload = true;
   const auto on_host = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_TRUE(on_host);
-  EXPECT_EQ(to_string(*on_host), "/cpu_offload: Of ZeRO fsdp-exec trains what is not offloaded. Write false.");
+  ASSERT_EQ(on_host.size(), 1U);
+  EXPECT_EQ(to_string(on_host[0]), "/cpu_offload: Of ZeRO fsdp-exec trains what is not offloaded. Write false.");
   plan.cpu_offload = false;
-  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
   plan.mixed_precision.param_dtype = plan.mixed_precision.reduce_dtype = Dtype::Float16;
   const auto scaled = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_TRUE(scaled);
-  EXPECT_EQ(to_string(*scaled),
+  ASSERT_EQ(scaled.size(), 1U);
+  EXPECT_EQ(to_string(scaled[0]),
             "/mixed_precision: fsdp-exec scales no loss, as fp16 needs it under ZeRO. Write bfloat16 for param_dtype "
             "and reduce_dtype.");
   plan.mixed_precision = {};
   plan.zero.hpz_partition_size = 2;
   const auto neighbors = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_TRUE(neighbors);
-  EXPECT_EQ(to_string(*neighbors),
+  ASSERT_EQ(neighbors.size(), 1U);
+  EXPECT_EQ(to_string(neighbors[0]),
             "/zero/hpz_partition_size: fsdp-exec keeps no second copies of parameters. Leave it out.");
   plan.zero = {};
   plan.checkpointing.entries = {{"layers.0", CheckpointMode::Full}};
   const auto runs_again = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_TRUE(runs_again);
+  ASSERT_EQ(runs_again.size(), 1U);
   EXPECT_EQ(
-      to_string(*runs_again),
+      to_string(runs_again[0]),
       "/activation_checkpointing: A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters "
       "that it began with. Leave it out, or plan with --activation-checkpointing none.");
   plan.runtime.framework = Framework::Zero2;
-  EXPECT_FALSE(refuse_execution(plan, /*on_gpus=*/false));
+  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
+  // All of it in one go.
+  plan.runtime.framework = Framework::Zero3;
+  plan.cpu_offload = plan.zero.quantized_weights = plan.zero.quantized_gradients = true;
+  EXPECT_EQ(refuse_execution(plan, /*on_gpus=*/true).size(), 5U);
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {
