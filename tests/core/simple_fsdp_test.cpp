@@ -54,7 +54,39 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase 
 TEST(SimpleFsdp, EachReadIsGatheredInFrontOfItsOpAndEachGradientReducedBehindIt) {
   const Model model = three_linears();
   const LoweredReads lowered = reads_of(model, simple_plan(1, 2));
-  EXPECT_EQ(to_text(lowered.schedule, lowered.index, lowered.layout), "");
+  EXPECT_EQ(to_text(lowered.schedule, lowered.index, lowered.layout), R"(LoadInputs
+GatherParameters stem.weight
+GatherParameters stem.bias
+Forward stem:stem [0, 1)
+GatherParameters blocks.0.fcs.0.weight
+GatherParameters blocks.0.fcs.0.bias
+Forward blocks.0:block [0, 2)
+GatherParameters head.weight
+GatherParameters head.bias
+Forward head:head [0, 1)
+Forward :loss [0, 3)
+LeaveRoot
+PrepareReduce
+Backward :loss [0, 3)
+Backward head:head [0, 1)
+ReduceBucket 0
+ReduceBucket 1
+Backward blocks.0:block [0, 2)
+ReduceBucket 2
+ReduceBucket 3
+Backward stem:stem [0, 1)
+ReduceBucket 4
+ReduceBucket 5
+FinishReduce
+OptimizerStep
+ZeroGrad
+)");
+  std::vector<std::string> reduced;
+  for (const GradientBucket& bucket : lowered.layout.buckets) {
+    reduced.push_back(model.parameters[bucket.parameters.front()].name);
+  }
+  EXPECT_EQ(reduced, (std::vector<std::string>{"head.bias", "head.weight", "blocks.0.fcs.0.bias",
+                                               "blocks.0.fcs.0.weight", "stem.bias", "stem.weight"}));
 }
 
 TEST(SimpleFsdp, ACheckpointedBlockReadsItsParametersAgain) {
