@@ -57,6 +57,13 @@ FILES: dict[str, Config] = {
     "offload_all": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
                     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False, "ratio": 0.25},
                                           "offload_param": {"device": "cpu", "pin_memory": False}}},
+    "infinity": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+                 "aio": {"block_size": 2097152, "queue_depth": 32, "intra_op_parallelism": 2, "single_submit": False},
+                 "zero_optimization": {"stage": 3, "sub_group_size": 1e8,
+                                       "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 13,
+                                                             "pipeline_read": True, "pipeline_write": True},
+                                       "offload_param": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 6,
+                                                         "buffer_size": 2e7, "max_in_cpu": 1e6}}},
     "all_three": {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2,
                   "zero_optimization": {"stage": 2, "overlap_comm": False}},
     "fp16": {"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0,
@@ -119,7 +126,19 @@ def ours(config: Config, world: int, folder: pathlib.Path) -> Config | str:
 
 
 def is_on_host(part: Any) -> bool:
-    return part is not None and part.device == "cpu"
+    return part is not None and part.device in ("cpu", "nvme")
+
+
+def on_drive_by(config: DeepSpeedConfig) -> Config:
+    optimizer, param = config.zero_config.offload_optimizer, config.zero_config.offload_param
+    said: Config = {}
+    if optimizer.device == "nvme":
+        said |= {"path": str(optimizer.nvme_path), "optimizer": True,
+                 **{key: getattr(optimizer, key) for key in ("buffer_count", "pipeline_read", "pipeline_write")}}
+    if param is not None and param.device == "nvme":
+        said |= {"path": str(param.nvme_path), "parameters": True, "param_buffer_count": param.buffer_count,
+                 "param_buffer_size": param.buffer_size, "max_in_cpu": param.max_in_cpu}
+    return {**said, **{key: config.aio_config[key] for key in ("block_size", "intra_op_parallelism") if said}}
 
 
 def said_by(config: DeepSpeedConfig) -> Config:
@@ -141,6 +160,7 @@ def said_by(config: DeepSpeedConfig) -> Config:
         if is_on_host(zero.offload_optimizer):
             said["offload_param"] = is_on_host(zero.offload_param)
             said["offload_ratio"] = zero.offload_optimizer.ratio
+            said["nvme"] = on_drive_by(config)
     return said
 
 
@@ -156,6 +176,8 @@ def said_in(plan: Config) -> Config:
         said["scaling"] = plan["zero"]["fp16"]
         if said["scaling"]["loss_scale"]:
             said["scaling"] = {key: said["scaling"][key] for key in ("auto_cast", "loss_scale")}
+    if stage == 3 and plan["cpu_offload"]:
+        said["nvme"] = plan["zero"].get("nvme", {})
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                     "max_reuse_distance", "sub_group_size", "hpz_partition_size")}  # fmt: skip
@@ -178,7 +200,7 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
         taken = refused = 0
         for number in range(150):
             # What DeepSpeed takes of offload_param and ZeRO++ and does nothing with is refused here.
-            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "neighbors", "plus_plus")]))
+            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name not in ("offload_all", "infinity", "neighbors", "plus_plus")]))
             world = draw.choice([1, 2, 4])
             for key, values in draw.sample(DRAWN, 2):
                 part = config if "/" not in key else config["zero_optimization"]
