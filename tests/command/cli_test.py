@@ -521,12 +521,6 @@ def test_runtimes(tester):
     tester.check(rows["zero3"]["sent_per_gpu_bytes"] == 2 * (gathered + 124439808) + 8, f"zero3 sends {rows['zero3']}.")
     tester.check("max_reuse_distance 0" in rows["zero3"]["plan"], str(rows["zero3"]))
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
-    # By hand: whoever reads a parameter gathers it, and its gradient is cut; the embedding is read by the head as well, and has a row more
-    # in each; a norm of each of 148 parameters.
-    code, out, _ = tester.run(f"{words} --precision fp32 --runtime simple_fsdp,ddp --activation-checkpointing none --json")
-    read = 124439808 + 50257 * 768 + 2 * 768
-    sent = {row["runtime"]: row["sent_per_gpu_bytes"] for row in json.loads(out)["runtimes"]}["simple_fsdp"]
-    tester.check(sent == 2 * (4 * read // 2) + 4 * 148, f"simple_fsdp sends {sent}.")
     # The buffer of DeepSpeed's default is 1 GB, which does not fit here; a smaller one does. A file without it means the default.
     small = "gpt2 --gpus 2 --mem 3G --batch 1 --accumulate 1 --seq 256 --activation-checkpointing none"
     code, out, err = tester.run(f"{small} --precision mixed --runtime zero2 -o zero2.json")
