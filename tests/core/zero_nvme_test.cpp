@@ -97,7 +97,7 @@ TEST(ZeroNvme, TheFirstParametersStayInHostMemory) {
   plan.zero.nvme.max_in_cpu = kMi - 1;
   EXPECT_EQ(parameters_on_drive(two_groups(), plan), (std::vector<bool>{true, false}));
   // As DeepSpeed makes it: for the whole parameter of the largest sub-group.
-  EXPECT_EQ(parameter_write_buffer(two_groups(), plan), 2 * 4 * kMi);
+  EXPECT_EQ(parameter_write_buffer(two_groups(), plan), 8 * kMi);
   plan.zero.nvme.param_buffer_size = kMi - 1;
   const Errors errors = check_drive(two_groups(), plan, Schedule{}, Schedule{});
   ASSERT_EQ(errors.size(), 1U);

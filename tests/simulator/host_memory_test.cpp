@@ -245,7 +245,7 @@ TEST(HostMemory, ADriveLeavesBuffers) {
                                     {"buffers of the optimizer's files", 4 * 4 * 4 * 375'552},
                                     {"temporaries", 4 * (2 * 4 + 2) * 375'500},
                                     {"processes", 4 * kProcess}}));
-  EXPECT_EQ(host->pinned, Bytes(4 * 2'097'152));
+  EXPECT_EQ(host->pinned, Bytes(std::int64_t{4} * 2'097'152));
   plan.zero.nvme.pipeline_read = true;
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, layout)).at("temporaries"),
             4 * (2 * 4 * 750'500 + 2 * 375'500));
