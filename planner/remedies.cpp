@@ -105,7 +105,6 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload
   Space bounded = space;
   bounded.explain = false;
   bounded.pareto_points = 0;
-  bounded.max_predictions = kMostSearchPredictions;
   const auto found = search(request_.spec, workload, cluster, bounded, search_options());
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),

@@ -2,8 +2,8 @@
 and what goes to the drive.
 
 The queue of reads and writes is replaced (python/fsdp_plan_runner/nvme.py). With the compiled one, async_io of DeepSpeed 0.19.8
-against libaio 0.3.113 and files on ext4, all that is measured of opt, opt_sub_groups, pipelined, both_pipelined, all, parameters,
-all_ahead and small_groups is the same to the byte: device memory in each phase, collectives, tensors on the host, pinned blocks,
+against libaio 0.3.113 and files on ext4, all that is measured of opt, opt_sub_groups, pipelined, both_pipelined, all and
+one that accumulates is the same to the byte: device memory in each phase, collectives, tensors on the host, pinned blocks,
 page-locked buffers, bytes read and written in each step, and the sizes of the files."""
 
 from __future__ import annotations
