@@ -173,8 +173,8 @@ TEST(SimpleFsdp, APlanFileNamesIt) {
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
   EXPECT_EQ(read->plan, file.plan);
   const auto refused = refuse_execution(file.plan, /*on_gpus=*/false);
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->what, "fsdp-exec does not train plans of torchtitan-simple-fsdp.");
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].what, "fsdp-exec does not train plans of torchtitan-simple-fsdp.");
 }
 
 }  // namespace
