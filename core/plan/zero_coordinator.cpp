@@ -40,7 +40,7 @@ ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::si
       is_cut_(layout.zero.ranks > 1),
       has_copies_(is_cut_ && plan.zero.hpz_partition_size > 1),
       is_fetched_(is_cut_ || plan.zero.offload_param),
-      drive_(layout, plan),
+      drive_(layout, plan, num_parameters),
       states_(num_parameters),
       recomputed_for_(layout.hooked.size()) {
   for (const ShardedUnit& module : layout.hooked) {

@@ -17,11 +17,12 @@
 
 namespace fsdp {
 
-ZeroDriveReader::ZeroDriveReader(const Layout& layout, const Plan& plan)
+ZeroDriveReader::ZeroDriveReader(const Layout& layout, const Plan& plan, std::size_t num_parameters)
     : on_drive_(parameters_on_drive(layout, plan)),
-      parts_(on_drive_.size(), Part::Away),
-      bytes_(on_drive_.size(), 0),
+      parts_(num_parameters, Part::Away),
+      bytes_(num_parameters, 0),
       buffers_(plan.zero.nvme.param_buffer_count) {
+  on_drive_.resize(num_parameters, false);
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       if (!on_drive_[p.parameter]) continue;

@@ -15,7 +15,7 @@ namespace fsdp {
 /// Parts of parameters on the drive; of plans without one, nothing.
 class ZeroDriveReader {
  public:
-  ZeroDriveReader(const Layout& layout, const Plan& plan);
+  ZeroDriveReader(const Layout& layout, const Plan& plan, std::size_t num_parameters);
 
   /// It is neither in a buffer nor on its way.
   bool is_away(int parameter) const { return on_drive_[parameter] && parts_[parameter] == Part::Away; }
