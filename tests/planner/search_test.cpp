@@ -447,6 +447,8 @@ Case uneven_case() {
     Plan& base = c.space.base;
     base.runtime = drawn.runtime;
     base.zero = drawn.zero;
+    // DeepSpeed quantizes nothing that is cut into uneven parts.
+    base.zero.quantized_weights = base.zero.quantized_gradients = false;
     base.parameter_dtype = drawn.parameter_dtype;
     base.mixed_precision = drawn.mixed_precision;
     base.sync_every_micro_batch = drawn.sync_every_micro_batch;
