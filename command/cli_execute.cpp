@@ -144,7 +144,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   }
   choose_device(line, reader, request);
   const std::optional<Cluster> cluster = read_measured_cluster(line, library, request, reader);
-  for (Error& refused : refuse_execution(plan, request.on_gpus)) errors.push_back(std::move(refused));
+  append(errors, refuse_execution(plan, request.on_gpus));
   if (!errors.empty() || !program) return std::nullopt;
   choose_machines(cluster, request);
   request.settings.program = *program;

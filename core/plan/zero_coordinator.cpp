@@ -143,6 +143,7 @@ void ZeroCoordinator::prefetch(int module) {
 
 // Of what comes next twice as much as is being gathered, while there are buffers.
 void ZeroCoordinator::read_ahead() {
+  if (!drive_.has_any()) return;
   std::int64_t in_flight = 0;
   for (const int p : in_flight_) in_flight += states_[p].elements;
   std::vector<int> wanted;

@@ -23,6 +23,8 @@ ZeroDriveReader::ZeroDriveReader(const Layout& layout, const Plan& plan, std::si
       bytes_(num_parameters, 0),
       buffers_(plan.zero.nvme.param_buffer_count) {
   on_drive_.resize(num_parameters, false);
+  has_any_ = std::find(on_drive_.begin(), on_drive_.end(), true) != on_drive_.end();
+  if (!has_any_) return;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       if (!on_drive_[p.parameter]) continue;

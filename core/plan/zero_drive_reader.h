@@ -17,9 +17,10 @@ class ZeroDriveReader {
  public:
   ZeroDriveReader(const Layout& layout, const Plan& plan, std::size_t num_parameters);
 
+  /// Some part is on a drive.
+  bool has_any() const { return has_any_; }
   /// It is neither in a buffer nor on its way.
   bool is_away(int parameter) const { return on_drive_[parameter] && parts_[parameter] == Part::Away; }
-  bool is_on_drive(int parameter) const { return on_drive_[parameter]; }
   /// They are about to be gathered. Returns bytes that the CPU reads, and waits for.
   std::int64_t need(const std::vector<int>& parameters);
   /// They are read while others are used.
@@ -36,7 +37,8 @@ class ZeroDriveReader {
 
   void read(int parameter, Part becomes);
 
-  std::vector<bool> on_drive_;       // [parameters]
+  std::vector<bool> on_drive_;  // [parameters]
+  bool has_any_ = false;
   std::vector<Part> parts_;          // [parameters]
   std::vector<std::int64_t> bytes_;  // [parameters] Of the file.
   std::int64_t buffers_ = 0;

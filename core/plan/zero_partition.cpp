@@ -384,7 +384,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   check_offload(plan, wrong);
   append(errors, check_nvme(plan));
   check_neighbors(plan, wrong);
-  for (Error& error : check_quantization(plan, model)) errors.push_back(std::move(error));
+  append(errors, check_quantization(plan, model));
   check_precision(plan, model, wrong);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
     wrong("optimizer/states", "ZeRO updates one flat tensor, with states of its dtype; others are not predicted.",
