@@ -348,7 +348,7 @@ class TrafficCounter {
   void clip(const Instruction& step) {
     if (is_zero3()) {
       // One for each sub-group.
-      const std::size_t num_groups = prepared_.layout.zero.group_begins.size() - 1;
+      const std::size_t num_groups = prepared_.layout.zero.num_groups();
       const Dtype dtype = prepared_.plan.cpu_offload ? Dtype::Float32 : Dtype::Float64;
       for (std::size_t g = 0; g < num_groups; ++g) agree(step, dtype, ReduceOp::Sum);
       return;

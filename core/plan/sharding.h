@@ -106,6 +106,10 @@ struct ZeroBuffer {
   std::vector<std::size_t> group_begins = {};
 
   std::int64_t part_elements() const { return elements / ranks; }
+  std::size_t num_groups() const { return group_begins.empty() ? 0 : group_begins.size() - 1; }
+  std::int64_t group_elements(std::size_t group) const {
+    return begins[group_begins[group + 1]] - begins[group_begins[group]];
+  }
   bool operator==(const ZeroBuffer&) const = default;
 };
 

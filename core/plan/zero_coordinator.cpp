@@ -176,7 +176,7 @@ void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbo
   }
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
   if (is_fetched_) {
-    fetch.group = new_group(std::move(parameters), from_neighbors);
+    fetch.group = gathered_group(std::move(parameters), from_neighbors);
     // What persists is never cut again: its buffer is free at once.
     for (const int p : fetch.parameters) {
       if (states_[p].persists) drive_.release(p);
@@ -186,10 +186,13 @@ void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbo
   fetches_.push_back(std::move(fetch));
 }
 
-int ZeroCoordinator::new_group(std::vector<int> parameters, bool from_neighbors) {
+int ZeroCoordinator::gathered_group(std::vector<int> parameters, bool from_neighbors) {
   const std::int64_t read = drive_.need(parameters);
-  out_->schedule.groups.push_back(
-      {.parameters = std::move(parameters), .from_neighbors = from_neighbors, .drive_bytes = read});
+  return add_group({.parameters = std::move(parameters), .from_neighbors = from_neighbors, .drive_bytes = read});
+}
+
+int ZeroCoordinator::add_group(ParameterGroup group) {
+  out_->schedule.groups.push_back(std::move(group));
   return static_cast<int>(out_->schedule.groups.size()) - 1;
 }
 
@@ -201,7 +204,7 @@ void ZeroCoordinator::gather_unknown(int module) {
   if (unknown.empty()) return;
   for (const int p : unknown) states_[p].status = Status::Available;
   if (!is_fetched_) return;
-  const int group = new_group(std::move(unknown));
+  const int group = gathered_group(std::move(unknown));
   out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
 }
 
@@ -279,8 +282,7 @@ void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
 
 void ZeroCoordinator::emit_release(std::vector<int> released) {
   if (released.empty() || !is_fetched_) return;
-  out_->schedule.groups.push_back({.parameters = std::move(released)});
-  const int group = static_cast<int>(out_->schedule.groups.size()) - 1;
+  const int group = add_group({.parameters = std::move(released)});
   out_->emit({.kind = InstructionKind::ReleaseParameters, .group = group});
 }
 
@@ -322,7 +324,7 @@ void ZeroCoordinator::gather_persistent() {
   }
   fetches_.clear();
   if (persistent.empty() || !is_fetched_) return;
-  const int group = new_group(std::move(persistent));
+  const int group = gathered_group(std::move(persistent));
   out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
 }
 

@@ -76,7 +76,8 @@ class ZeroCoordinator {
   void read_ahead();
   void release_one(int parameter, std::vector<int>& released);
   void emit_release(std::vector<int> released);
-  int new_group(std::vector<int> parameters, bool from_neighbors = false);
+  int gathered_group(std::vector<int> parameters, bool from_neighbors = false);
+  int add_group(ParameterGroup group);
   const std::vector<int>& releasable(int module);
   std::vector<int> find_releasable(int module) const;
   void complete_trace();

@@ -27,10 +27,7 @@ ZeroDriveReader::ZeroDriveReader(const Layout& layout, const Plan& plan, std::si
   if (!has_any_) return;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
-      if (!on_drive_[p.parameter]) continue;
-      const std::int64_t part = (p.elements + layout.zero.ranks - 1) / layout.zero.ranks;
-      const std::int64_t item = size_of(layout.parameter_dtype[p.parameter]).count();
-      bytes_[p.parameter] = item * elements_of_file(part, item, plan);
+      if (on_drive_[p.parameter]) bytes_[p.parameter] = file_bytes(p, layout, plan);
     }
   }
 }

@@ -44,17 +44,9 @@ std::int64_t master_size(const Plan& plan) {
   return size_of(zero_master_dtype(plan)).count();
 }
 
-std::int64_t group_elements(const ZeroBuffer& buffer, std::size_t g) {
-  return buffer.begins[buffer.group_begins[g + 1]] - buffer.begins[buffer.group_begins[g]];
-}
-
-std::size_t num_groups(const ZeroBuffer& buffer) {
-  return buffer.group_begins.empty() ? 0 : buffer.group_begins.size() - 1;
-}
-
 std::int64_t largest_group(const ZeroBuffer& buffer) {
   std::int64_t most = 0;
-  for (std::size_t g = 0; g < num_groups(buffer); ++g) most = std::max(most, group_elements(buffer, g));
+  for (std::size_t g = 0; g < buffer.num_groups(); ++g) most = std::max(most, buffer.group_elements(g));
   return most;
 }
 
@@ -71,6 +63,11 @@ std::int64_t item_of(const ShardedParameter& p, const Layout& layout) {
   return size_of(layout.parameter_dtype[p.parameter]).count();
 }
 
+// Its part is not too small for a file.
+bool is_large(const ShardedParameter& p, const Layout& layout, const Plan& plan) {
+  return part_of(p, layout.zero) * item_of(p, layout) >= smallest_file(plan);
+}
+
 }  // namespace
 
 bool uses_drive(const Plan& plan) {
@@ -82,15 +79,20 @@ std::int64_t elements_of_file(std::int64_t elements, std::int64_t item, const Pl
   return (elements + multiple - 1) / multiple * multiple;
 }
 
+std::int64_t file_bytes(const ShardedParameter& p, const Layout& layout, const Plan& plan) {
+  const std::int64_t item = item_of(p, layout);
+  return item * elements_of_file(part_of(p, layout.zero), item, plan);
+}
+
 std::int64_t smallest_file(const Plan& plan) {
   return std::max(kMostInMemory, plan.zero.nvme.block_size);
 }
 
 std::vector<bool> groups_on_drive(const ZeroBuffer& buffer, const Plan& plan) {
-  std::vector<bool> on_drive(num_groups(buffer), false);
+  std::vector<bool> on_drive(buffer.num_groups(), false);
   if (!uses_drive(plan) || !plan.zero.nvme.optimizer) return on_drive;
   for (std::size_t g = 0; g < on_drive.size(); ++g) {
-    on_drive[g] = master_size(plan) * group_elements(buffer, g) >= smallest_file(plan);
+    on_drive[g] = master_size(plan) * buffer.group_elements(g) >= smallest_file(plan);
   }
   return on_drive;
 }
@@ -98,7 +100,7 @@ std::vector<bool> groups_on_drive(const ZeroBuffer& buffer, const Plan& plan) {
 std::size_t groups_in_memory(const ZeroBuffer& buffer, const Plan& plan) {
   const std::int64_t most = std::min(buffer.begins.back(), plan.zero.nvme.max_in_cpu);
   std::size_t groups = 0;
-  while (groups < num_groups(buffer) && buffer.begins[buffer.group_begins[groups + 1]] <= most) ++groups;
+  while (groups < buffer.num_groups() && buffer.begins[buffer.group_begins[groups + 1]] <= most) ++groups;
   return groups;
 }
 
@@ -107,7 +109,7 @@ std::vector<bool> parameters_on_drive(const Layout& layout, const Plan& plan) {
   if (!uses_drive(plan) || !plan.zero.nvme.parameters) return on_drive;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
-      on_drive[p.parameter] = part_of(p, layout.zero) * item_of(p, layout) >= smallest_file(plan);
+      on_drive[p.parameter] = is_large(p, layout, plan);
     }
   }
   const std::size_t in_memory = layout.zero.group_begins[groups_in_memory(layout.zero, plan)];
@@ -141,10 +143,10 @@ std::int64_t pieces_of(const ZeroBuffer& buffer, const Plan& plan, std::size_t g
 std::int64_t parameter_write_buffer(const Layout& layout, const Plan& plan) {
   const ZeroBuffer& buffer = layout.zero;
   if (!uses_drive(plan) || !plan.zero.nvme.parameters) return 0;
-  if (groups_in_memory(buffer, plan) == num_groups(buffer)) return 0;
+  if (groups_in_memory(buffer, plan) == buffer.num_groups()) return 0;
   std::size_t largest = 0;
-  for (std::size_t g = 1; g < num_groups(buffer); ++g) {
-    if (group_elements(buffer, g) > group_elements(buffer, largest)) largest = g;
+  for (std::size_t g = 1; g < buffer.num_groups(); ++g) {
+    if (buffer.group_elements(g) > buffer.group_elements(largest)) largest = g;
   }
   // DeepSpeed makes it for whole parameters, and not for the rank's parts.
   const std::int64_t item = size_of(buffer.dtype).count();
@@ -238,7 +240,7 @@ DriveUse drive_use(const Layout& layout, const Plan& plan, const Schedule& stead
   for (std::size_t g = 0; g < on_drive.size(); ++g) {
     if (!on_drive[g]) continue;
     const std::int64_t states =
-        (1 + num_moments(plan.optimizer)) * item * elements_of_file(group_elements(buffer, g), item, plan);
+        (1 + num_moments(plan.optimizer)) * item * elements_of_file(buffer.group_elements(g), item, plan);
     use.kept += states;
     use.written += states;
     for (std::size_t i = buffer.group_begins[g]; i < buffer.group_begins[g + 1]; ++i) {
@@ -251,11 +253,9 @@ DriveUse drive_use(const Layout& layout, const Plan& plan, const Schedule& stead
   const std::vector<bool> parameters = parameters_on_drive(layout, plan);
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
-      const std::int64_t size = item_of(p, layout);
-      const std::int64_t bytes = size * elements_of_file(part_of(p, buffer), size, plan);
-      const bool is_large = part_of(p, buffer) * size >= smallest_file(plan);
+      const std::int64_t bytes = file_bytes(p, layout, plan);
       // The files of those that went back to host memory stay where they are.
-      if (plan.zero.nvme.parameters && is_large) use.kept += bytes;
+      if (plan.zero.nvme.parameters && is_large(p, layout, plan)) use.kept += bytes;
       const bool is_trained = std::binary_search(buffer.parameters.begin(), buffer.parameters.end(), p.parameter);
       if (parameters[p.parameter] && is_trained) use.written += bytes;
     }
@@ -272,7 +272,7 @@ void check_parameter_buffers(const Layout& layout, const Plan& plan, const Sched
   std::int64_t largest = 0;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
-      if (part_of(p, layout.zero) * item_of(p, layout) < smallest_file(plan)) continue;
+      if (!is_large(p, layout, plan)) continue;
       largest = std::max(largest, part_of(p, layout.zero));
     }
   }
@@ -294,7 +294,7 @@ void check_parameter_buffers(const Layout& layout, const Plan& plan, const Sched
                       fmt::format("Write {}, or a smaller max_live_parameters and max_reuse_distance.", needed)});
   }
   const std::int64_t space = parameter_write_buffer(layout, plan);
-  for (std::size_t g = groups_in_memory(layout.zero, plan); g < num_groups(layout.zero); ++g) {
+  for (std::size_t g = groups_in_memory(layout.zero, plan); g < layout.zero.num_groups(); ++g) {
     if (pieces_of(layout.zero, plan, g) <= space) continue;
     errors.push_back({"/zero/sub_group_size",
                       "DeepSpeed writes a sub-group's parameters by a buffer that is made for another one, and here it "

@@ -18,6 +18,9 @@ bool uses_drive(const Plan& plan);
 /// Elements of a file for so many of `item` bytes each: DeepSpeed writes whole pieces.
 std::int64_t elements_of_file(std::int64_t elements, std::int64_t item, const Plan& plan);
 
+/// Bytes of the file that a rank's part of a parameter has.
+std::int64_t file_bytes(const ShardedParameter& p, const Layout& layout, const Plan& plan);
+
 /// Tensors of fewer bytes stay in memory.
 std::int64_t smallest_file(const Plan& plan);
 

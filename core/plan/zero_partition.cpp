@@ -241,7 +241,7 @@ std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan) {
 }
 
 std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan) {
-  const std::size_t groups = buffer.group_begins.empty() ? 0 : buffer.group_begins.size() - 1;
+  const std::size_t groups = buffer.num_groups();
   if (!plan.cpu_offload) return groups;
   // int((1 - ratio) * groups), in floating point (_create_fp32_partitions).
   return static_cast<std::size_t>((1 - plan.zero.offload_ratio) * static_cast<double>(groups));

@@ -44,7 +44,7 @@ class Zero3Rank final : public ZeroEngine {
 
   bool is_cut() const { return buffer().ranks > 1; }
   std::int64_t part_elements(int parameter) const;
-  std::size_t num_groups() const { return buffer().group_begins.size() - 1; }
+  std::size_t num_groups() const { return buffer().num_groups(); }
   std::int64_t begin_of_group(std::size_t group) const { return buffer().begins[buffer().group_begins[group]]; }
   at::Tensor range_of(const at::Tensor& parts, std::size_t place) const;
 

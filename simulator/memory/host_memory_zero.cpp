@@ -57,8 +57,8 @@ class ZeroHost {
 
  public:
   ZeroHost(const Plan& plan, const Layout& layout) : plan_(plan), zero_(layout.zero), layout_(layout) {
-    for (std::size_t g = 0; g + 1 < zero_.group_begins.size(); ++g) {
-      groups_.push_back(zero_.begins[zero_.group_begins[g + 1]] - zero_.begins[zero_.group_begins[g]]);
+    for (std::size_t g = 0; g < zero_.num_groups(); ++g) {
+      groups_.push_back(zero_.group_elements(g));
     }
     for (const ShardedUnit& unit : layout.units) {
       for (const ShardedParameter& p : unit.parameters) elements_.push_back({p.parameter, p.elements});

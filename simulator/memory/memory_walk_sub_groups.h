@@ -18,11 +18,9 @@ class SubGroups {
  public:
   SubGroups(const WalkInput& input, Sink& sink) : in_(input), sink_(sink) {}
 
-  std::size_t size() const { return buffer().group_begins.size() - 1; }
+  std::size_t size() const { return buffer().num_groups(); }
   std::size_t size_on_device() const { return groups_on_device(buffer(), *in_.plan); }
-  std::int64_t elements(std::size_t g) const {
-    return buffer().begins[buffer().group_begins[g + 1]] - buffer().begins[buffer().group_begins[g]];
-  }
+  std::int64_t elements(std::size_t g) const { return buffer().group_elements(g); }
 
   void make_masters() {
     std::int64_t largest = 0;
