@@ -293,7 +293,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
         "its own number: full:32,12",
         "--checkpoint"},
     PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no|nvme",
-                   "Keep parameters, gradients and optimizer in CPU memory"},
+                   "Keep parameters, gradients and optimizer in CPU memory, or on NVMe drives (ZeRO-3)"},
     PlanChoiceInfo{
         PlanChoice::GradientSync, "--gradient-sync", "every|last",
         "Micro-batches after which gradients are reduced: every one, or the last of a step (no_sync before)"},

@@ -91,7 +91,7 @@ def test_values_of_help(tester, jobs):
     needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13",
              "--precision fp16": "", "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
              "--strategy _HYBRID_SHARD_ZERO2": "--gpu L4 --nodes 2 --gpus 2",
-             "--runtime ddp": "--gpu L4 --gpus 2 --precision bf16"}
+             "--runtime ddp": "--gpu L4 --gpus 2 --precision bf16", "--offload nvme": "--gpu L4 --gpus 2 --runtime zero3"}
     help_text = tester.run("--help")[1]
     # The completions have the choices, one option a line.
     script = tester.run("completions fish")[1]
