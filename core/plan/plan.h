@@ -118,6 +118,12 @@ struct Optimizer {
   bool operator==(const Optimizer&) const = default;
 };
 
+/// Tensors that an optimizer keeps of each one that it updates.
+constexpr std::int64_t num_moments(const Optimizer& optimizer) {
+  if (optimizer.kind != OptimizerKind::Sgd) return 2;
+  return optimizer.momentum > 0 ? 1 : 0;
+}
+
 /// How the sharded parameters come into being; decides the peak of initialization.
 enum class Initialization : std::uint8_t {
   Meta,    ///< Built on the meta device, sharded, then filled: no more than the shards.

@@ -50,11 +50,6 @@ std::int64_t largest_group(const ZeroBuffer& buffer) {
   return most;
 }
 
-std::int64_t num_moments(const Optimizer& optimizer) {
-  if (optimizer.kind != OptimizerKind::Sgd) return 2;
-  return optimizer.momentum > 0 ? 1 : 0;
-}
-
 std::int64_t part_of(const ShardedParameter& p, const ZeroBuffer& buffer) {
   return (p.elements + buffer.ranks - 1) / buffer.ranks;
 }

@@ -67,7 +67,7 @@ constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
     "flat gradient in the reduce dtype",
 };
 
-constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
+constexpr std::array<std::string_view, kNumSingleTensors - kNumExchangeTensors> kSingles = {
     "metadata of a copy",
     "cuBLAS workspace (forward)",
     "cuBLAS workspace (backward)",
@@ -122,24 +122,13 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "copy in fp16",
     "sum over nodes",
     "sum over nodes",
-    "scales of a gradient",
-    "gradient in 4 bits",
-    "exchanged gradient",
-    "scales of the exchange",
-    "scales of a node's sum",
-    "sum of a node in 4 bits",
-    "exchanged sum",
-    "scales of the exchange",
-    "exchanged sum in fp16",
-    "scales of a gradient",
-    "gradient in 4 bits",
-    "exchanged gradient",
-    "scales of the exchange",
-    "scales of a node's sum",
-    "sum of a node in 4 bits",
-    "exchanged sum",
-    "scales of the exchange",
-    "exchanged sum in fp16",
+};
+
+// Two gradients have them at a time.
+constexpr std::array<std::string_view, kNumExchangeTensors / 2> kExchanges = {
+    "scales of a gradient",   "gradient in 4 bits",     "exchanged gradient",
+    "scales of the exchange", "scales of a node's sum", "sum of a node in 4 bits",
+    "exchanged sum",          "scales of the exchange", "exchanged sum in fp16",
 };
 
 template <std::size_t size>
@@ -149,7 +138,8 @@ constexpr bool all_have_names(const std::array<std::string_view, size>& names) {
   }
   return true;
 }
-static_assert(all_have_names(kParameterTensors) && all_have_names(kUnitTensors) && all_have_names(kSingles));
+static_assert(all_have_names(kParameterTensors) && all_have_names(kUnitTensors) && all_have_names(kSingles) &&
+              all_have_names(kExchanges));
 
 // The module that runs the op, relative to the call, and the op's kind.
 std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool whole_name) {
@@ -209,7 +199,10 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
     const int offset = id - ids.units_base();
     return name_of_unit(prepared, offset % ids.num_units) + ": " + std::string(kUnitTensors[offset / ids.num_units]);
   }
-  if (id < ids.buffers_base()) return std::string(kSingles[id - ids.singles_base()]);
+  if (id < ids.of(SingleTensor::ZeroExchange)) return std::string(kSingles[id - ids.singles_base()]);
+  if (id < ids.buffers_base()) {
+    return std::string(kExchanges[(id - ids.of(SingleTensor::ZeroExchange)) % kExchanges.size()]);
+  }
   if (id < ids.inputs_base()) return without_numbers(model.buffers[id - ids.buffers_base()].name) + ": buffer";
   if (id < ids.sums_base) {
     const int input = (id - ids.inputs_base()) / 3;

@@ -213,11 +213,6 @@ std::int64_t ranks_between(std::int64_t first, std::int64_t end, std::int64_t sh
 
 }  // namespace
 
-std::int64_t num_moments(const Optimizer& optimizer) {
-  if (optimizer.kind != OptimizerKind::Sgd) return 2;
-  return optimizer.momentum > 0 ? 1 : 0;
-}
-
 std::int64_t pinned_block(std::int64_t bytes) {
   return bytes <= 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
 }

@@ -20,9 +20,6 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
 /// Pinned memory of the rank that the layout is seen from: its shards and their gradients, in blocks.
 Bytes pinned_memory(const Plan& plan, const Layout& layout);
 
-/// Tensors that an optimizer keeps of each one that it updates.
-std::int64_t num_moments(const Optimizer& optimizer);
-
 /// Bytes of the block that PyTorch's pinned memory allocator gives for a request: the next power of two.
 std::int64_t pinned_block(std::int64_t bytes);
 

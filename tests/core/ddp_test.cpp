@@ -12,6 +12,7 @@
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
+#include "tests/support/lowered.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -28,24 +29,6 @@ Plan ddp_plan(int ranks) {
 /// stem, two blocks of two linears each, head, all with biases, and a loss in the root.
 Model small_model() {
   return collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8;8,12,8"}}, Dtype::Float32);
-}
-
-struct Lowered {
-  ModelIndex index;
-  Layout layout;
-  Schedule schedule;
-};
-
-Lowered lowered_of(const Model& model, const Plan& plan) {
-  Lowered lowered{.index = index_of(model), .layout = {}, .schedule = {}};
-  auto layout = make_layout(lowered.index, plan);
-  EXPECT_TRUE(layout.has_value()) << to_string(layout.error().front());
-  lowered.layout = *std::move(layout);
-  lowered.schedule = lower(lowered.index, plan, lowered.layout);
-  for (const Error& error : validate(lowered.schedule, lowered.index, lowered.layout)) {
-    ADD_FAILURE() << to_string(error);
-  }
-  return lowered;
 }
 
 std::vector<std::int64_t> sizes_of_buckets(const std::vector<GradientBucket>& buckets) {

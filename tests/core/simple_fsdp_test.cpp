@@ -10,6 +10,7 @@
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
+#include "tests/support/lowered.h"
 
 namespace fsdp {
 namespace {
@@ -27,24 +28,6 @@ Model three_linears() {
   return collective_model("mlp", {{"in", "6"}, {"out", "3"}, {"blocks", "5,5"}}, Dtype::Float32);
 }
 
-struct LoweredReads {
-  ModelIndex index;
-  Layout layout;
-  Schedule schedule;
-};
-
-LoweredReads reads_of(const Model& model, const Plan& plan) {
-  LoweredReads lowered{.index = index_of(model), .layout = {}, .schedule = {}};
-  auto layout = make_layout(lowered.index, plan);
-  EXPECT_TRUE(layout.has_value()) << to_string(layout.error().front());
-  lowered.layout = *std::move(layout);
-  lowered.schedule = lower(lowered.index, plan, lowered.layout);
-  for (const Error& error : validate(lowered.schedule, lowered.index, lowered.layout)) {
-    ADD_FAILURE() << to_string(error);
-  }
-  return lowered;
-}
-
 std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase phase) {
   return std::count_if(schedule.instructions.begin(), schedule.instructions.end(),
                        [&](const Instruction& step) { return step.kind == kind && step.phase == phase; });
@@ -53,7 +36,7 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase 
 // Of weight and bias, which one op reads, the bias was read last, and its gradient is reduced first.
 TEST(SimpleFsdp, EachReadIsGatheredInFrontOfItsOpAndEachGradientReducedBehindIt) {
   const Model model = three_linears();
-  const LoweredReads lowered = reads_of(model, simple_plan(1, 2));
+  const Lowered lowered = lowered_of(model, simple_plan(1, 2));
   EXPECT_EQ(to_text(lowered.schedule, lowered.index, lowered.layout), R"(LoadInputs
 GatherParameters stem.weight
 GatherParameters stem.bias
@@ -92,27 +75,27 @@ ZeroGrad
 TEST(SimpleFsdp, ACheckpointedBlockReadsItsParametersAgain) {
   const Model model = three_linears();
   Plan plan = simple_plan(1, 2);
-  const Schedule plain = reads_of(model, plan).schedule;
+  const Schedule plain = lowered_of(model, plan).schedule;
   EXPECT_EQ(count_of(plain, InstructionKind::GatherParameters, StepPhase::Forward), 6);
   EXPECT_EQ(count_of(plain, InstructionKind::GatherParameters, StepPhase::Backward), 0);
   plan.checkpointing.entries = {{"blocks.0", CheckpointMode::Full}};
-  const Schedule again = reads_of(model, plan).schedule;
+  const Schedule again = lowered_of(model, plan).schedule;
   EXPECT_EQ(count_of(again, InstructionKind::GatherParameters, StepPhase::Forward), 6);
   EXPECT_EQ(count_of(again, InstructionKind::GatherParameters, StepPhase::Backward), 2);
 }
 
 TEST(SimpleFsdp, WithoutShardsNothingIsGatheredAndOnOneGpuNothingReducedEither) {
   const Model model = three_linears();
-  const Schedule replicated = reads_of(model, simple_plan(2, 1)).schedule;
+  const Schedule replicated = lowered_of(model, simple_plan(2, 1)).schedule;
   EXPECT_EQ(count_of(replicated, InstructionKind::GatherParameters, StepPhase::Forward), 0);
   EXPECT_EQ(count_of(replicated, InstructionKind::ReduceBucket, StepPhase::Backward), 6);
-  const Schedule alone = reads_of(model, simple_plan(1, 1)).schedule;
+  const Schedule alone = lowered_of(model, simple_plan(1, 1)).schedule;
   EXPECT_EQ(count_of(alone, InstructionKind::ReduceBucket, StepPhase::Backward), 0);
 }
 
 // Four ranks have two of five rows each at most: 4 * 2 * 6 of 5 * 6 elements of the stem's weight, the last gradient.
 TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere) {
-  const LoweredReads lowered = reads_of(three_linears(), simple_plan(1, 4));
+  const Lowered lowered = lowered_of(three_linears(), simple_plan(1, 4));
   EXPECT_EQ(lowered.layout.buckets.back().elements, 48);
   EXPECT_EQ(cut_parameter({5, 6}, 4, 0), (CutParameter{30, 12, 12, 48}));
   EXPECT_EQ(cut_parameter({5, 6}, 4, 2).local, 6);
@@ -121,7 +104,7 @@ TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere)
 
 TEST(SimpleFsdp, AnOpWhoseParameterWasNotGatheredIsFound) {
   const Model model = three_linears();
-  LoweredReads lowered = reads_of(model, simple_plan(1, 2));
+  Lowered lowered = lowered_of(model, simple_plan(1, 2));
   std::vector<Instruction>& steps = lowered.schedule.instructions;
   steps.erase(std::find_if(steps.begin(), steps.end(),
                            [](const Instruction& step) { return step.kind == InstructionKind::GatherParameters; }));

@@ -7,7 +7,6 @@ the stub GPU. Its collectives and peaks are those of the plan.
 from __future__ import annotations
 
 import importlib.util
-import json
 import pathlib
 import sys
 import tempfile
@@ -92,11 +91,8 @@ class ExportedPlansUnderDeepSpeed(unittest.TestCase):
             predicted = plans.predict(case, plan_file)
             exported = folder / "ds_config.json"
             run(plans.PROGRAM, "export", plan_file, "--gpu", case.gpu, "--gpus", str(case.shard), "--to", "deepspeed", "-o", exported)
-            model = plans.expand(case, spec_file)
-            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
-                   "dimensions": model["dimensions"], "steps": plans.STEPS}
-            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-            measured = plans.rehearse(folder / "job.json", folder / "record.json", case.rank, case.shard,
+            job_file = plans.write_job(case, predicted, spec_file, folder)
+            measured = plans.rehearse(job_file, folder / "record.json", case.rank, case.shard,
                                       ("-c", WITH_THE_FILE, str(exported)))
         self.assertEqual(plans.collectives_of(measured["collectives"]["steady_step"]),
                          plans.collectives_of(predicted["traffic"]["collectives"]))

@@ -59,14 +59,6 @@ CASES = [*NVME_CASES, *(NVME_MORE_CASES if "more" in sys.argv[3:] else [])]
 NUMBERS = 1 << 16  # Bytes of single numbers: norms, seeds, step counts.
 
 
-def job_of(case: Case, predicted: dict[str, Any], spec_file: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    model = plans.expand(case, spec_file)
-    job = {"format_version": "1.0", "model": model, "plan": predicted["plan"], "dimensions": model["dimensions"],
-           "steps": plans.STEPS}
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    return folder / "job.json"
-
-
 class WhatGoesToTheDrive(unittest.TestCase):
     def check(self, case: Case) -> None:
         with tempfile.TemporaryDirectory() as name:
@@ -74,7 +66,7 @@ class WhatGoesToTheDrive(unittest.TestCase):
             spec_file, plan_file = write_case(case, plans.LIBRARY, folder)
             predicted = plans.predict(case, plan_file)
             counted = folder / "counted.json"
-            plans.rehearse(job_of(case, predicted, spec_file, folder), folder / "record.json", case.rank, case.shard,
+            plans.rehearse(plans.write_job(case, predicted, spec_file, folder), folder / "record.json", case.rank, case.shard,
                            ("-c", THEN_COUNT, str(counted)))
             first, second = json.loads(counted.read_text(encoding="utf-8"))[:2]
         drive = predicted["memory"]["drive"]
@@ -106,7 +98,7 @@ class WhatDeepSpeedEndsWithAnErrorFor(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder_name:
             folder = pathlib.Path(folder_name)
             spec_file, plan_file = write_case(case, plans.LIBRARY, folder)
-            job_file = job_of(case, plans.predict(case, plan_file), spec_file, folder)
+            job_file = plans.write_job(case, plans.predict(case, plan_file), spec_file, folder)
             refused = json.loads(plan_file.read_text(encoding="utf-8"))
             job = json.loads(job_file.read_text(encoding="utf-8"))
             for plan in (refused, job["plan"]):

@@ -69,12 +69,9 @@ class WhatDeepSpeedKeepsOnTheHost(unittest.TestCase):
             folder = pathlib.Path(name)
             spec_file, plan_file = write_case(case, plans.LIBRARY, folder)
             predicted = plans.predict(case, plan_file)
-            model = plans.expand(case, spec_file)
-            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
-                   "dimensions": model["dimensions"], "steps": plans.STEPS}
-            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            job_file = plans.write_job(case, predicted, spec_file, folder)
             counted = folder / "counted.json"
-            plans.rehearse(folder / "job.json", folder / "record.json", case.rank, case.shard, ("-c", THEN_COUNT, str(counted)))
+            plans.rehearse(job_file, folder / "record.json", case.rank, case.shard, ("-c", THEN_COUNT, str(counted)))
             storages = json.loads(counted.read_text(encoding="utf-8"))
         terms = {term["name"]: (term["bytes"], term["source"]) for term in predicted["memory"]["host"]["terms"]}
         # Temporaries are gone by then.

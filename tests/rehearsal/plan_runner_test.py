@@ -65,6 +65,14 @@ def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
                   "--rank", str(case.rank), "--json")
 
 
+def write_job(case: Case, predicted: dict[str, Any], spec_file: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """What the runner is told to train: the plan of a prediction."""
+    model = expand(case, spec_file)
+    job = {"format_version": "1.0", "model": model, "plan": predicted["plan"], "dimensions": model["dimensions"], "steps": STEPS}
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    return folder / "job.json"
+
+
 def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int,
              words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done", nodes: int = 1) -> dict[str, Any]:
     """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
@@ -105,12 +113,9 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
             spec_file, plan_file = write_case(case, LIBRARY, folder)
             with_this_torch(plan_file)
             predicted = predict(case, plan_file)
-            model = expand(case, spec_file)
-            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
-                   "dimensions": model["dimensions"], "steps": STEPS}
-            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            job_file = write_job(case, predicted, spec_file, folder)
             ranks = case.replicate * case.shard
-            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, ranks, nodes=case.nodes)
+            measured = rehearse(job_file, folder / "record.json", case.rank, ranks, nodes=case.nodes)
         self.assertEqual(collectives_of(measured["collectives"]["steady_step"]),
                          collectives_of(predicted["traffic"]["collectives"]))
         self.assertEqual(measured["applied"]["parameters"], predicted["model"]["parameters"])
@@ -131,11 +136,8 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
             spec_file, plan_file = write_case(case, LIBRARY, folder)
             with_this_torch(plan_file)
             predicted = predict(case, plan_file)
-            model = expand(case, spec_file)
-            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
-                   "dimensions": model["dimensions"], "steps": STEPS}
-            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, case.replicate * case.shard,
+            job_file = write_job(case, predicted, spec_file, folder)
+            measured = rehearse(job_file, folder / "record.json", case.rank, case.replicate * case.shard,
                                 events="hold", nodes=case.nodes)
         memory = predicted["memory"]
         most = max(phase["reserved"] for phase in measured["memory"]["phases"])
