@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -425,7 +426,10 @@ class TrafficCounter {
     report_.sent_inside_node += sent - between;
     if (call < live_.steady_step.size()) {
       collective.live = live_.steady_step[call];
-      for (const Bytes bytes : live_.first_step[call]) collective.first_step_live += bytes;
+    }
+    if (call < live_.first_step.size() && prepared_.first_schedule.instructions.empty()) {
+      const BytesByCategory& first = live_.first_step[call];
+      collective.first_step_live = std::accumulate(first.begin(), first.end(), Bytes(0));
     }
     report_.collectives.push_back(std::move(collective));
   }

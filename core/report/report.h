@@ -200,8 +200,9 @@ struct Collective {
   std::int64_t micro_batch = -1;  ///< In which it is issued, from 0; -1: after all of them, or not known.
   Seconds time{0};                ///< Predicted or measured duration by itself.
   Seconds exposed{0};             ///< Time that the compute stream waits for it.
-  BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included, and
-  Bytes first_step_live;          ///< the sum of that in the first step.
+  BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included,
+  /// and the sum of that in the first step. Nothing where that one has other collectives.
+  std::optional<Bytes> first_step_live;
 
   bool operator==(const Collective&) const = default;
 };

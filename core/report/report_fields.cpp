@@ -296,8 +296,9 @@ static void fields_of(Fields& fields, S& collective, const CollectiveRow& row) {
   ConstAs<S, Bytes> live = std::accumulate(collective.live.begin(), collective.live.end(), Bytes(0));
   fields.optional_if(row.has_categories, "live_bytes",
                      "Of tensors when it is called, its own included. Missing of a rehearsal.", live, kInBytes);
-  fields.optional_if(row.has_categories, "first_step_live_bytes", "The same in the first step.",
-                     collective.first_step_live, kInBytes);
+  field_if_any(fields, "first_step_live_bytes",
+               "The same in the first step. Missing where that one has other collectives.", collective.first_step_live,
+               kInBytes);
   fields.optional_if(row.has_categories, "live",
                      "live_bytes by category of PyTorch's FSDPMemTracker; those without bytes are left out.",
                      collective.live, ByCategory{.leaves_out_none = true, .layout = kOneLine});

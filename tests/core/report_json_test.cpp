@@ -136,7 +136,7 @@ TEST(ReportJson, ARehearsalIsReadBackAsItWasWritten) {
   report.memory.rank = 0;
   report.memory.at_peak = {};
   report.traffic.collectives[0].live = {};
-  report.traffic.collectives[0].first_step_live = Bytes(0);
+  report.traffic.collectives[0].first_step_live = std::nullopt;
   EXPECT_EQ(read_back(report), report);
   report.rehearsal->error.reset();
   report.rehearsal->failed.reset();
