@@ -69,7 +69,8 @@ class CostModel {
   virtual void care_up_to(std::int64_t /*memory*/) {}
 
   /// From now on a bound of memory decides nothing but whether it is above this budget; nothing: it decides more, as at
-  /// first. A model may then leave out a bound that is likely to be below: it says the least number there is.
+  /// first. A model may then leave out a bound that is likely to be below: it says the least number there is. For an
+  /// exact one above the budget the last level may give any number between the two.
   virtual void decide_above(std::optional<std::int64_t> /*budget*/) {}
 
   /// The coordinate to cut in two. Any answer with a size above 1 is right. The default is the widest.
@@ -131,8 +132,9 @@ class BranchAndBound {
   void on_progress(OnProgress told) { told_ = std::move(told); }
   /// Asked at every box. Once it says true, `next` gives up and returns nothing.
   void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }
-  /// Points that were evaluated and are above the budget, in the order of evaluation. The memory of the
-  /// kNumNearest lowest is exact; that of others need not be, but is not below it (CostModel::care_up_to).
+  /// Points that were evaluated and are above the budget, in the order of evaluation. Their memory may be any number
+  /// between the budget and the exact one (CostModel::decide_above); of all but the kNumNearest lowest it is the less
+  /// exact (CostModel::care_up_to).
   const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
   /// How far the last answer may be from the best, relative: 0 unless a limit stopped the search.
   double gap() const { return gap_; }

@@ -127,22 +127,23 @@ Plan PredictedCost::plan_of(const Choice& choice) {
   return plan;
 }
 
-simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough) {
+simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
   const Point point = point_of(choice);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
     simulator::Outcome& outcome = found->second;
-    if (outcome.is_whole || outcome.peaks.device + outcome.margin > enough) return outcome;
+    if (outcome.is_whole || outcome.peaks.device + outcome.margin > std::min(enough, too_large)) return outcome;
   }
   ++asked_.memory;
-  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough);
+  auto outcome =
+      predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough, too_large);
   assert(outcome.has_value());
   return known.insert_or_assign(point, *std::move(outcome)).first->second;
 }
 
-const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
-  simulator::Outcome& outcome = memory_up_to(choice, enough);
+const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
+  simulator::Outcome& outcome = memory_up_to(choice, enough, too_large);
   const simulator::Outcome& times = this->outcome(choice, Detail::Time);
   outcome.step = times.step;
   outcome.compute = times.compute;
@@ -321,7 +322,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
       if (!may_decide(box)) return {no_time, no_memory};
       return {no_time, needed_at_least(box)};
     case CostLevel::Memory: {
-      const simulator::Outcome& exact = outcome_up_to(fastest, enough_);
+      const Bytes too_large = decisive_ ? Bytes(*decisive_) : simulator::kWholePrediction;
+      const simulator::Outcome& exact = outcome_up_to(fastest, enough_, too_large);
       return {rounded(exact.step), needed_bytes(exact)};
     }
   }

@@ -45,11 +45,13 @@ class PredictedCost : public CostModel {
   /// The prediction, kept from the search where it made one. With `Detail::Device` it has the times too.
   /// REQUIRES: any detail but `Detail::Memory`.
   const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
-  /// The prediction of `Detail::Device`, which may end above `enough` (Predictor::evaluate), and the times.
-  const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough);
+  /// The prediction of `Detail::Device`, which may end above `enough` or with the first rank that needs more than
+  /// `too_large` (Predictor::evaluate), and the times.
+  const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough,
+                                          Bytes too_large = simulator::kWholePrediction);
 
   /// The prediction of memory alone. It has the times only where they were asked for before.
-  simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough);
+  simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough, Bytes too_large = simulator::kWholePrediction);
   /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. Of a point it is tighter than
   /// what bounds a box.
   std::int64_t needed_at_least(const Box& box);

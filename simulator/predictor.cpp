@@ -70,26 +70,47 @@ struct Predictor::Impl {
     return predict_memory(prepared, pools, allocator, enough);
   }
 
-  /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of
-  /// them.
-  Result<void> see_all_ranks(PreparedPlan& prepared, MemoryPrediction& memory, Bytes enough) {
-    for (const std::int64_t rank : different_ranks(prepared.layout)) {
-      if (rank == 0) continue;
-      if (!memory.is_whole) break;
-      simulator::see_from(prepared, rank, library);
-      FSDP_TRY(const MemoryPrediction other, walk(prepared, enough));
-      if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
-      memory.peaks.reserved = other.peaks.reserved;
-      memory.peaks.device = other.peaks.device;
-      memory.margin = other.margin;
-      memory.is_whole = other.is_whole;
-    }
-    return {};
+  /// What one rank needs, as long as it is not more than `enough`. Leaves the plan seen from it.
+  Result<MemoryPrediction> walk_from(PreparedPlan& prepared, std::int64_t rank, Bytes enough) {
+    if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
+    return walk(prepared, enough);
   }
 
-  Result<void> fill_in(PreparedPlan& prepared, MemoryPrediction memory, Bytes enough, Outcome& outcome) {
+  /// What rank 0 needs, with the reserved memory of the rank that needs the most of it, as long as that is not more
+  /// than `enough`. The rank that needed most of the plan before is asked first, and where that is more than
+  /// `too_large` the others are not asked. Leaves the plan seen from one of them.
+  Result<MemoryPrediction> walk_ranks(PreparedPlan& prepared, Bytes enough, Bytes too_large) {
+    const std::vector<std::int64_t> ranks = different_ranks(prepared.layout);
+    std::optional<MemoryPrediction> of_suspect;
+    const bool may_be_too_large = std::min(enough, too_large) < kEndlessMemory;
+    if (may_be_too_large && suspect > 0 && std::find(ranks.begin(), ranks.end(), suspect) != ranks.end()) {
+      FSDP_TRY(of_suspect, walk_from(prepared, suspect, enough));
+      if (of_suspect->peaks.device + of_suspect->margin > too_large) of_suspect->is_whole = false;
+      if (!of_suspect->is_whole) return *std::move(of_suspect);
+    }
+    FSDP_TRY(MemoryPrediction memory, walk_from(prepared, 0, enough));
+    std::int64_t worst = 0;
+    for (const std::int64_t rank : ranks) {
+      if (!memory.is_whole) break;
+      if (rank == 0) continue;
+      std::optional<MemoryPrediction> other = rank == suspect ? std::move(of_suspect) : std::nullopt;
+      if (!other) {
+        FSDP_TRY(other, walk_from(prepared, rank, enough));
+      }
+      if (other->peaks.device + other->margin <= memory.peaks.device + memory.margin) continue;
+      memory.peaks.reserved = other->peaks.reserved;
+      memory.peaks.device = other->peaks.device;
+      memory.margin = other->margin;
+      memory.is_whole = other->is_whole;
+      worst = rank;
+    }
+    suspect = worst;
+    return memory;
+  }
+
+  Result<void> fill_in(PreparedPlan& prepared, Bytes enough, Bytes too_large, Outcome& outcome) {
     if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
-    if (const auto seen = see_all_ranks(prepared, memory, enough); !seen) return seen;
+    FSDP_TRY(const MemoryPrediction memory, walk_ranks(prepared, enough, too_large));
     outcome.peaks = memory.peaks;
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
@@ -149,6 +170,7 @@ struct Predictor::Impl {
   LiveSink live;
   PoolSink pools;
   std::int64_t num_walks = 0;
+  std::int64_t suspect = 0;  // The rank that needed most of the plan before.
 };
 
 Errors check_rank(std::int64_t rank, const Cluster& cluster) {
@@ -171,7 +193,7 @@ const Cluster& Predictor::cluster() const {
   return impl_->cluster;
 }
 
-Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
+Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough, Bytes too_large) {
   Outcome outcome;
   if (detail == Detail::Live) {
     if (const auto walked = impl_->live_bytes(std::move(plan), outcome); !walked) return tl::unexpected(walked.error());
@@ -179,8 +201,7 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   }
   if (detail == Detail::Device) {
     FSDP_TRY(PreparedPlan prepared, impl_->prepared(std::move(plan), 0, PreparedFor::Walk));
-    FSDP_TRY(MemoryPrediction memory, impl_->walk(prepared, enough));
-    const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
+    const auto filled = impl_->fill_in(prepared, enough, too_large, outcome);
     if (!filled) return tl::unexpected(filled.error());
     impl_->give_back(prepared);
     return outcome;
@@ -192,8 +213,7 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough) {
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
-    FSDP_TRY(MemoryPrediction memory, impl_->walk(prepared, enough));
-    const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
+    const auto filled = impl_->fill_in(prepared, enough, too_large, outcome);
     if (!filled) return tl::unexpected(filled.error());
   }
   impl_->give_back(prepared);

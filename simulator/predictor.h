@@ -57,7 +57,8 @@ struct Outcome {
   bool fits = false;   ///< peaks.device + margin <= budget, and nothing lacks on the host. With both.
   Bytes host_missing;  ///< What a node lacks of its own memory; 0 where that is not known. With both.
   Bytes margin;
-  bool is_whole = true;  ///< False: memory was walked only until it was above `enough`, and does not fit in that.
+  /// False: memory was walked only until it was above `enough`, or by one rank, which needs more than `too_large`.
+  bool is_whole = true;
 };
 
 /// A steady step on the streams of a GPU.
@@ -85,9 +86,11 @@ class Predictor {
   const Cluster& cluster() const;
 
   /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
-  /// `enough`: who only asks whether a plan fits need not know by how much it does not. Errors: those of check(plan,
-  /// model), and an attention backend that PyTorch refuses to run for this model, precision and GPU.
-  Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction);
+  /// `enough`: who only asks whether a plan fits need not know by how much it does not. Where the first rank that is
+  /// asked needs more than `too_large`, the others are not asked. Errors: those of check(plan, model), and an attention
+  /// backend that PyTorch refuses to run for this model, precision and GPU.
+  Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction,
+                           Bytes too_large = kWholePrediction);
 
   /// How many plans were walked through the allocator so far to see what they need, each of their different ranks
   /// apart.

@@ -13,7 +13,8 @@
 // sub-group; what stays whole is gathered at the end.
 //
 // The first micro-batch of a run gathers nothing ahead and keeps nothing, so that the first step is another one. Of
-// later steps all are alike.
+// later steps all are alike. Where a micro-batch begins as the one before it did, it and all behind it are that one
+// again.
 //
 // Sources: deepspeed/runtime/zero/parameter_offload.py (hooks), stage3.py (step, reduce_independent_p_g_buckets,
 // independent_gradient_partition_epilogue), torch/utils/checkpoint.py (_StopRecomputationError), DeepSpeed 0.19.8.
@@ -22,6 +23,7 @@
 // external parameters, which another module's forward reads, are gathered when that begins, and not when it reads them.
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -60,15 +62,7 @@ class Zero3Lowering {
   Schedule step() {
     out_ = {};
     coordinator_.write_to(out_);
-    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
-      forward();
-      out_.phase = StepPhase::Backward;
-      out_.emit({.kind = InstructionKind::PrepareReduce});
-      backward();
-    }
+    micro_batches();
     out_.phase = StepPhase::Optimizer;
     coordinator_.release_all();
     if (zero_dtype(plan_) == Dtype::Float16) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
@@ -81,6 +75,53 @@ class Zero3Lowering {
   }
 
  private:
+  // ---- micro-batches -----------------------------------------------------------------------------------------------
+
+  // A search asks for hundreds of schedules with tens of micro-batches.
+  void micro_batches() {
+    std::optional<ZeroCoordinator::Remembered> before;
+    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
+      std::optional<ZeroCoordinator::Remembered> now = coordinator_.remembered();
+      if (now && now == before) return repeat_last(m);
+      before = std::move(now);
+      first_instruction_ = out_.schedule.instructions.size();
+      first_group_ = out_.schedule.groups.size();
+      micro_batch(m);
+    }
+  }
+
+  void micro_batch(std::int64_t m) {
+    out_.micro_batch = static_cast<int>(m);
+    out_.phase = StepPhase::Forward;
+    out_.emit({.kind = InstructionKind::LoadInputs});
+    forward();
+    out_.phase = StepPhase::Backward;
+    out_.emit({.kind = InstructionKind::PrepareReduce});
+    backward();
+  }
+
+  // The micro-batches from `first` on are the one before it again, each with groups of its own.
+  void repeat_last(std::int64_t first) {
+    std::vector<Instruction>& instructions = out_.schedule.instructions;
+    std::vector<ParameterGroup>& groups = out_.schedule.groups;
+    const std::size_t last_instruction = instructions.size();
+    const std::size_t last_group = groups.size();
+    const auto times = static_cast<std::size_t>(plan_.accumulation - first);
+    constexpr std::size_t kRoomForTheRest = 64;
+    instructions.reserve(last_instruction + times * (last_instruction - first_instruction_) + kRoomForTheRest);
+    groups.reserve(last_group + times * (last_group - first_group_) + kRoomForTheRest);
+    for (std::size_t t = 1; t <= times; ++t) {
+      for (std::size_t i = first_instruction_; i < last_instruction; ++i) {
+        Instruction again = instructions[i];
+        again.micro_batch += static_cast<int>(t);
+        if (again.group >= 0) again.group += static_cast<int>(t * (last_group - first_group_));
+        instructions.push_back(again);
+      }
+      for (std::size_t g = first_group_; g < last_group; ++g) groups.push_back(ParameterGroup(groups[g]));
+    }
+    out_.micro_batch = static_cast<int>(plan_.accumulation) - 1;
+  }
+
   // At one position inner modules come before those around them.
   void sort_inner_first(std::vector<UnitBoundary>& boundaries) const {
     const auto rank = [&](const UnitBoundary& boundary) {
@@ -207,6 +248,9 @@ class Zero3Lowering {
   ZeroCoordinator coordinator_;
   ScheduleWriter out_;
   std::size_t next_bucket_ = 0;
+  // Where the last micro-batch begins in the schedule.
+  std::size_t first_instruction_ = 0;
+  std::size_t first_group_ = 0;
 };
 
 }  // namespace

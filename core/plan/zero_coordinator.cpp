@@ -82,6 +82,21 @@ void ZeroCoordinator::begin_forward() {
   num_available_ = 0;
 }
 
+std::optional<ZeroCoordinator::Remembered> ZeroCoordinator::remembered() const {
+  const auto is_busy = [](const State& state) { return !state.active.empty(); };
+  const bool is_left =
+      in_flight_.empty() && in_backward_.empty() && std::none_of(states_.begin(), states_.end(), is_busy) &&
+      std::all_of(recomputed_for_.begin(), recomputed_for_.end(), [](const auto& p) { return p.empty(); });
+  if (trace_ != Trace::Complete || !is_left || drive_.has_any()) return std::nullopt;
+  Remembered result{.num_answers = releasable_.size()};
+  for (const State& state : states_) {
+    result.available.push_back(state.status == Status::Available);
+    result.has_copy.push_back(state.has_copy);
+  }
+  for (const std::vector<int>& unknown : unknown_) result.num_unknown += unknown.size();
+  return result;
+}
+
 void ZeroCoordinator::complete_trace() {
   trace_ = Trace::Complete;
   for (std::size_t step = 0; step < order_.size(); ++step) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/plan/schedule_writer.h"
@@ -35,6 +36,17 @@ class ZeroCoordinator {
   void release_all();
   /// What stays whole is gathered again, updated; second copies of what was updated are given up.
   void gather_persistent();
+  /// What of earlier micro-batches decides on those to come. Nothing: more than is worth comparing.
+  struct Remembered {
+    std::vector<bool> available;  ///< [parameters]
+    std::vector<bool> has_copy;   ///< [parameters]
+    std::size_t num_answers = 0;  ///< Modules and places that were asked what may be let go.
+    std::size_t num_unknown = 0;  ///< External parameters that no forward has read.
+
+    bool operator==(const Remembered&) const = default;
+  };
+  /// REQUIRES: between two micro-batches.
+  std::optional<Remembered> remembered() const;
   /// The step is over: its schedule says what was read from a drive.
   void end_step() { out_->schedule.drive = drive_.take_counts(); }
 

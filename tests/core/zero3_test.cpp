@@ -209,6 +209,39 @@ RC_GTEST_PROP(Zero3, SchedulesKeepAllPromises, ()) {
   }
 }
 
+// [micro-batches] What a step does in each of them, in words.
+std::vector<Steps> words_by_micro_batch(const Schedule& schedule) {
+  std::vector<Steps> words;
+  for (const Instruction& instruction : schedule.instructions) {
+    if (instruction.phase == StepPhase::Optimizer) break;
+    if (instruction.kind == InstructionKind::LoadInputs) words.emplace_back();
+    Schedule alone;
+    alone.instructions = {instruction};
+    alone.groups = schedule.groups;
+    const std::string of_call = std::to_string(instruction.call) + " " + std::to_string(instruction.op_begin) + " " +
+                                std::to_string(instruction.op_end) + " " + std::to_string(instruction.bucket);
+    words.back().push_back(instruction.group >= 0 ? words_of(alone, true).front()
+                                                  : std::string(name_of(instruction.kind)) + " " + of_call);
+  }
+  return words;
+}
+
+// Micro-batches are written down once and repeated where they begin alike. With one in a step nothing is repeated.
+RC_GTEST_PROP(Zero3, LaterMicroBatchesDoWhatTheyDoInAShorterStep, ()) {
+  const Model model = collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8;8,12,8"}}, Dtype::Float32);
+  const ModelIndex index = index_of(model);
+  Plan plan = drawn_plan();
+  const Layout layout = make_layout(index, plan).value();
+  plan.accumulation = 1;
+  const Steps expected = words_by_micro_batch(lower(index, plan, layout)).back();
+  plan.accumulation = *rc::gen::inRange(3, 7);
+  const std::vector<Steps> steady = words_by_micro_batch(lower(index, plan, layout));
+  const std::vector<Steps> first = words_by_micro_batch(lower_first_step(index, plan, layout));
+  RC_ASSERT(static_cast<std::int64_t>(steady.size()) == plan.accumulation);
+  for (std::size_t m = 1; m < steady.size(); ++m) RC_ASSERT(steady[m] == expected);
+  for (std::size_t m = 2; m < first.size(); ++m) RC_ASSERT(first[m] == expected);
+}
+
 // Whoever forgets a gather or a release is told.
 TEST(Zero3, AScheduleWithoutAGatherIsRefused) {
   const Model model = collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8"}}, Dtype::Float32);
