@@ -256,7 +256,7 @@ class PassCutter:
         if self._top:
             raise NotAlike(f"{name} is called within the forward of {self._top}.")
         parts = self._structure.parts
-        if parts and parts[-1].top == name:  # else both would be one call of it
+        if parts and (parts[-1].top, parts[-1].number) == (name, self._number):  # else both would be one call of it
             parts.append(self._part(-1))
             parts[-1].is_border = True
         self._top = name or ""
