@@ -11,6 +11,7 @@
 #include "core/plan/flat_units.h"
 #include "core/plan/sharding.h"
 #include "planner/checkpointed_blocks.h"
+#include "planner/family_limits.h"
 #include "planner/objective.h"
 #include "planner/strategy_names.h"
 #include "planner/wrap_policy.h"
@@ -434,6 +435,11 @@ void add_with_arguments(Family family, Families& result) {
 
 /// Why nothing is left, though each dimension has a value.
 Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch) {
+  Family family{.mesh = mesh, .accumulation = batch.accumulation};
+  family.cpu_offload = space.cpu_offload.value_or(false);
+  family.forward_prefetch = space.forward_prefetch.value_or(0);
+  family.backward_prefetch = space.backward_prefetch.value_or(1);
+  if (auto misfit = misfit_of_passes(space.base, family, model)) return *std::move(misfit);
   if (auto misfit = muon_misfit(space.base, model, mesh, space.cpu_offload.value_or(false))) return *std::move(misfit);
   if (is_flat(space.base) && space.cpu_offload.value_or(false)) {
     const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
@@ -487,7 +493,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
         family.forward_prefetch = forward;
         family.backward_prefetch = backward;
-        add_with_arguments(family, result);
+        if (!misfit_of_passes(space.base, family, model)) add_with_arguments(family, result);
       }
     }
   };
@@ -536,7 +542,7 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
   const ReshardAfterForward never{Kind::Never, 0};
   std::vector<Unit> units;
-  std::size_t num_units = wrapping.others.size() + 1;
+  std::size_t num_units = wrapping.others.size() + wrapping.roots.size() + 1;
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (const UnitGroup& group : stack) num_units += group.size();
   }
@@ -549,6 +555,7 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   }
   const bool all_kept = wrapping.has_units() && kept >= wrapping.longest();
   for (const UnitModules& other : wrapping.others) units.push_back({other, all_kept ? never : resharded});
+  for (const UnitModules& root : wrapping.roots) units.push_back({root, family.root.value_or(ReshardAfterForward{})});
   units.push_back({{""}, family.root.value_or(ReshardAfterForward{})});
   return units;
 }

@@ -20,7 +20,8 @@
 // checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
 // their maximum is. What lies outside of the allocator and the margin are added.
 //
-// Not counted: communication buffers, gradients of other units, fragmentation.
+// Not counted: communication buffers, gradients of other units, fragmentation. Of a step of several passes only states
+// are: activations of one are gone in the next, and an optimizer steps with its own gradients.
 //
 // DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
 // and out of buckets that of the copies, and the buckets that of the unsharded root.
@@ -174,8 +175,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   for (const auto& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) resharded.insert(resharded.end(), stack[i].size(), stack.size() - i);
   }
-  resharded.resize(layout.units.size() - 1, longest);
-  resharded.push_back(0);
+  resharded.resize(layout.units.size() - 1 - wrapping.roots.size(), longest);
+  resharded.resize(layout.units.size(), 0);
 
   Seconds least_reduce = Seconds::max();
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
@@ -470,17 +471,20 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
 
 std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
                                  const CountRange& checkpointed) const {
-  std::int64_t highest = units.states + units.gradients;
+  // Where several backwards follow each other, no call need hold what all before it keep.
+  std::int64_t highest = has_passes(*index_.model) ? units.states : units.states + units.gradients;
   const auto look_at = [&](int call) {
     highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
   };
-  for (std::size_t s = 0; s < stacks_.size(); ++s) {
+  for (std::size_t s = 0; s < stacks_.size() && !has_passes(*index_.model); ++s) {
     const StackOfCalls& stack = stacks_[s];
     if (stack.calls.empty()) continue;
     look_at(stack.calls.back());
     if (checkpointed.most[s] > 0) look_at(stack.calls[static_cast<std::size_t>(checkpointed.most[s]) - 1]);
   }
-  for (const int call : calls.outside) look_at(call);
+  if (!has_passes(*index_.model)) {
+    for (const int call : calls.outside) look_at(call);
+  }
   Bytes device(highest);
   for (const DeviceTerm& term : units.outside) device += term.bytes;
   return (device + simulator::margin(Bytes(highest), units.outside, base_)).count();

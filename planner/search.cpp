@@ -287,9 +287,10 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
   if (spec.captured == nullptr) return {};
   for (const std::int64_t micro_batch : predictors.micro_batches()) {
     simulator::Predictor& predictor = predictors.of(micro_batch);
+    if (auto misfit = passes_misfit(space.base, predictor.model())) return tl::unexpected(Errors{*std::move(misfit)});
     Plan plan = space.base;
     plan.mesh = {1, world_size(cluster)};
-    plan.units = {Unit{{""}, {}}};
+    plan.units = units_of({.stacks = {}, .others = {}, .roots = models_of_passes(predictor.model())}, Family{}, 0);
     if (space.checkpoint) {
       const auto checkpointed = checkpoint(plan, predictor.model(), *space.checkpoint);
       if (!checkpointed) return checkpointed;

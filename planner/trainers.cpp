@@ -145,6 +145,10 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
 }
 
 Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
+  if (has_passes(model)) {
+    return {{"/model", "The script trains its models by turns, and a trainer's configuration has one model.",
+             "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
+  }
   if (plan.optimizer.muon) {
     return {{"/optimizer/muon",
              "A trainer's configuration names one optimizer, and Muon takes some of the matrices only.",

@@ -436,6 +436,10 @@ class CodeWriter {
 }  // namespace
 
 Errors unsaid_of_code(const Plan& plan, const Model& model) {
+  if (has_passes(model)) {
+    return {{"/model", "The script trains its models by turns, and what is written as Python is of one model.",
+             "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
+  }
   if (is_simple_fsdp(plan)) {
     return {{"/runtime/name", "Plans of SimpleFSDP are not written as Python.",
              fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"), and fsdp-plan rehearse trains it.",

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/base/parse_units.h"
@@ -55,15 +57,37 @@ Entry verdict_of(const CaptureCheck& check, const std::string& target) {
           .style = Style::Bad};
 }
 
+/// "trained by turns: 4 backwards a step, Critic steps 3 times, Generator once"
+std::string turns_of(const Model& model) {
+  const std::size_t backwards = model.passes.size();
+  std::string text = fmt::format("trained by turns: {} backward{} a step", backwards, backwards == 1 ? "" : "s");
+  for (std::size_t o = 0; o < model.optimizers.size(); ++o) {
+    std::ptrdiff_t steps = 0;
+    for (const Pass& pass : model.passes) {
+      steps += std::count(pass.optimizers.begin(), pass.optimizers.end(), static_cast<int>(o));
+    }
+    std::string names;
+    for (const int root : model.optimizers[o]) {
+      names += fmt::format("{}{}", names.empty() ? "" : " and ", model.modules[static_cast<std::size_t>(root)].name);
+    }
+    text += fmt::format(", {} step{} {}", names, model.optimizers[o].size() == 1 ? "s" : "",
+                        steps == 1 ? "once" : fmt::format("{} times", steps));
+  }
+  return text;
+}
+
 Entry model_of(const ModelSpec& spec) {
   const Model& model = spec.captured->points.front();
   Entry entry{.label = "model", .lines = {fmt::format("{}, {} parameters", spec.name, grouped(num_parameters(model)))}};
   std::string stacks;
   for (const Stack& stack : model.stacks) {
-    stacks +=
-        fmt::format("{}{} x {} ({})", stacks.empty() ? "" : ", ", stack.calls.size(), stack.class_name, stack.name);
+    std::set<int> blocks;  // Each pass of a step calls them again.
+    for (const int call : stack.calls) blocks.insert(model.calls[static_cast<std::size_t>(call)].module);
+    stacks += fmt::format("{}{} x {} ({})", stacks.empty() ? "" : ", ",
+                          has_passes(model) ? blocks.size() : stack.calls.size(), stack.class_name, stack.name);
   }
   if (!stacks.empty()) entry.lines.push_back(stacks);
+  if (has_passes(model)) entry.lines.push_back(turns_of(model));
   return entry;
 }
 

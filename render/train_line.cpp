@@ -32,6 +32,10 @@ std::string_view target_of(Trainer trainer) {
 }  // namespace
 
 std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file) {
+  if (has_passes(model)) {
+    return fmt::format("{}fsdp-plan run {} -- and the command of the script",
+                       plan_file.empty() ? "add -o plan.json, then " : "", plan_file.empty() ? "plan.json" : plan_file);
+  }
   std::vector<std::string_view> targets;
   for (const Trainer trainer : said_exactly_by(plan, model)) targets.push_back(target_of(trainer));
   const Errors unsaid = unsaid_of_code(plan, model);

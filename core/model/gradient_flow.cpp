@@ -5,6 +5,8 @@
 // captured value that the script itself asked a gradient of requires one whatever made it.
 // Backward from the loss: a value reaches it when some op that passes gradients on makes a value from it that does.
 // A frozen parameter gets no gradient but lets those of its op's inputs through.
+// In a step of several passes all losses begin such a walk, and no gradient goes from a call to another one through
+// which another backward runs: the fake images of a GAN are detached where its critic learns from them.
 //
 // Sources: PyTorch, "Autograd mechanics" (requires_grad, grad mode); torch/csrc/autograd/functions/accumulate_grad.cpp
 // runs for a parameter exactly when a node on the path from the loss has an edge to it.
@@ -27,13 +29,24 @@ bool passes_gradients(const Op& op) {
   return op.kind != OpKind::Detach && op.kind != OpKind::Constant && op.kind != OpKind::RotaryTable;
 }
 
+/// [num values] The backward that runs through the call which makes a value; of inputs -1.
+std::vector<int> backwards_of_values(const Model& model) {
+  std::vector<int> backwards(model.values.size(), -1);
+  for (const Call& call : model.calls) {
+    for (const int value : call.outputs) backwards[value] = call.backward;
+  }
+  return backwards;
+}
+
 /// Marks what requires a gradient in one call.
-void walk_forward(const Model& model, const Call& call, std::vector<bool>& model_values, std::vector<bool>& values) {
+void walk_forward(const Model& model, const Call& call, const std::vector<int>& backwards,
+                  std::vector<bool>& model_values, std::vector<bool>& values) {
   const Block& block = model.blocks[call.block];
   values.assign(block.values.size(), false);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = block.values[i].requires_grad;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    values[i] = values[i] || model_values[call.inputs[i]];
+    const bool comes = model_values[call.inputs[i]] && backwards[call.inputs[i]] == call.backward;
+    values[i] = values[i] || comes;
   }
   for (const Op& op : block.ops) {
     if (!passes_gradients(op)) continue;
@@ -58,7 +71,8 @@ void walk_forward(const Model& model, const Call& call, std::vector<bool>& model
 }
 
 /// Marks what reaches the loss in one call.
-void walk_backward(const Model& model, const Call& call, std::vector<bool>& model_values, std::vector<bool>& values) {
+void walk_backward(const Model& model, const Call& call, const std::vector<int>& backwards,
+                   std::vector<bool>& model_values, std::vector<bool>& values) {
   const Block& block = model.blocks[call.block];
   values.assign(block.values.size(), false);
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {
@@ -75,7 +89,7 @@ void walk_backward(const Model& model, const Call& call, std::vector<bool>& mode
     }
   }
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (values[i]) model_values[call.inputs[i]] = true;
+    if (values[i] && backwards[call.inputs[i]] == call.backward) model_values[call.inputs[i]] = true;
   }
 }
 
@@ -86,17 +100,19 @@ GradientFlow gradient_flow(const Model& model) {
   flow.requires_grad.resize(model.calls.size());
   flow.reaches_loss.resize(model.calls.size());
   std::vector<bool> values(model.values.size(), false);
+  const std::vector<int> backwards = backwards_of_values(model);
   for (std::size_t c = 0; c < model.calls.size(); ++c) {
-    walk_forward(model, model.calls[c], values, flow.requires_grad[c]);
+    walk_forward(model, model.calls[c], backwards, values, flow.requires_grad[c]);
   }
   values.assign(model.values.size(), false);
   if (model.loss >= 0) values[model.loss] = true;
+  for (const Pass& pass : model.passes) values[pass.loss] = true;
   flow.output_reaches_loss.resize(model.calls.size());
   for (std::size_t c = model.calls.size(); c-- > 0;) {
     for (const int value : model.calls[c].outputs) {
       flow.output_reaches_loss[c].push_back(values[value]);
     }
-    walk_backward(model, model.calls[c], values, flow.reaches_loss[c]);
+    walk_backward(model, model.calls[c], backwards, values, flow.reaches_loss[c]);
   }
   return flow;
 }

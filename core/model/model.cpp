@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string_view>
@@ -40,6 +41,24 @@ std::int64_t num_elements(const Shape& shape) {
 std::string_view parent_name(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
+std::vector<int> roots_of(const Model& model) {
+  return has_passes(model) ? model.modules.front().children : std::vector<int>{0};
+}
+
+int root_of(const Model& model, int module) {
+  while (module > 0 && model.modules[module].parent != 0) module = model.modules[module].parent;
+  return module;
+}
+
+int optimizer_of(const Model& model, int module) {
+  module = root_of(model, module);
+  for (std::size_t o = 0; o < model.optimizers.size(); ++o) {
+    const std::vector<int>& steps = model.optimizers[o];
+    if (std::find(steps.begin(), steps.end(), module) != steps.end()) return static_cast<int>(o);
+  }
+  return -1;
 }
 
 std::int64_t num_parameters(const Model& model) {

@@ -126,6 +126,7 @@ struct Call {
   std::vector<int> inputs;      ///< In `Model::values`, one per block input.
   std::vector<int> outputs;     ///< In `Model::values`, one per block output.
   bool repeated = false;  ///< One of several alike in a row ("layers.{0..27}"): what checkpointing and grouping act on.
+  int backward = 0;       ///< In `Model::passes`: the one whose backward runs back through it; -1: none does.
 
   bool operator==(const Call&) const = default;
 };
@@ -185,6 +186,26 @@ struct NamedValue {
   bool operator==(const NamedValue&) const = default;
 };
 
+/// A part of a step that has several backwards, such as a GAN's: a forward, and the backward of one loss.
+struct Pass {
+  int call_end = 0;  ///< In `Model::calls`: its forward runs the calls from the end of the pass before to here.
+  int loss = -1;     ///< In `Model::values`: where its backward begins.
+  std::vector<int> gradients;   ///< Of `roots_of`: models whose parameters get gradients. Another one that the backward
+                                ///< runs through is frozen in it (`requires_grad_(False)`).
+  std::vector<int> optimizers;  ///< In `Model::optimizers`: those that step behind the backward, in that order.
+
+  bool operator==(const Pass&) const = default;
+};
+
+/// Gradients that the script clears in a step of several passes.
+struct Clearing {
+  int pass = 0;              ///< In `Model::passes`; their number: behind the last one.
+  int call = 0;              ///< In `Model::calls`: in front of it, or of the backward where the pass has no more.
+  std::vector<int> modules;  ///< Of `roots_of`: of all parameters below these.
+
+  bool operator==(const Clearing&) const = default;
+};
+
 struct Model {
   std::string name;
   std::string source;  ///< Where its figures come from.
@@ -201,13 +222,36 @@ struct Model {
   std::vector<Stack> stacks;
   std::vector<HeldValue> held;
   std::vector<NamedValue> named;
-  int loss = -1;  ///< In `values`. With several losses, their sum.
+  int loss = -1;  ///< In `values`. With several losses, their sum. Of a step of several passes that of the last one.
+  /// Empty: one forward and one backward, as of most models. Else the modules below the root are models of their own
+  /// (`roots_of`), which the script trains by turns, each with an optimizer of its own or with others.
+  std::vector<Pass> passes;
+  std::vector<std::vector<int>> optimizers;  ///< Of a step of passes: of `roots_of`, which models each optimizer steps.
+  std::vector<Clearing> clearings;           ///< Of a step of passes, in order.
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
   std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
 
   bool operator==(const Model&) const = default;
 };
+
+/// Whether a step has several backwards, or several models with optimizers of their own.
+inline bool has_passes(const Model& model) {
+  return !model.passes.empty();
+}
+
+/// So many models a step of passes trains at most.
+inline constexpr int kMostRoots = 4;
+
+/// The modules that fully_shard makes roots of, each with gathers and reductions of its own: of a step of passes the
+/// models below the module that holds them, else module 0.
+std::vector<int> roots_of(const Model& model);
+
+/// Of a step of passes: of which of `roots_of` a module is a part.
+int root_of(const Model& model, int module);
+
+/// Of a step of passes: which of `Model::optimizers` steps a module's parameters; -1: none does.
+int optimizer_of(const Model& model, int module);
 
 /// The module that a module, parameter or buffer lies in, by their names: "layers.0" for "layers.0.mlp"; "" (the root)
 /// for a name without a dot.

@@ -159,6 +159,10 @@ void mark_backward(const Model& model, ModelIndex& index) {
 void note_last_reads(const Model& model, ModelIndex& index) {
   index.last_read.assign(index.num_positions(), -1);
   std::vector<int> of_value(model.values.size(), -1);
+  // Another backward than that of the maker has no gradient for it.
+  const auto comes_from = [&](const Call& call, int value) {
+    return index.made_at[value] < 0 || model.calls[index.call_at(index.made_at[value])].backward == call.backward;
+  };
   const auto raise = [](int& to, int position) { to = std::max(to, position); };
   for (std::size_t c = model.calls.size(); c-- > 0;) {
     const Call& call = model.calls[c];
@@ -177,7 +181,9 @@ void note_last_reads(const Model& model, ModelIndex& index) {
       int& last = index.last_read[begin + o];
       for (const int output : block.ops[o].outputs) raise(last, inside[output]);
     }
-    for (std::size_t i = 0; i < call.inputs.size(); ++i) raise(of_value[call.inputs[i]], inside[i]);
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      if (!has_passes(model) || comes_from(call, call.inputs[i])) raise(of_value[call.inputs[i]], inside[i]);
+    }
   }
 }
 

@@ -24,15 +24,22 @@
 //                       torch 2.12 on a unit without gradients counts as reduced, too
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
+// A step of several passes (a GAN's) has several models, each a root by itself, with its own order of post-forwards,
+// its own buffers and its own callback at the end of a backward. That callback comes where the backward ran through the
+// model: what another one has gathered, and the order of its forwards, stay until its own. So a generator whose root is
+// not resharded after forward is still gathered while the critic's optimizer steps, and what a step leaves gathered the
+// next one finds so: the second of two steps is a steady one.
+//
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
 // _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
 // wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0; what is otherwise
 // from 2.8 to 2.15 is a value of Quirks.
 //
 // Not modeled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
-// between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
-// FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather from one unit to the
-// next; with several reduce_scatter_buffers a unit that is reduced twice inside as many reductions.
+// between, but in a step of passes; a frozen unit inside a checkpointed block that is called again and whose first pass
+// needs no backward, which FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather
+// from one unit to the next; with several reduce_scatter_buffers a unit that is reduced twice inside as many
+// reductions.
 
 #include <algorithm>
 #include <cstdint>
@@ -57,13 +64,31 @@ class Fsdp2Lowering {
         units_(layout.units.size()),
         begins_(layout.hooks.begins),
         ends_(layout.hooks.ends),
-        pre_backwards_(layout.hooks.pre_backwards),
-        post_backwards_(layout.hooks.post_backwards),
+        pre_backwards_(&layout.hooks.pre_backwards),
+        post_backwards_(&layout.hooks.post_backwards),
         forward_order_(layout.hooks.forward_order),
-        backward_order_(layout.hooks.backward_order) {
+        backward_order_(layout.hooks.backward_order),
+        tree_of_unit_(trees_of_units(index, layout)) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
     }
+    const std::vector<int> roots = roots_of(*index.model);
+    trees_.resize(roots.size());
+    for (std::size_t u = 0; u < layout.units.size(); ++u) {
+      if (tree_of_unit_[u] < 0) continue;
+      const int root = roots[static_cast<std::size_t>(tree_of_unit_[u])];
+      const std::vector<int>& modules = layout.units[u].modules;
+      if (std::find(modules.begin(), modules.end(), root) != modules.end())
+        tree(static_cast<int>(u)).root = static_cast<int>(u);
+    }
+  }
+
+  Schedule run_passes(bool is_first_step) {
+    step_of_passes();
+    if (is_first_step) return std::move(out_.schedule);
+    out_.schedule = {};
+    step_of_passes();
+    return std::move(out_.schedule);
   }
 
   Schedule run() {
@@ -76,7 +101,7 @@ class Fsdp2Lowering {
       out_.emit({.kind = InstructionKind::LoadInputs});
       forward();
       out_.phase = StepPhase::Backward;
-      backward();
+      backward(index_.num_positions());
       if (m == 0) reserve();
     }
     out_.phase = StepPhase::Optimizer;
@@ -100,8 +125,95 @@ class Fsdp2Lowering {
     bool post_backward = false;  // post_backward.
     bool reduced = false;        // This micro-batch's gradients are reduced or kept.
     bool accumulated = false;    // Gradients of earlier micro-batches are kept.
-    std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
+    std::vector<int> post_forward_indices;  // In Tree::post_forward_order, one per pass.
   };
+
+  // A root with the units below it: what they share.
+  struct Tree {
+    int root = -1;
+    std::vector<int> post_forward_order;
+    int held_gather = -1;  // The unit whose gather's output the forward keeps, and
+    std::uint8_t held_slot = 0;
+    std::deque<int> reduce_inputs;  // the units whose reductions' inputs live, the oldest first.
+    std::vector<int> all_reduced;   // Units whose all-reduced gradients are kept.
+  };
+
+  // [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
+  static std::vector<int> trees_of_units(const ModelIndex& index, const Layout& layout) {
+    const std::vector<int> roots = roots_of(*index.model);
+    std::vector<int> trees(layout.units.size(), -1);
+    for (std::size_t u = 0; u < trees.size(); ++u) {
+      for (std::size_t t = 0; t < roots.size(); ++t) {
+        if (index.contains(roots[t], layout.units[u].modules.front())) trees[u] = static_cast<int>(t);
+      }
+    }
+    return trees;
+  }
+
+  Tree& tree(int unit) { return trees_[static_cast<std::size_t>(tree_of_unit_[static_cast<std::size_t>(unit)])]; }
+
+  // ---- passes ------------------------------------------------------------------------------------------------------
+
+  void step_of_passes() {
+    const Model& model = *index_.model;
+    std::size_t next_clearing = 0;
+    const auto clear = [&](int pass, int call) {
+      for (; next_clearing < model.clearings.size(); ++next_clearing) {
+        const Clearing& clearing = model.clearings[next_clearing];
+        if (clearing.pass > pass || (clearing.pass == pass && clearing.call > call)) return;
+        emit_of_optimizer(InstructionKind::ZeroGrad, static_cast<int>(next_clearing));
+      }
+    };
+    out_.phase = StepPhase::Forward;
+    out_.emit({.kind = InstructionKind::LoadInputs});
+    int call = 0;
+    for (pass_ = 0; pass_ < static_cast<int>(model.passes.size()); ++pass_) {
+      const Pass& pass = model.passes[static_cast<std::size_t>(pass_)];
+      out_.phase = StepPhase::Forward;
+      forward({call, pass.call_end}, [&](int next) { clear(pass_, next); });
+      clear(pass_, pass.call_end);
+      call = pass.call_end;
+      out_.phase = StepPhase::Backward;
+      find_hooks_of_pass();
+      backward(index_.call_begin[static_cast<std::size_t>(call)]);
+      for (const int optimizer : pass.optimizers) emit_of_optimizer(InstructionKind::OptimizerStep, optimizer);
+    }
+    clear(pass_, call);
+  }
+
+  void emit_of_optimizer(InstructionKind kind, int part) {
+    const StepPhase phase = std::exchange(out_.phase, StepPhase::Optimizer);
+    out_.emit({.kind = kind, .part = part});
+    out_.phase = phase;
+  }
+
+  bool is_of_pass(int position) const {
+    return pass_ < 0 || index_.model->calls[static_cast<std::size_t>(index_.call_at(position))].backward == pass_;
+  }
+
+  void find_hooks_of_pass() {
+    hooks_of_pass_ = {};
+    for (const UnitBoundary& hook : layout_.hooks.pre_backwards) {
+      if (is_of_pass(hook.position)) hooks_of_pass_.pre_backwards.push_back(hook);
+    }
+    for (const UnitBoundary& hook : layout_.hooks.post_backwards) {
+      if (is_of_pass(window_of(layout_, hook).pre_backward)) hooks_of_pass_.post_backwards.push_back(hook);
+    }
+    pre_backwards_ = &hooks_of_pass_.pre_backwards;
+    post_backwards_ = &hooks_of_pass_.post_backwards;
+  }
+
+  // Whether this backward runs through some pass of the unit and has gradients for it.
+  bool has_gradients(int unit) const {
+    if (pass_ < 0) return true;
+    const ShardedUnit& of = layout_.units[static_cast<std::size_t>(unit)];
+    const std::vector<int>& models = index_.model->passes[static_cast<std::size_t>(pass_)].gradients;
+    const int root = root_of(*index_.model, of.modules.front());
+    return std::find(models.begin(), models.end(), root) != models.end() &&
+           std::any_of(of.windows.begin(), of.windows.end(), [&](const Window& window) {
+             return window.pre_backward >= 0 && is_of_pass(window.pre_backward);
+           });
+  }
 
   // Micro-batches are alike, but for the reductions of the last.
   void reserve() {
@@ -114,19 +226,29 @@ class Fsdp2Lowering {
   // ---- forward -----------------------------------------------------------------------------------------------------
 
   void forward() {
-    post_forward_order_.clear();
-    for (UnitState& unit : units_) {
-      unit.post_forward_indices.clear();
-      unit.pre_backward = unit.post_backward = unit.reduced = false;
-    }
+    trees_.front().post_forward_order.clear();
+    for (UnitState& unit : units_) forget_backward(unit);
     if (has_parameters(root_) && !units_[root_].unsharded) {
       unshard(root_);
       wait(root_);
     }
+    forward({0, static_cast<int>(index_.model->calls.size())}, [](int) {});
+  }
+
+  template <class BeforeCall>
+  void forward(Span calls, BeforeCall before_call) {
     walk_forward(
-        index_, begins_, ends_, [&](const UnitBoundary& begin) { pre_forward(begin.unit); },
-        [&](int call, int begin, int end) { out_.emit_ops(InstructionKind::Forward, index_, call, begin, end); },
+        index_, begins_, ends_, calls, [&](const UnitBoundary& begin) { pre_forward(begin.unit); },
+        [&](int call, int begin, int end) {
+          if (begin == index_.call_begin[static_cast<std::size_t>(call)]) before_call(call);
+          out_.emit_ops(InstructionKind::Forward, index_, call, begin, end);
+        },
         [&](const UnitBoundary& end) { post_forward(end); });
+  }
+
+  static void forget_backward(UnitState& unit) {
+    unit.post_forward_indices.clear();
+    unit.pre_backward = unit.post_backward = unit.reduced = false;
   }
 
   void pre_forward(int unit) {
@@ -152,24 +274,29 @@ class Fsdp2Lowering {
         state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
         reshard(end.unit);
       }
-      state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
-      post_forward_order_.push_back(end.unit);
+      note_left(end.unit);
     }
-    if (end.unit != root_) return;
-    free_held_gather(kBegins);
+    if (tree_of_unit_[end.unit] < 0 || tree(end.unit).root != end.unit) return;
+    free_held_gather(tree(end.unit), kBegins);
     out_.emit({.kind = InstructionKind::LeaveRoot});
+  }
+
+  void note_left(int unit) {
+    std::vector<int>& order = tree(unit).post_forward_order;
+    units_[unit].post_forward_indices.push_back(static_cast<int>(order.size()));
+    order.push_back(unit);
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
-  void backward() {
-    std::size_t next_pre = pre_backwards_.size();
-    std::size_t next_post = post_backwards_.size();
-    int position = index_.num_positions();
+  // From the position behind the forward.
+  void backward(int position) {
+    std::size_t next_pre = pre_backwards_->size();
+    std::size_t next_post = post_backwards_->size();
     int recomputed_call = -1;
     while (position > 0) {
-      if (!index_.in_backward[position - 1]) {
-        const int next = next_post > 0 ? post_backwards_[next_post - 1].position : 0;
+      if (!index_.in_backward[position - 1] || !is_of_pass(position - 1)) {
+        const int next = next_post > 0 ? (*post_backwards_)[next_post - 1].position : 0;
         position = std::max(index_.alike_from[position - 1], next);
         finish_units(position, next_post);
         continue;
@@ -226,27 +353,26 @@ class Fsdp2Lowering {
     UnitState& state = units_[unit];
     if (state.pre_backward || !has_parameters(unit)) return;
     if (layout_.units[unit].reshard.kind != ReshardAfterForward::Kind::Never) reshard(unit);
-    state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
-    post_forward_order_.push_back(unit);
+    note_left(unit);
   }
 
   // Where the ops before `position` end that run at once: behind a hook, a gap, or what is in front of their call.
   int next_stop(int position, std::size_t next_pre, std::size_t next_post) const {
     int stop = index_.alike_from[position - 1];
-    if (next_pre > 0) stop = std::max(stop, pre_backwards_[next_pre - 1].position + 1);
-    if (next_post > 0) stop = std::max(stop, post_backwards_[next_post - 1].position);
+    if (next_pre > 0) stop = std::max(stop, (*pre_backwards_)[next_pre - 1].position + 1);
+    if (next_post > 0) stop = std::max(stop, (*post_backwards_)[next_post - 1].position);
     return std::min(stop, position - 1);
   }
 
   void enter_units(int position, std::size_t& next_pre) {
-    for (; next_pre > 0 && pre_backwards_[next_pre - 1].position >= position; --next_pre) {
-      pre_backward(pre_backwards_[next_pre - 1].unit);
+    for (; next_pre > 0 && (*pre_backwards_)[next_pre - 1].position >= position; --next_pre) {
+      pre_backward((*pre_backwards_)[next_pre - 1].unit);
     }
   }
 
   void finish_units(int position, std::size_t& next_post) {
-    for (; next_post > 0 && post_backwards_[next_post - 1].position >= position; --next_post) {
-      const UnitBoundary& hook = post_backwards_[next_post - 1];
+    for (; next_post > 0 && (*post_backwards_)[next_post - 1].position >= position; --next_post) {
+      const UnitBoundary& hook = (*post_backwards_)[next_post - 1];
       post_backward(hook.unit, is_first_pass(hook));
     }
   }
@@ -258,6 +384,8 @@ class Fsdp2Lowering {
     const bool again = state.pre_backward;
     state.pre_backward = true;
     state.post_backward = false;
+    const int tree = tree_of_unit_[unit];
+    if (std::find(in_backward_.begin(), in_backward_.end(), tree) == in_backward_.end()) in_backward_.push_back(tree);
     if (!again) {
       unshard(unit);
       wait(unit);
@@ -266,23 +394,24 @@ class Fsdp2Lowering {
     if (plan_.backward_prefetch > 1 && self + 1 != backward_order_.end()) {
       prefetch(self + 1, backward_order_.end(), plan_.backward_prefetch);
     } else if (!again) {
-      prefetch_by_default(state);
+      prefetch_by_default(state, trees_[tree].post_forward_order);
     }
   }
 
   // The unit whose forward ended one earlier, passes of one module counted apart, whether it needs a backward or not.
-  void prefetch_by_default(UnitState& state) {
+  void prefetch_by_default(UnitState& state, const std::vector<int>& order) {
     if (state.post_forward_indices.empty()) return;
     const int self = state.post_forward_indices.back();
     state.post_forward_indices.pop_back();
-    if (self > 0) unshard(post_forward_order_[self - 1]);
+    if (self > 0) unshard(order[static_cast<std::size_t>(self) - 1]);
   }
 
   // The gradient of a parameter that several passes use is complete after the backward of the first of them.
   bool is_first_pass(const UnitBoundary& hook) const {
     const std::vector<Window>& windows = layout_.units[hook.unit].windows;
-    return std::none_of(windows.begin(), windows.begin() + hook.window,
-                        [](const Window& window) { return window.pre_backward >= 0; });
+    return std::none_of(windows.begin(), windows.begin() + hook.window, [&](const Window& window) {
+      return window.pre_backward >= 0 && is_of_pass(window.pre_backward);
+    });
   }
 
   // What is there is reduced: between two passes that are the gradients of earlier micro-batches alone.
@@ -292,17 +421,28 @@ class Fsdp2Lowering {
     state.pre_backward = false;
     state.post_backward = true;
     reshard(unit);
-    const bool fresh = gradients_complete && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
+    const bool fresh =
+        gradients_complete && has_gradients(unit) && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
     if (fresh && !sync_) out_.emit(InstructionKind::AccumulateGrads, unit);
     const bool reduces = fresh || state.accumulated;
     if (sync_ && reduces) reduce(unit);
-    if (sync_ && !reduces && quirks_.frozen_units_free_reduce_input) recycle_reduce_inputs();
+    if (sync_ && !reduces && quirks_.frozen_units_free_reduce_input) recycle_reduce_inputs(tree(unit));
     state.accumulated = !sync_ && (state.accumulated || fresh);
     state.reduced = state.reduced || fresh;
   }
 
+  // Of each root in turn, in the order in which the backward came to them.
   void final_callback() {
+    if (pass_ < 0) in_backward_.assign(1, 0);
+    for (const int tree : in_backward_) final_callback(tree);
+    in_backward_.clear();
+    out_.emit({.kind = InstructionKind::FinishReduce});
+  }
+
+  void final_callback(int number) {
+    Tree& tree = trees_[static_cast<std::size_t>(number)];
     for (const int unit : units_in_module_order(layout_)) {
+      if (tree_of_unit_[unit] != number) continue;
       if (!units_[unit].post_backward) post_backward(unit, true);
       // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
       // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
@@ -310,10 +450,14 @@ class Fsdp2Lowering {
       if (units_[unit].smaller) out_.emit(InstructionKind::Reshard, unit);
       units_[unit].smaller = false;
     }
-    while (!reduce_inputs_.empty()) free_oldest_reduce_input();
-    for (const int unit : all_reduced_) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
-    all_reduced_.clear();
-    out_.emit({.kind = InstructionKind::FinishReduce});
+    while (!tree.reduce_inputs.empty()) free_oldest_reduce_input(tree);
+    for (const int unit : tree.all_reduced) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    tree.all_reduced.clear();
+    if (pass_ < 0) return;
+    tree.post_forward_order.clear();
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (tree_of_unit_[u] == number) forget_backward(units_[u]);
+    }
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------
@@ -323,7 +467,7 @@ class Fsdp2Lowering {
     if (state.unsharded || state.gathering) return;
     state.gathering = true;
     // A unit that is called twice in a row gathers again while its last output is held.
-    state.slot = held_gather_ == unit && held_slot_ == 0 ? 1 : 0;
+    state.slot = tree(unit).held_gather == unit && tree(unit).held_slot == 0 ? 1 : 0;
     out_.emit({.kind = InstructionKind::Unshard,
                .slot = state.slot,
                .smaller_group = state.smaller,
@@ -337,12 +481,13 @@ class Fsdp2Lowering {
     state.gathering = false;
     state.unsharded = true;
     state.smaller = false;
-    if (!quirks_.forward_all_gather_output_kept) free_held_gather(kBegins);
+    Tree& of = tree(unit);
+    if (!quirks_.forward_all_gather_output_kept) free_held_gather(of, kBegins);
     out_.emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
-    free_held_gather(kEnds);
+    free_held_gather(of, kEnds);
     if (out_.phase == StepPhase::Forward) {
-      held_gather_ = unit;
-      held_slot_ = state.slot;
+      of.held_gather = unit;
+      of.held_slot = state.slot;
     } else {
       free(BufferKind::AllGatherOutput, unit, state.slot, kEnds);
     }
@@ -359,8 +504,9 @@ class Fsdp2Lowering {
   // ---- buffers -----------------------------------------------------------------------------------------------------
 
   void reduce(int unit) {
-    if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs();
-    if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    Tree& of = tree(unit);
+    if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs(of);
+    if (std::erase(of.all_reduced, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
                .keeps_last_gradient =
@@ -368,9 +514,9 @@ class Fsdp2Lowering {
                .keeps_all_reduce_output = keeps_output,
                .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});
-    while (quirks_.reduce_input_kept_in_next && !reduce_inputs_.empty()) free_oldest_reduce_input(kEnds);
-    reduce_inputs_.push_back(unit);
-    if (keeps_output) all_reduced_.push_back(unit);
+    while (quirks_.reduce_input_kept_in_next && !of.reduce_inputs.empty()) free_oldest_reduce_input(of, kEnds);
+    of.reduce_inputs.push_back(unit);
+    if (keeps_output) of.all_reduced.push_back(unit);
   }
 
   static constexpr bool kBegins = false;  // A free begins the next instruction, or
@@ -380,19 +526,20 @@ class Fsdp2Lowering {
     out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
   }
 
-  void free_held_gather(bool ends) {
-    if (held_gather_ >= 0) free(BufferKind::AllGatherOutput, held_gather_, held_slot_, ends);
-    held_gather_ = -1;
+  void free_held_gather(Tree& of, bool ends) {
+    if (of.held_gather >= 0) free(BufferKind::AllGatherOutput, of.held_gather, of.held_slot, ends);
+    of.held_gather = -1;
   }
 
-  void free_oldest_reduce_input(bool ends = kBegins) {
-    free(BufferKind::ReduceInput, reduce_inputs_.front(), 0, ends);
-    reduce_inputs_.pop_front();
+  void free_oldest_reduce_input(Tree& of, bool ends = kBegins) {
+    free(BufferKind::ReduceInput, of.reduce_inputs.front(), 0, ends);
+    of.reduce_inputs.pop_front();
   }
 
   // Until there is room for one more.
-  void recycle_reduce_inputs() {
-    while (static_cast<std::int64_t>(reduce_inputs_.size()) >= plan_.reduce_scatter_buffers) free_oldest_reduce_input();
+  void recycle_reduce_inputs(Tree& of) {
+    while (static_cast<std::int64_t>(of.reduce_inputs.size()) >= plan_.reduce_scatter_buffers)
+      free_oldest_reduce_input(of);
   }
 
   const ModelIndex& index_;
@@ -401,22 +548,24 @@ class Fsdp2Lowering {
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
   const Quirks& quirks_;
   std::vector<UnitState> units_;
-  const std::vector<UnitBoundary>&begins_, &ends_, &pre_backwards_, &post_backwards_;
-  const std::vector<int>&forward_order_, &backward_order_;  // What explicit prefetch follows.
-  std::vector<int> post_forward_order_;
+  const std::vector<UnitBoundary>&begins_, &ends_;
+  const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // Of this backward.
+  const std::vector<int>&forward_order_, &backward_order_;           // What explicit prefetch follows.
   ScheduleWriter out_;
   int root_ = 0;
   bool sync_ = true;
-  int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
-  std::uint8_t held_slot_ = 0;
-  std::deque<int> reduce_inputs_;  // the units whose reductions' inputs live, the oldest first.
-  std::vector<int> all_reduced_;   // Units whose all-reduced gradients are kept.
+  int pass_ = -1;                  // In Model::passes; -1: there are none.
+  HookOrder hooks_of_pass_;        // The hooks of its backward.
+  std::vector<int> tree_of_unit_;  // [units]
+  std::vector<Tree> trees_;        // As in roots_of.
+  std::vector<int> in_backward_;   // Trees that this backward has come to, in order.
 };
 
 }  // namespace
 
-Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return Fsdp2Lowering(index, plan, layout).run();
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step) {
+  Fsdp2Lowering lowering(index, plan, layout);
+  return has_passes(*index.model) ? lowering.run_passes(is_first_step) : lowering.run();
 }
 
 }  // namespace fsdp

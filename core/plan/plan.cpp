@@ -233,6 +233,51 @@ std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mes
   return std::nullopt;
 }
 
+std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
+  if (!has_passes(model)) return std::nullopt;
+  const auto refuse = [](std::string where, std::string_view what, std::string hint) {
+    return Error{std::move(where), fmt::format("The script trains its models by turns, {}.", what), std::move(hint)};
+  };
+  if (plan.runtime.framework != Framework::Fsdp2) {
+    return refuse(
+        "runtime",
+        fmt::format("which is predicted of FSDP2 and not of {}", name_of(kFrameworkTable, plan.runtime.framework)),
+        "Plan with --runtime fsdp2.");
+  }
+  if (roots_of(model).size() > static_cast<std::size_t>(kMostRoots)) {
+    return refuse("model",
+                  fmt::format("and there are {} of them: up to {} are predicted", roots_of(model).size(), kMostRoots),
+                  "Capture them apart, or with one optimizer for several.");
+  }
+  const std::string_view release = torch_version_of(plan.runtime).name;
+  if (release != kDefaultTorch) {
+    return refuse("runtime", fmt::format("which is predicted of PyTorch {} and not of {}", kDefaultTorch, release),
+                  fmt::format("Plan for --torch {}.", kDefaultTorch));
+  }
+  if (plan.accumulation > 1) {
+    return refuse("accumulation", "so that a step has the micro-batches that it was captured with",
+                  "Plan for one micro-batch a step: its samples are those of a captured batch on each GPU.");
+  }
+  if (plan.cpu_offload)
+    return refuse("cpu_offload", "whose states on the host are not predicted", "Leave --offload out.");
+  if (plan.mixed_precision.param_dtype || plan.mixed_precision.output_dtype) {
+    return refuse("mixed_precision", "and what FSDP2 casts for each of them is not predicted",
+                  "Plan with the precision of the parameters: fp32, bf16, or the autocast of the script.");
+  }
+  if (plan.optimizer.clip_grad_norm) {
+    return refuse("optimizer/clip_grad_norm", "and norms of one model's gradients are not predicted",
+                  "Capture the script without clip_grad_norm_.");
+  }
+  if (plan.optimizer.muon) {
+    return refuse("optimizer", "and torch.optim.Muon is not predicted of it", "Plan with one optimizer.");
+  }
+  if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
+    return refuse("prefetch", "and explicit prefetches from one to another are not predicted",
+                  "Leave prefetching to FSDP2: forward 0, backward 1.");
+  }
+  return std::nullopt;
+}
+
 Dtype zero_master_dtype(const Plan& plan) {
   return plan.parameter_dtype.value_or(Dtype::Float32);
 }
@@ -380,6 +425,7 @@ Errors check(const Plan& plan, const Model& model) {
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) check_optimizer(plan.optimizer, errors);
   check_muon(plan, model, errors);
+  if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_cross_entropy(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);

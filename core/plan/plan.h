@@ -281,6 +281,9 @@ bool is_updated_by_muon(const Plan& plan, const Parameter& parameter);
 /// part of. Empty: it can, or there is none.
 std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload);
 
+/// Why a step of several passes (`has_passes`) is not predicted under this plan.
+std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
+
 /// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
 /// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and
 /// with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.

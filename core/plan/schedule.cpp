@@ -53,8 +53,7 @@ class Validator {
   Validator(const ModelIndex& index, const Layout& layout)
       : index_(index),
         layout_(layout),
-        resting_(layout.is_replicated ? UnitState::Unsharded : UnitState::Sharded),
-        states_(layout.units.size(), resting_),
+        resting_(layout.units.size(), layout.is_replicated ? UnitState::Unsharded : UnitState::Sharded),
         kept_(layout.units.size()),
         buffers_(layout.units.size() * kNumBufferKinds * kNumSlots, BufferState::None) {
     start_micro_batch();
@@ -63,6 +62,8 @@ class Validator {
   Errors run(const Schedule& schedule) {
     const std::vector<Instruction>& steps = schedule.instructions;
     schedule_ = &schedule;
+    if (has_passes(*index_.model)) find_left_gathered();
+    states_ = resting_;
     start_parameters();
     for (std::size_t i = 0; i < steps.size(); ++i) {
       where_ = fmt::format("instruction {}", i);
@@ -84,7 +85,7 @@ class Validator {
       if (buffers_[b] == BufferState::There) wrong(fmt::format("{} is never freed.", buffer_name(b)));
     }
     for (std::size_t u = 0; u < states_.size(); ++u) {
-      if (states_[u] != resting_) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
+      if (states_[u] != resting_[u]) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
     }
     return std::move(errors_);
   }
@@ -92,23 +93,67 @@ class Validator {
  private:
   void wrong(std::string what) { errors_.push_back({where_, std::move(what), ""}); }
 
+  // Of a step of passes: what it gives up before it gathers it was left by the step before.
+  void find_left_gathered() {
+    std::vector<bool> is_seen(layout_.units.size(), false);
+    for (const Instruction& step : schedule_->instructions) {
+      if (step.kind != InstructionKind::Unshard && step.kind != InstructionKind::Reshard) continue;
+      const auto unit = static_cast<std::size_t>(step.unit);
+      if (!is_seen[unit] && step.kind == InstructionKind::Reshard) resting_[unit] = UnitState::Unsharded;
+      is_seen[unit] = true;
+    }
+  }
+
   void start_micro_batch() {
     next_forward_ = 0;
+    pass_ = 0;
+    start_backward();
+  }
+
+  void start_backward() {
     next_backward_ = index_.num_positions();
     reduced_.assign(layout_.units.size(), 0);
     next_bucket_ = -1;
   }
 
+  // Whether the backward at hand runs through the op.
+  bool is_in_backward(int position) const {
+    if (!index_.in_backward[position]) return false;
+    return !has_passes(*index_.model) || index_.model->calls[index_.call_at(position)].backward == pass_;
+  }
+
+  bool has_gradients(const ShardedUnit& unit) const {
+    if (!has_passes(*index_.model)) return true;
+    const std::vector<int>& models = index_.model->passes[pass_].gradients;
+    const bool is_trained =
+        std::find(models.begin(), models.end(), root_of(*index_.model, unit.modules.front())) != models.end();
+    return is_trained && std::any_of(unit.windows.begin(), unit.windows.end(), [&](const Window& window) {
+             return window.pre_backward >= 0 && is_in_backward(window.pre_backward);
+           });
+  }
+
+  void finish_backward() {
+    if (!has_passes(*index_.model)) return;
+    check_backward();
+    if (++pass_ < static_cast<int>(index_.model->passes.size())) start_backward();
+  }
+
   void finish_micro_batch() {
     if (next_forward_ != index_.num_positions()) wrong("The forward is not complete.");
-    while (next_backward_ > 0 && !index_.in_backward[next_backward_ - 1]) --next_backward_;
+    if (!has_passes(*index_.model)) return check_backward();
+    if (pass_ != static_cast<int>(index_.model->passes.size())) wrong("A backward is missing.");
+  }
+
+  void check_backward() {
+    while (next_backward_ > 0 && !is_in_backward(next_backward_ - 1)) --next_backward_;
     if (next_backward_ != 0) wrong("The backward is not complete.");
     if (next_bucket_ >= 0 && next_bucket_ != static_cast<int>(layout_.buckets.size())) {
       wrong(fmt::format("{} of {} buckets are reduced.", next_bucket_, layout_.buckets.size()));
     }
     if (layout_.is_replicated) return;
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-      const int expected = layout_.units[u].reduced_true_elements > 0 ? 1 : 0;
+      const bool is_trained = layout_.units[u].reduced_true_elements > 0 && has_gradients(layout_.units[u]);
+      const int expected = is_trained ? 1 : 0;
       if (reduced_[u] != expected)
         wrong(fmt::format("The gradients of unit \"{}\" are reduced {} times.", layout_.units[u].name, reduced_[u]));
     }
@@ -148,10 +193,7 @@ class Validator {
       case InstructionKind::Free:
         return free(instruction);
       case InstructionKind::OptimizerStep:
-        for (const UnitState state : states_) {
-          if (state != resting_) wrong("The optimizer runs while a unit is unsharded.");
-        }
-        return;
+        return check_optimizer(instruction.part);
       case InstructionKind::PrepareReduce:
         next_bucket_ = 0;
         return;
@@ -167,10 +209,11 @@ class Validator {
         if (instruction.group < 0) return;
         if (layout_.gathers_each_read) return gathered_.push_back(instruction.group);
         return move_group(instruction, UnitState::Sharded, UnitState::Unsharded, "gathered twice");
+      case InstructionKind::FinishReduce:
+        return finish_backward();
       case InstructionKind::LeaveRoot:
       case InstructionKind::LimitGathers:
       case InstructionKind::FlattenGrads:
-      case InstructionKind::FinishReduce:
       case InstructionKind::SyncBuffers:
       case InstructionKind::ReduceUsedMap:
       case InstructionKind::CheckOverflow:
@@ -178,6 +221,15 @@ class Validator {
       case InstructionKind::DropFetched:
       case InstructionKind::ZeroGrad:
         return;
+    }
+  }
+
+  // Of a step of passes it steps its own models.
+  void check_optimizer(int optimizer) {
+    for (std::size_t u = 0; u < states_.size(); ++u) {
+      const bool is_own = optimizer < 0 || optimizer_of(*index_.model, layout_.units[u].modules.front()) == optimizer;
+      const UnitState wanted = layout_.is_replicated ? UnitState::Unsharded : UnitState::Sharded;
+      if (is_own && states_[u] != wanted) wrong("The optimizer runs while a unit is unsharded.");
     }
   }
 
@@ -305,9 +357,10 @@ class Validator {
   void backward(const Instruction& instruction) {
     const int end = index_.call_begin[instruction.call] + instruction.op_end;
     for (int p = end; p < next_backward_; ++p) {
-      if (index_.in_backward[p]) wrong("An op is skipped in backward.");
+      if (is_in_backward(p)) wrong("An op is skipped in backward.");
     }
     if (end > next_backward_) wrong("An op is run twice in backward.");
+    if (has_passes(*index_.model) && !is_in_backward(end - 1)) wrong("An op has no backward here.");
     next_backward_ = end - (instruction.op_end - instruction.op_begin);
     gathered_.clear();
     check_parameters(instruction);
@@ -334,7 +387,7 @@ class Validator {
   bool is_backward_done(int unit) const {
     for (const Window& window : layout_.units[unit].windows) {
       for (int p = window.begin; p < std::min(window.end, next_backward_); ++p) {
-        if (index_.in_backward[p]) return false;
+        if (is_in_backward(p)) return false;
       }
     }
     return true;
@@ -347,7 +400,7 @@ class Validator {
 
   const ModelIndex& index_;
   const Layout& layout_;
-  const UnitState resting_;  // Between steps.
+  std::vector<UnitState> resting_;  // Between steps.
   std::vector<UnitState> states_;
   const Schedule* schedule_ = nullptr;
   std::vector<UnitState> parameters_;  // Of ZeRO-3.
@@ -357,6 +410,7 @@ class Validator {
   std::vector<BufferState> buffers_;  // [units, kinds, slots]
   int next_forward_ = 0;
   int next_backward_ = 0;
+  int pass_ = 0;          // In Model::passes.
   int next_bucket_ = -1;  // -1: this micro-batch reduces none.
   std::string where_;
   Errors errors_;
@@ -405,6 +459,10 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
 
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   if (is_zero3(plan)) return lower_zero3(index, plan, layout, true);
+  if (has_passes(*index.model) && plan.runtime.framework == Framework::Fsdp2) {
+    Schedule first = lower_fsdp2(index, plan, layout, true);
+    return first == lower_fsdp2(index, plan, layout) ? Schedule{} : first;
+  }
   if (!is_flat(plan) || !plan.fsdp1.forward_prefetch) return {};
   return lower_fsdp1(index, plan, layout, true);
 }

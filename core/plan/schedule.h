@@ -93,6 +93,8 @@ struct Instruction {
   int op_begin = 0;  ///< In the block of the call.
   int op_end = 0;
   int micro_batch = 0;
+  /// Of a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
+  int part = -1;
 
   bool operator==(const Instruction&) const = default;
 };
@@ -157,7 +159,9 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  was;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
 ///  - a Free begins or ends an instruction.
-/// Errors: `where` is the index of an instruction that breaks one.
+/// In a step of passes each of them is such a micro-batch, for the ops that its backward runs through; an optimizer
+/// asks for its own units to be sharded; what a step begins with gathered it leaves gathered. Errors: `where` is the
+/// index of an instruction that breaks one.
 Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
 
 /// One line per instruction, "Backward model.layers.27 [0, 34)", for golden files and people.
@@ -176,11 +180,12 @@ bool saves_tensors(const Op& op);
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch and
-/// under ZeRO-3: the order of modules is not known yet. Empty where it does not differ.
+/// under ZeRO-3: the order of modules is not known yet; and in a step of passes that leaves a model gathered for the
+/// next. Empty where it does not differ.
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
-Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
 
 /// PyTorch FSDP1, the same (core/plan/lower_fsdp1.cpp).
 Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);

@@ -50,6 +50,7 @@ class LayoutMaker {
     if (is_simple_fsdp(plan_)) append(errors_, check_simple_fsdp_plan(plan_, model_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    if (plan_.runtime.framework == Framework::Fsdp2) check_models_of_passes();
     assign_parameters();
     check_ties();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
@@ -181,7 +182,8 @@ class LayoutMaker {
       unit.reshard = {unit.is_root || !reshards_after_forward(plan_) ? Kind::Never : Kind::Always, 0};
       return;
     }
-    if (from.kind == Kind::Default) unit.reshard.kind = unit.is_root ? Kind::Never : Kind::Always;
+    const bool is_first = unit.is_root || is_model_of_pass(unit);
+    if (from.kind == Kind::Default) unit.reshard.kind = is_first ? Kind::Never : Kind::Always;
     if (from.kind != Kind::Smaller) return;
     const std::int64_t size = from.world_size;
     if (size < 1 || shard_ % size != 0) {
@@ -192,6 +194,24 @@ class LayoutMaker {
       unit.reshard = {Kind::Never, 0};
     } else if (size == shard_) {
       unit.reshard = {Kind::Always, 0};
+    }
+  }
+
+  // For FSDP2 a root by itself.
+  bool is_model_of_pass(const ShardedUnit& unit) const {
+    return has_passes(model_) && model_.modules[static_cast<std::size_t>(unit.modules.front())].parent == 0;
+  }
+
+  // The module that holds them is none that FSDP2 knows.
+  void check_models_of_passes() {
+    if (!has_passes(model_)) return;
+    for (const int root : roots_of(model_)) {
+      const bool is_unit = std::any_of(layout_.units.begin(), layout_.units.end(),
+                                       [&](const ShardedUnit& unit) { return unit.modules == std::vector<int>{root}; });
+      if (is_unit) continue;
+      const std::string& name = model_.modules[static_cast<std::size_t>(root)].name;
+      wrong("units", fmt::format("\"{}\" is a model by itself, which the script trains by turns with others.", name),
+            fmt::format("Add a unit with the module \"{}\" behind those inside it.", name));
     }
   }
 

@@ -38,16 +38,20 @@ std::vector<int> units_in_module_order(const Layout& layout);
 
 /// Walks over the forward of all calls: `enter` and `leave` are called with the boundaries of `unit_begins` and
 /// `unit_ends`, what is left at a position before what is entered there, and `run` between them with a call and the
-/// positions [begin, end) of its ops.
+/// positions [begin, end) of its ops. Of the calls [calls.begin, calls.end) alone where they are given: no pass of a
+/// unit goes across their borders.
 template <class Enter, class Run, class Leave>
 void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begins,
-                  const std::vector<UnitBoundary>& ends, Enter enter, Run run, Leave leave) {
-  auto next_begin = begins.begin();
-  auto next_end = ends.begin();
+                  const std::vector<UnitBoundary>& ends, Span calls, Enter enter, Run run, Leave leave) {
+  const int first = index.call_begin[static_cast<std::size_t>(calls.begin)];
+  auto next_begin = std::partition_point(begins.begin(), begins.end(),
+                                         [&](const UnitBoundary& begin) { return begin.position < first; });
+  auto next_end =
+      std::partition_point(ends.begin(), ends.end(), [&](const UnitBoundary& end) { return end.position <= first; });
   const auto leave_units = [&](int position) {
     for (; next_end != ends.end() && next_end->position <= position; ++next_end) leave(*next_end);
   };
-  for (std::size_t c = 0; c + 1 < index.call_begin.size(); ++c) {
+  for (auto c = static_cast<std::size_t>(calls.begin); c < static_cast<std::size_t>(calls.end); ++c) {
     int position = index.call_begin[c];
     while (position < index.call_begin[c + 1]) {
       leave_units(position);
@@ -59,7 +63,14 @@ void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begi
       position = stop;
     }
   }
-  leave_units(index.num_positions());
+  leave_units(index.call_begin[static_cast<std::size_t>(calls.end)]);
+}
+
+template <class Enter, class Run, class Leave>
+void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begins,
+                  const std::vector<UnitBoundary>& ends, Enter enter, Run run, Leave leave) {
+  const Span all{0, static_cast<int>(index.call_begin.size()) - 1};
+  walk_forward(index, begins, ends, all, enter, run, leave);
 }
 
 }  // namespace fsdp

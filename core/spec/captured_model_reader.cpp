@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/base/limits.h"
 #include "core/model/model_index.h"
@@ -25,17 +26,8 @@ namespace captured_reader {
 namespace {
 
 constexpr std::string_view kCapturedFormat = "1.0";
-constexpr std::string_view kAgain = "Capture the script again.";
-
 /// Ops and tensors of all calls of a step: what the simulator numbers.
 constexpr std::int64_t kMostTraced = 16'000'000;
-
-template <class Read>
-void for_each(ObjectReader& object, std::string_view key, JsonErrors& errors, Read read) {
-  const JsonValue* list = object.required_value(key);
-  if (list == nullptr || !expect_type(*list, JsonType::Array, "a list", errors)) return;
-  for (const JsonValue& item : list->elements) read(item);
-}
 
 void read_module(const JsonValue& value, Model& model, JsonErrors& errors) {
   const int index = static_cast<int>(model.modules.size());
@@ -145,6 +137,9 @@ class PointReader {
     if (model_.calls.empty() && errors_.empty()) object.fail("calls", "There are no calls.");
     if (!errors_.empty()) return;
     for_each(object, "stacks", errors_, [&](const JsonValue& item) { read_stack(item); });
+    if (const JsonValue* passes = object.optional_value("passes")) {
+      read_passes(model_, is_made_, *passes, object.optional_value("clearings"), errors_);
+    }
     if (!object.finish(UnknownKeys::Ignore) || !errors_.empty()) return;
     if (!is_made_[model_.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
     if (num_elements(model_.values[model_.loss].shape) != 1) object.fail("loss", "A loss is a scalar.");
@@ -181,6 +176,7 @@ class PointReader {
     indices("inputs", call.inputs, model_.values.size());
     indices("outputs", call.outputs, model_.values.size());
     object.optional("repeated", call.repeated);
+    object.optional("backward", call.backward, IntegerRange{-1, kMostMicroBatches - 1});
     if (!object.finish(UnknownKeys::Ignore)) return;
     const bool good = check_call(object, call);
     for (const int output : call.outputs) is_made_[output] = true;

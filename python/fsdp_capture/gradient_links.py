@@ -55,6 +55,7 @@ class Flow:
         """Allocations that it reads and did not make."""
         recording = self._structure.recording
         found = {read for d in self._structure.parts[part].dispatched for read in recording.reads[d] if read >= 0}
+        found -= self._structure.casts.keys()
         return sorted(found - set(self._structure.parts[part].made))
 
     def _is_floating(self, number: int) -> bool:
@@ -76,8 +77,14 @@ class Flow:
 
     def _find_links(self) -> None:
         """Follows gradients as the readers of the file do, and links ops that would not be reached."""
+        losses = self._structure.recording.losses
+        for number in range(self._structure.num_passes):
+            of_pass = [i for i, part in enumerate(self._structure.parts) if part.has_backward and part.backward == number]
+            self._find_links_of(of_pass, losses[number] if number < len(losses) else -1)
+
+    def _find_links_of(self, with_backward: list[int], loss: int) -> None:
+        """Of one backward; no gradient goes from one to another."""
         parts = self._structure.parts
-        with_backward = [i for i, part in enumerate(parts) if part.has_backward]
         requires = set(self._asked_for)
         for place, part in enumerate(with_backward):
             reads = self._reads(part)
@@ -85,8 +92,9 @@ class Flow:
             if not has and place > 0:
                 self._links.append((with_backward[place - 1], part))
             requires |= {made for made in parts[part].made if self._is_floating(made)}
-        reached: set[int] = {self._structure.recording.loss}
-        linked = {reader: maker for maker, reader in self._links}
+        reached: set[int] = {loss}
+        own = set(with_backward)
+        linked = {reader: maker for maker, reader in self._links if reader in own}
         makers = set(linked.values())
         for place in range(len(with_backward) - 1, -1, -1):
             part = with_backward[place]

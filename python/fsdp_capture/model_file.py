@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Container
-from typing import Any
+from typing import Any, Optional
 
 from fsdp_capture.gradient_links import Flow
+from fsdp_capture.pass_rows import passes_of
+from fsdp_capture.passes import CaptureError, Turns
 from fsdp_capture.recorder import Recording
 from fsdp_capture.replay import Replay, recorded_peak
 from fsdp_capture.structure import align, entered_modules, structure_of
@@ -21,10 +23,6 @@ _TOLERANCE = 0.005  # of the peak
 _FLOATING_POINT = ("float64", "float32", "bfloat16", "float16")
 
 Kind = tuple[str, bool]  # dtype of the activations, checkpointed
-
-
-class CaptureError(Exception):
-    """What keeps a script from being captured, in one sentence."""
 
 
 def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
@@ -61,8 +59,10 @@ def model_of(
     addresses: dict[Kind, dict[int, str]],
     recordings: dict[Kind, Recording],
     facts: dict[str, Any],
+    turns: Optional[Turns] = None,
 ) -> dict[str, Any]:
-    """`addresses`: names of parameters by the storage that they had. The first recording is that of the script as it is."""
+    """`addresses`: names of parameters by the storage that they had. The first recording is that of the script as it is.
+    `turns`: of a step of passes."""
     for recording in recordings.values():
         if recording.unmatched:
             raise CaptureError(f"{recording.unmatched} allocations could not be told apart.")
@@ -70,13 +70,13 @@ def model_of(
             raise CaptureError(
                 "The script checkpoints activations itself. Switch that off for the capture: a plan says which blocks to checkpoint."
             )
-        if recording.loss < 0:
+        if not recording.losses or min(recording.losses) < 0:
             raise CaptureError(_why_no_loss(recording))
     limits = list(dict.fromkeys(facts.pop("limits")))
     storages: dict[Kind, Storages] = {}
     base = next(iter(recordings))
     for kind, recording in recordings.items():
-        structure = structure_of(recording, stacks, addresses[kind])
+        structure = structure_of(recording, stacks, addresses[kind], turns.names if turns is not None else ())
         if kind != base and not align(storages[base].structure, structure):
             way = "with its blocks checkpointed" if kind[1] else "as it is"
             limits.append(f"In {kind[0]} {way} the model runs other modules, so there is no recording of that.")
@@ -91,7 +91,10 @@ def model_of(
         _check(each, interfaces[kind], writer, kind)
         limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
     interface = interfaces[base]
-    return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
+    model = _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
+    if turns is not None:
+        model["points"][0].update(passes_of(storages[base].structure, model["points"][0]))
+    return model
 
 
 def _why_no_loss(recording: Recording) -> str:
@@ -150,6 +153,7 @@ class _Writer:
         self._parameter = {p["name"]: i for i, p in enumerate(described["parameters"])}
         # A root whose parts are called one after another is entered by nobody.
         self._called = entered_modules(self._structure.recording) - ({""} if facts["calls_parts"] else set())
+        self._losses = [self._value_of_loss(number) for number in self._structure.recording.losses]
         self._blocks: list[dict[str, Any]] = []
         self._block_of: dict[str, int] = {}
 
@@ -188,7 +192,8 @@ class _Writer:
                     "tokens_per_step": batch["batch"] * batch.get("seq", 1),
                     "values": values,
                     "inputs": inputs,
-                    "loss": self._loss(),
+                    "loss": self._losses[-1],
+                    **({"losses": self._losses} if self._structure.num_passes > 1 else {}),
                     "blocks": self._blocks,
                     "calls": calls,
                     "stacks": self._stack_rows(),
@@ -211,8 +216,8 @@ class _Writer:
             return {"batch": ids[0][0], "seq": ids[0][1]}
         return {"batch": shape[0]}
 
-    def _loss(self) -> int:
-        key = self._base.key.get(self._structure.recording.loss)
+    def _value_of_loss(self, number: int) -> int:
+        key = self._base.key.get(number)
         for i, value in enumerate(self._interface.values):
             if value.key == key:
                 return i
@@ -253,7 +258,7 @@ class _Writer:
         if text not in self._block_of:
             self._block_of[text] = len(self._blocks)
             self._blocks.append(block)
-        top = -1 if call.after_root else self._module[call.member or ""]
+        top = -1 if call.after_root else self._module[call.member or call.top]
         return {
             "block": self._block_of[text],
             "module": top,
@@ -262,6 +267,7 @@ class _Writer:
             "inputs": inputs,
             "outputs": outputs,
             "repeated": call.member is not None,
+            **({"backward": call.backward} if self._structure.recording.said else {}),
         }
 
     def _modules_of(self, number: int) -> list[str]:
@@ -271,17 +277,17 @@ class _Writer:
             return [""]
         if call.member is not None:
             return [n for n in self._module if n == call.member or n.startswith(call.member + ".")]
-        wanted = {""}
+        wanted = {call.top}
         for part in call.ops:
             name = self._name_of(part)
-            while name:
+            while name and name not in wanted:
                 wanted.add(name)
                 name = name.rpartition(".")[0]
         return [n for n in self._module if n in wanted]
 
     def _block(self, number: int, modules: list[str], flow: Any) -> dict[str, Any]:
         call = self._structure.calls[number]
-        top = call.member or ""
+        top = call.member or call.top
         place = {name: i for i, name in enumerate(modules)}
         called = self._called
         rows = []

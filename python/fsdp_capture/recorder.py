@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MODULE, SAVED, RECOMPUTED, DISPATCHED, ENDED = "M|", "S|", "R|", "D|", "E|"
+BEGUN, GRADIENT, CLEARED, STEPPED = "B|", "G|", "Z|", "O|"  # of a step of passes
 _WINDOW = "autograd::engine::evaluate_function: "
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _ATEN_PRODUCTS = {f"aten::{name}" for name in _PRODUCTS}
@@ -60,9 +61,9 @@ class ModuleCall:
 class Event:
     """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window."""
 
-    what: str
+    what: str  # of a step of passes also: begin (of a forward behind a backward), gradient, clear, step
     number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
-    # enter, leave: in Recording.calls; window: in Recording.windows; workspace: 0 cuBLAS, 1 cuBLASLt
+    # enter, leave: in Recording.calls; window: in Recording.windows; workspace: 0 cuBLAS, 1 cuBLASLt; clear, step: in Recording.said
     bytes: int = 0
     call: int = -1  # innermost module call of the forward
     window: int = -1  # of the backward
@@ -80,12 +81,15 @@ class Recording:
     windows: list[tuple[str, int]] = field(default_factory=list)  # node, sequence number
     sizes: list[int] = field(default_factory=list)  # [num allocations]
     gradients: dict[int, str] = field(default_factory=dict)  # allocation -> parameter
-    loss: int = -1  # allocation
-    loss_bytes: int = 0  # of the tensor: mse_loss leaves its scalar where the differences of all elements had room
+    loss: int = -1  # allocation; of several the last
+    losses: list[int] = field(default_factory=list)  # one for each backward
+    # allocation -> bytes of the tensor: mse_loss leaves its scalar where the differences of all elements had room
+    loss_bytes_of: dict[int, int] = field(default_factory=dict)
     loss_place: str = ""  # type of its device
     unmatched: int = 0
     recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
     peak: int = 0  # requested bytes above what was there at the start
+    said: list[list[str]] = field(default_factory=list)  # models whose gradients are cleared, or that an optimizer steps
 
 
 def _tensors(values: Any) -> Any:
@@ -151,12 +155,35 @@ class Recorder:
             with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}|{size}|{place}"):
                 pass
 
-    def stop(self) -> Recording:
-        self.end_forward()
+    def mark(self, name: str) -> None:
+        """Writes a name between forwards and backwards."""
+        with self._torch._C._profiler._RecordFunctionFast(name):
+            pass
+
+    def end_backward(self) -> None:
+        """A backward of several has ended. What it gave is said, and let go as FSDP2 would when it has reduced it."""
+        self.mark(BEGUN)
+        for name, parameter in self._root.named_parameters():
+            if parameter.grad is not None and parameter.grad.is_cuda:
+                self.mark(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr():x}|{name}")
+        for parameter in self._root.parameters():
+            parameter.grad = None
+        self._mode = _watch(self._torch, self._ops)
+        self._mode.__enter__()
+
+    def stop(self, said: bool = False) -> Recording:
+        """`said`: each backward has said what it gave."""
+        if said and self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+        elif not said:
+            self.end_forward()
         history = self._drain()
         self._stack.close()
         gc.enable()
         result = _Join(self._ops).run(self._profile.kineto_results.experimental_event_tree(), history)
+        if said:
+            return result.recording
         newest = {address: number for number, address in enumerate(result.addresses)}
         for name, parameter in self._root.named_parameters():
             if parameter.grad is not None and parameter.grad.is_cuda:
@@ -309,7 +336,14 @@ class _Join:
             elif event.what in ("save", "end"):
                 event.number = alive.get(extra, -1)
                 if event.what == "end":
-                    recording.loss, recording.loss_bytes = event.number, event.bytes
+                    recording.loss = event.number
+                    recording.losses.append(event.number)
+                    recording.loss_bytes_of[event.number] = event.bytes
+            elif event.what == "gradient":
+                address, name = extra
+                event.number = alive.get(address, -1)
+                if event.number >= 0:
+                    recording.gradients[event.number] = name
             elif event.what == "op":
                 op = recording.ops[event.number]
                 recording.reads += [[]] * (event.number + 1 - len(recording.reads))
@@ -360,6 +394,17 @@ class _Walker:
         if name.startswith(ENDED):
             _, address, size, self._recording.loss_place = name.split("|")
             self._add(moment, Event("end", bytes=int(size)), int(address, 16))
+            return
+        if name == BEGUN:
+            self._add(moment, Event("begin"))
+            return
+        if name.startswith(GRADIENT):
+            _, address, parameter = name.split("|")
+            self._add(moment, Event("gradient"), (int(address, 16), parameter))
+            return
+        if name.startswith((CLEARED, STEPPED)):
+            self._recording.said.append(name[2:].split(",") if name[2:] else [])
+            self._add(moment, Event("clear" if name.startswith(CLEARED) else "step", len(self._recording.said) - 1))
             return
         if name.startswith(MODULE) and window >= 0 and not recomputed:
             self._recording.recomputes = True

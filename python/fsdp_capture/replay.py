@@ -36,26 +36,43 @@ class Replay:
                 self._alloc(key, self._storages.structure.recording.sizes[self._storages.number[value.key]])
                 self._storage_of[i] = key
                 self._references[key] = 1 + len(value.readers)
-        for call, tape in enumerate(self._tapes):
-            for events in tape.forward:
-                self._play(call, events)
-            for place, value in enumerate(self._interface.outputs[call]):
-                output = tape.outputs[place]
-                if "storage" not in output:
-                    continue
-                key = (call, output["storage"])
-                self._storage_of[value] = key
-                self._references[key] += len(values[value].readers) + output["kept"]
-                if self._references[key] == 0 and value != self._loss():
-                    self._free(key)
-        for call in range(len(self._tapes) - 1, -1, -1):
-            for events in reversed(self._tapes[call].backward):
-                self._play(call, events)
+        calls = self._storages.structure.calls
+        for number in range(self._storages.structure.num_passes):
+            for call in range(len(calls)):
+                if calls[call].number == number:
+                    self._forward(call)
+            for call in range(len(calls) - 1, -1, -1):
+                if (calls[call].backward if calls[call].backward >= 0 else calls[call].number) == number:
+                    self._backward(call)
+            self._drop_gradients()
         return self.peak
 
-    def _loss(self) -> int:
-        key = self._storages.key.get(self._storages.structure.recording.loss)
-        return next((i for i, v in enumerate(self._interface.values) if v.key == key), -1)
+    def _forward(self, call: int) -> None:
+        tape = self._tapes[call]
+        for events in tape.forward:
+            self._play(call, events)
+        for place, value in enumerate(self._interface.outputs[call]):
+            output = tape.outputs[place]
+            if "storage" not in output:
+                continue
+            key = (call, output["storage"])
+            self._storage_of[value] = key
+            self._references[key] += len(self._interface.values[value].readers) + output["kept"]
+            if self._references[key] == 0 and not self._is_loss(value):
+                self._free(key)
+
+    def _backward(self, call: int) -> None:
+        for events in reversed(self._tapes[call].backward):
+            self._play(call, events)
+
+    def _drop_gradients(self) -> None:
+        """Of a step of passes, behind each backward."""
+        for key in [key for key in self._size if key[0] == "gradient"] if self._storages.structure.recording.said else []:
+            self._free(key)
+
+    def _is_loss(self, value: int) -> bool:
+        number = self._storages.number.get(self._interface.values[value].key, -1)
+        return number >= 0 and number in self._storages.structure.recording.losses
 
     def _alloc(self, key: Any, size: int) -> None:
         if key in self._size:

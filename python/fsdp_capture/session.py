@@ -18,9 +18,10 @@ from typing import Any, Optional
 from fsdp_capture.held_tensors import HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
+from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
-from fsdp_capture.trained import check_alike, trained_model
+from fsdp_capture.trained import check_alike, trained_by_turns, trained_model
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.step_forward import Hook, parts_called
@@ -66,6 +67,7 @@ class Session:
         self._described: dict[str, Any] = {}
         self._held: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
+        self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._cast: Hook = lambda module, args, kwargs: (args, kwargs)
 
     def install(self, torch: Any) -> None:
@@ -85,6 +87,8 @@ class Session:
 
         @functools.wraps(real)
         def backward(tensors, *args, **kwargs):
+            if self._turns is not None:
+                self._turns.backward_begins()
             if self._recorder is not None:
                 self._recorder.end_forward(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
             return real(tensors, *args, **kwargs)
@@ -111,8 +115,10 @@ class Session:
         try:
             if len(self._backwards) < _WARM_UP:
                 return
-            if len(self._backwards) == _WARM_UP:
-                self._begin()
+            if self._turns is not None:
+                self._turn_ended()
+            if self._root is None and not self._begins():
+                return
             if self._wanted and self._prepared != self._wanted[0]:
                 self._prepare(*self._wanted[0])
             elif self._wanted:
@@ -122,23 +128,44 @@ class Session:
         except CaptureError as error:
             self._fail(str(error), stop=True)
 
+    def _begins(self) -> bool:
+        """Whether it is known what is trained. Of models by turns that is where a step ends, and a whole one is looked at first."""
+        turns = trained_by_turns(self._modules, self._steps)
+        if turns is not None and (self._steps.calls_per_step is None or self._steps.calls % self._steps.calls_per_step != 0):
+            return False
+        if turns is not None:
+            self._turns = PassSession(self._torch, turns)
+        self._begin()
+        return turns is None
+
+    def _turn_ended(self) -> None:
+        """A step of passes has ended."""
+        if self._recorder is not None:
+            recorder, self._recorder = self._recorder, None
+            self._recordings[self._wanted.pop(0)] = self._turns.stop(recorder)
+        self._turns.end_look()
+
     def _begin(self) -> None:
-        self._root = trained_model(self._modules, self._steps)
+        self._root = self._turns.root if self._turns is not None else trained_model(self._modules, self._steps)
         if not any(parameter.is_cuda for parameter in self._root.parameters()):
             raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
         if turn_off_checkpointing(self._root):
             self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
         self._refuse_what_is_not_predicted()
         self._described = describe(self._root, muon_parameters(self._torch, self._optimizers()))
+        if self._turns is not None:
+            self._turns.mark_trained(self._described)
         self._held = HeldTensors(self._torch, self._root)
-        self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
-        self._step_forward.of(self._root)
-        self._step_forward.hook_parts(self._note_given_to_part)
+        for model in self._turns.models() if self._turns is not None else [self._root]:
+            model.register_forward_pre_hook(self._note_given, with_kwargs=True)
+        if self._turns is None:
+            self._step_forward.of(self._root)
+            self._step_forward.hook_parts(self._note_given_to_part)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
         if find_stacks(self._root):
             self._wanted.append((dtype, True))
-        if dtype == "float32":
+        if dtype == "float32" and self._turns is None:
             self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
 
     def _refuse_what_is_not_predicted(self) -> None:
@@ -183,6 +210,8 @@ class Session:
         }
         self._recorder = Recorder(self._torch, self._root, self._drain, self._cast, self._step_forward)
         self._recorder.start()
+        if self._turns is not None:
+            self._turns.start(self._recorder)
 
     def _drain(self) -> list[dict[str, Any]]:
         self._history.drain()
@@ -215,6 +244,8 @@ class Session:
                 module.forward = functools.partial(checkpoint, marked, use_reentrant=False)
 
     def _backward_ended(self) -> None:
+        if self._turns is not None and self._recorder is not None:
+            return self._recorder.end_backward()
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
             self._recordings[self._wanted.pop(0)] = recorder.stop()
@@ -227,7 +258,7 @@ class Session:
 
     def _facts(self) -> dict[str, Any]:
         properties = self._torch.cuda.get_device_properties(self._meter.device)
-        accumulation = self._backwards[1] - self._backwards[0]
+        accumulation = self._backwards[1] - self._backwards[0] if self._turns is None else 1
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if accumulation > 1 and ranks > 1:
             self._limits.append(
@@ -271,8 +302,10 @@ class Session:
         if not self._recordings and why:
             return  # how the script failed is said by the rehearsal
         if not self._recordings:
-            done = len(self._backwards)
-            sentence = f"The script ended after {done} {'step' if done == 1 else 'steps'}, and a capture takes {_WARM_UP + 1} at least."
+            done, wanted = len(self._backwards), str(_WARM_UP + 1)
+            if self._turns is not None or len(self._steps.made()) > 1:
+                done, wanted = self._steps.done, f"{STEPS} of models that are trained by turns, {_WARM_UP + 1} of others,"
+            sentence = f"The script ended after {done} {'step' if done == 1 else 'steps'}, and a capture takes {wanted} at least."
             return self._fail(sentence, stop=False)
         for dtype, checkpointed in self._wanted:
             way = "with its blocks checkpointed" if checkpointed else "as it is"
@@ -286,7 +319,10 @@ class Session:
             stacks = find_stacks(self._root)
             self._described["buffers"] += self._held.rows(len(self._backwards) - 1)
             self._limits += self._held.limits()
-            model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
+            turns = self._turns.checked(self._clip_grad_norm) if self._turns is not None else None
+            model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts(), turns)
+            if self._turns is not None:
+                self._turns.check_clearings(next(iter(self._recordings.values())))
             model = with_points_before(self._path, model)
         except CaptureError as error:
             return self._fail(str(error), stop)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from fsdp_capture.recorder import Recording
+from fsdp_capture.passes import NotAlike
+from fsdp_capture.recorder import Event, Recording
 
 
 def find_stacks(root: Any) -> list[list[str]]:
@@ -59,6 +61,10 @@ class OpPart:
     made: list[int] = field(default_factory=list)  # allocations, in order
     has_backward: bool = False
     member: int = -1  # the module call of the stack's member that it lies in
+    number: int = 0  # of the pass whose forward it is in
+    backward: int = -1  # of the pass whose backward runs through it
+    top: str = ""  # the root that it runs in, of a step of passes
+    is_border: bool = False  # between two calls of one model, with nothing in it
     place: tuple[int, int] = (-1, -1)  # call and op
 
 
@@ -69,6 +75,9 @@ class StepCall:
     member: Optional[str]  # the stack's member; None: what stands between
     after_root: bool
     ops: list[int] = field(default_factory=list)  # in Structure.parts
+    number: int = 0  # of its pass
+    backward: int = -1  # of the pass whose backward runs through it
+    top: str = ""
 
 
 @dataclass
@@ -81,17 +90,32 @@ class Structure:
     parameter_reads: list[set[str]] = field(default_factory=list)  # [num parts]
     readers: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts that read it
     saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes keep it
+    # Of a step of passes: allocation -> parameter that autocast has cast to it, for all who read it in one autocast. To a module it is
+    # no argument, so that no hook of FSDP2's waits for its gradient: whoever reads it reads the parameter.
+    casts: dict[int, str] = field(default_factory=dict)
+    is_by_turns: bool = False
+    num_passes: int = 1
+    # Of a step of passes: (pass, part in front of which, in Recording.said) of what is cleared, and (pass, in said) of optimizers.
+    clearings: list[tuple[int, int, int]] = field(default_factory=list)
+    steps: list[tuple[int, int]] = field(default_factory=list)
 
     def call_of(self, part: int) -> int:
         return self.parts[part].place[0]
 
 
-def structure_of(recording: Recording, stacks: list[list[str]], parameter_names: dict[int, str]) -> Structure:
-    """`parameter_names`: by the address of their storage."""
+def structure_of(
+    recording: Recording, stacks: list[list[str]], parameter_names: dict[int, str], tops: Sequence[str] = ()
+) -> Structure:
+    """`parameter_names`: by the address of their storage; `tops`: models of a step of passes. Raises NotAlike where its backwards
+    cannot be told apart."""
     members = {name for stack in stacks for name in stack}
     member_of = _members(recording, members)
-    parts, before_root, part_of_event = _cut(recording, member_of)
-    structure = Structure(recording, parts, [], before_root, part_of_event)
+    if tops:
+        structure = PassCutter(recording, member_of, tops).run()
+        structure.is_by_turns = True
+    else:
+        parts, before_root, part_of_event = _cut(recording, member_of)
+        structure = Structure(recording, parts, [], before_root, part_of_event)
     _attribute_backward(structure)
     _drop_empty(structure)
     structure.calls = _calls(recording, structure.parts)
@@ -142,15 +166,113 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
     return parts, before_root, part_of_event
 
 
+class PassCutter:
+    """Cuts a step of passes: what `_cut` does, forward by forward. Behind the last backward nothing counts."""
+
+    def __init__(self, recording: Recording, member_of: list[int], tops: Sequence[str]) -> None:
+        self._recording, self._member_of, self._tops = recording, member_of, set(tops)
+        self._structure = Structure(recording, [], [], set(), [-1] * len(recording.events), num_passes=len(recording.losses))
+        self._number = 0  # of the pass
+        self._top = ""  # the model that runs
+        self._early: list[int] = []  # events: what goes behind a backward, in front of the first op of the next pass
+        self._has_batch = not self._lets_batch_go()
+
+    def _lets_batch_go(self) -> bool:
+        """Whether what is made in front of the first model goes in a later forward, as where each pass has a batch of its own. Else
+        it is the batch of the step, which is there until the next one."""
+        batch: set[int] = set()
+        number, is_before = 0, True
+        for event in self._recording.events:
+            number += event.what == "begin"
+            is_before = is_before and not (event.what == "enter" and self._recording.calls[event.number].name in self._tops)
+            if is_before and event.what == "alloc":
+                batch.add(event.number)
+            if event.what == "free" and event.window < 0 and 0 < number < self._structure.num_passes and event.number in batch:
+                return True
+        return False
+
+    def run(self) -> Structure:
+        in_backward = False
+        for position, event in enumerate(self._recording.events):
+            if event.what == "end":
+                in_backward = True
+            elif event.what == "begin":
+                in_backward = False
+                self._number += 1
+            elif event.what == "clear":
+                self._structure.clearings.append((self._number, len(self._structure.parts), event.number))
+            elif event.what == "step":
+                self._structure.steps.append((self._number - 1, event.number))
+            elif event.what == "gradient":
+                continue
+            elif not in_backward and self._number < self._structure.num_passes:
+                self._take(position, event)
+        return self._structure
+
+    def _take(self, position: int, event: Event) -> None:
+        parts = self._structure.parts
+        if event.what == "window":
+            raise NotAlike("The script asks for gradients in a forward, by torch.autograd.grad for one, which is not predicted.")
+        if event.what in ("enter", "leave"):
+            return self._pass_border(event)
+        if self._has_batch and not parts and not self._top:
+            if event.what == "alloc":
+                self._structure.before_root.add(event.number)
+            return None
+        call = event.call
+        while call >= 0 and self._recording.calls[call].name is None:
+            call = self._recording.calls[call].parent
+        last = parts[-1] if parts else None
+        if event.what == "free" and last is not None and last.number != self._number:
+            self._early.append(position)
+            return None
+        key = (call, not self._top, self._number, self._top)
+        is_new = last is None or last.is_border or (last.call, last.after_root, last.number, last.top) != key
+        if event.what != "free" and is_new:
+            parts.append(self._part(call))
+            for early in self._early:
+                self._structure.part_of_event[early] = len(parts) - 1
+            self._early = []
+        if not parts:
+            return None
+        self._structure.part_of_event[position] = len(parts) - 1
+        if event.what == "alloc":
+            parts[-1].made.append(event.number)
+        elif event.what == "op":
+            parts[-1].dispatched.append(event.number)
+        return None
+
+    def _part(self, call: int) -> OpPart:
+        member = self._member_of[call] if call >= 0 else -1
+        return OpPart(call, not self._top, member=member, number=self._number, top=self._top)
+
+    def _pass_border(self, event: Event) -> None:
+        name = self._recording.calls[event.number].name
+        if name not in self._tops:
+            return
+        if event.what == "leave":
+            self._top = ""
+            return
+        if self._top:
+            raise NotAlike(f"{name} is called within the forward of {self._top}.")
+        parts = self._structure.parts
+        if parts and (parts[-1].top, parts[-1].number) == (name, self._number):  # else both would be one call of it
+            parts.append(self._part(-1))
+            parts[-1].is_border = True
+        self._top = name or ""
+
+
 def _calls(recording: Recording, parts: list[OpPart]) -> list[StepCall]:
     calls: list[StepCall] = []
     last: Any = None
     for number, part in enumerate(parts):
-        key = (part.member, part.after_root)
-        if key != last:
+        key = (part.member, part.after_root, part.number, part.top)
+        is_other = last is not None and part.backward >= 0 and calls[-1].backward not in (-1, part.backward)
+        if key != last or is_other:
             member = recording.calls[part.member].name if part.member >= 0 else None
-            calls.append(StepCall(member, part.after_root))
+            calls.append(StepCall(member, part.after_root, number=part.number, top=part.top))
             last = key
+        calls[-1].backward = max(calls[-1].backward, part.backward)
         part.place = (len(calls) - 1, len(calls[-1].ops))
         calls[-1].ops.append(number)
     return calls
@@ -165,13 +287,18 @@ def _attribute_backward(structure: Structure) -> None:
         part = structure.part_of_event[position]
         if event.what == "node" and part >= 0:
             part_of_node[event.number] = part
-    current = -1
+    current = number = -1
     for position, event in enumerate(recording.events):
+        if event.what == "end":
+            current, number = -1, number + 1
         if event.what == "window":
             wanted = part_of_node.get(recording.windows[event.number][1], -1)
             if wanted >= 0 and (current < 0 or wanted < current):
                 current = wanted
-                structure.parts[current].has_backward = True
+                part = structure.parts[current]
+                if part.has_backward and part.backward != number:
+                    raise NotAlike("Two backwards run through one forward (retain_graph=True), which is not predicted.")
+                part.has_backward, part.backward = True, number
         if event.window >= 0 and current >= 0:
             structure.part_of_event[position] = current
 
@@ -181,21 +308,39 @@ def _drop_empty(structure: Structure) -> None:
     kept: list[OpPart] = []
     number: list[int] = []
     for part in structure.parts:
-        if part.dispatched or part.made or part.has_backward or not kept:
+        if part.dispatched or part.made or part.has_backward or part.is_border or not kept:
             kept.append(part)
         number.append(len(kept) - 1)
     structure.parts = kept
+    structure.clearings = [
+        (of, number[part] if part < len(number) else len(kept), said) for of, part, said in structure.clearings
+    ]
     structure.part_of_event = [number[part] if part >= 0 else -1 for part in structure.part_of_event]
+
+
+def _find_casts(structure: Structure, parameter_names: dict[int, str]) -> None:
+    recording = structure.recording
+    for part in structure.parts:
+        for op in part.dispatched:
+            reads, makes = recording.reads[op], recording.makes[op]
+            if recording.ops[op].name == "_to_copy" and len(reads) == len(makes) == 1 and reads[0] < 0 <= makes[0]:
+                name = parameter_names.get(recording.older[-1 - reads[0]])
+                if name is not None:
+                    structure.casts[makes[0]] = name
 
 
 def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
     recording = structure.recording
+    if structure.is_by_turns:
+        _find_casts(structure, parameter_names)
     readers: dict[int, set[int]] = defaultdict(set)
     saved_at: dict[int, set[int]] = defaultdict(set)
     for number, part in enumerate(structure.parts):
         parameters: set[str] = set()
         for op in part.dispatched:
             for read in recording.reads[op]:
+                if read in structure.casts:
+                    parameters.add(structure.casts[read])
                 if read >= 0:
                     readers[read].add(number)
                 else:
@@ -242,12 +387,13 @@ def align(base: Structure, other: Structure) -> bool:
             place[number] = _neighbor(base, place, number, part.has_backward)
             if place[number] < 0:
                 return False
-    parts = [OpPart(part.call, part.after_root) for part in base.parts]
+    parts = [OpPart(part.call, part.after_root, number=part.number, top=part.top) for part in base.parts]
     for number, part in enumerate(other.parts):
         into = parts[place[number]]
         into.dispatched += part.dispatched
         into.made += part.made
         into.has_backward = into.has_backward or part.has_backward
+        into.backward = max(into.backward, part.backward)
     # The calls of modules are numbered by each recording for itself.
     for part, of_base in zip(parts, base.parts):
         part.place, part.member = of_base.place, of_base.member

@@ -110,7 +110,7 @@ class TapeWriter:
             self._local[number] = -1
         elif self._is_early_gradient(number):
             self._emit_early(number, storage, size)
-        elif gone is None and number != self._recording.loss:
+        elif gone is None and number not in self._recording.losses:
             if born.is_backward:
                 self._behind_backward(born.call, ["free", storage])
             else:
@@ -176,7 +176,7 @@ class TapeWriter:
         ]
         carried: dict[int, int] = {}
         for number, born in sorted(self._storages.born.items()):
-            if born.is_backward or number in self._storages.gone or number == recording.loss:
+            if born.is_backward or number in self._storages.gone or number in recording.losses:
                 continue
             same = [position for position in left if recording.events[position].bytes == recording.sizes[number]]
             if same:
@@ -361,8 +361,7 @@ class TapeWriter:
                 continue
             gone = self._storages.gone.get(number)
             kept = gone is not None and gone.call == call and gone.is_backward
-            is_loss = number == self._recording.loss
-            size = self._recording.loss_bytes if is_loss else self._recording.sizes[number]
+            size = self._recording.loss_bytes_of.get(number, self._recording.sizes[number])
             tape.outputs.append({"storage": self._local[number], "bytes": size, "kept": kept})
         for part in self._structure.calls[call].ops:
             tape.work.append(self._work(part))

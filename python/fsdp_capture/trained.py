@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
-from fsdp_capture.model_file import CaptureError
+from fsdp_capture.passes import CaptureError, NotAlike, Turns, turns_of
 from fsdp_rehearsal.modules import held
 from fsdp_rehearsal.trained_model import group_of, roots_of, smallest_above
 
 
+def trained_by_turns(modules: Any, steps: Any) -> Optional[Turns]:
+    """The models that a script trains with optimizers of their own, as a GAN does; None where it trains one, or all with one
+    optimizer. Raises CaptureError where they cannot be captured."""
+    called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
+    optimizers = steps.made()
+    # Whether they require a gradient may change by turns.
+    parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    roots = roots_of(parameters)
+    if len(called) < 2 or len(optimizers) < 2 or len(roots) < 2:
+        return None
+    if any(smallest_above(held(root), called, parameters) is not None for root in roots):
+        return None
+    try:
+        return turns_of(group_of(roots), called, optimizers)
+    except NotAlike as why:
+        kinds = ", ".join(type(each).__name__ for each in called)
+        raise CaptureError(
+            f"This script trains {len(called)} models with {len(optimizers)} optimizers: {kinds}. {why} Else capture each in a script "
+            "that trains it alone, or in one that gives the parameters of all to one optimizer."
+        ) from why
+
+
 def trained_model(modules: Any, steps: Any) -> Any:
-    """`modules`, `steps`: what was seen of the steps so far. Raises CaptureError where several models have optimizers of their own."""
+    """`modules`, `steps`: what was seen of the steps so far. Raises CaptureError where several models are trained in no way that is
+    known."""
     called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
     optimizers = steps.made()
     parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

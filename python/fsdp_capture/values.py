@@ -93,7 +93,7 @@ def find_values(storages: Storages) -> list[Value]:
     for key, number in storages.number.items():
         maker = storages.maker(key)
         readers = {call for call in storages.holders(number) if call > maker}
-        if readers or number == storages.structure.recording.loss or key[0] < 0:
+        if readers or number in storages.structure.recording.losses or key[0] < 0:
             values[key] = Value(key, maker, readers)
     return [values[key] for key in sorted(values)]
 
@@ -122,7 +122,7 @@ def _merged(slots: list[Any], values: list[Value], r: int, storages: Storages) -
     def signature(value: Value) -> Any:
         number = storages.number[value.key]
         where = storages.structure.parts[value.key[0]].place[1] if value.key[0] >= 0 else -1
-        return where, storages.tensor(number).shape, number == storages.structure.recording.loss
+        return where, storages.tensor(number).shape, number in storages.structure.recording.losses
 
     new = [(signature(value), value.readers, {r: value.key}) for value in values]
     result: list[Any] = []

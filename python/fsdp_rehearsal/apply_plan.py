@@ -28,6 +28,7 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
+from fsdp_rehearsal.models_by_turns import models_by_turns, without_root
 from fsdp_rehearsal.modules import class_name, held
 from fsdp_rehearsal.saved_ops import SAVED_KINDS, contexts_of, has_experts
 from fsdp_rehearsal.step_forward import StepForward, parts_called
@@ -165,6 +166,10 @@ class ApplyPlan:
         roots = roots_of(given)
         if not roots:  # tensors that belong to no module: somebody else's optimizer
             return
+        by_turns = models_by_turns(self.plan, given)
+        if by_turns is not None:
+            del given, roots
+            return self.apply(by_turns, f"in front of {optimizer}", by_turns=True)
         model = self._model_of(roots)
         held = {id(p) for p in model.parameters()}
         outside = sum(id(p) not in held for p in given)
@@ -220,8 +225,9 @@ class ApplyPlan:
             problems.append((self.shown, f"It lacks {len(missing) - _MOST_NAMES} more modules of the plan.", _HINT_NAMES))
         self.refuse(problems)
 
-    def apply(self, root: Any, how: str) -> None:
-        """Checkpoints, shards and prefetches as the plan says, below `root`."""
+    def apply(self, root: Any, how: str, by_turns: bool = False) -> None:
+        """Checkpoints, shards and prefetches as the plan says, below `root`. `by_turns`: the script trains the models below it by
+        turns, each a root by itself."""
         at = frames.user_frame(2) or {}
         self.applying = True
         try:
@@ -234,13 +240,15 @@ class ApplyPlan:
             self._convert(root)
             self._warn_of_devices(root)
             self._replaced.begin(root)
-            firsts = sharding.shard_units(root, self.plan, mesh, self._replaced.after_unit)
+            plan = without_root(self.plan) if by_turns else self.plan
+            firsts = sharding.shard_units(root, plan, mesh, self._replaced.after_unit)
             self._replaced.end()
             self._stay(root)
-            forward, backward = _orders(root, self.plan)
-            sharding.prefetch(firsts, self.plan, forward, backward)
-            sharding.set_reductions(root, self.plan)
-            self._give_forward(root)
+            if not by_turns:  # of such a plan FSDP2's own order is all that is predicted
+                forward, backward = _orders(root, self.plan)
+                sharding.prefetch(firsts, self.plan, forward, backward)
+                sharding.set_reductions(root, self.plan)
+                self._give_forward(root)
         except Exception as error:
             if isinstance(error, PlanNotApplied):
                 raise

@@ -55,6 +55,8 @@ void SegmentPool::reset(std::int64_t large_segment, bool expands) {
   expands_ = expands;
   last_ = kNone;
   reserved_ = next_address_ = 0;
+  // Of a stream that nobody uses there is nothing to forget.
+  if (blocks_.empty()) return;
   blocks_.clear();
   first_unused_ = kNone;
   std::fill(shelves_.begin(), shelves_.end(), kNone);

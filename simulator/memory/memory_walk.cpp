@@ -163,9 +163,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::ClipGradNorm:
         return optimizer_.clip();
       case InstructionKind::OptimizerStep:
-        return optimizer_.step();
+        return optimizer_.step(step.part);
       case InstructionKind::ZeroGrad:
-        return units_.zero_grad();
+        return units_.zero_grad(step.part);
     }
   }
 

@@ -120,6 +120,11 @@ class CallWalk {
   void begin_micro_batch() {
     num_carried_ = 0;
     next_held_ = 0;
+    pass_ = 0;
+    begin_pass();
+  }
+
+  void begin_pass() {
     backward_position_ = in_.index->num_positions();
     in_backward_of_ = false;
     is_backward_ = false;
@@ -141,7 +146,7 @@ class CallWalk {
     make(SingleTensor::CastLossGrad, loss_bytes());
     const int id = in_.ids->of(SingleTensor::CastLossGrad);
     refs_[id] = 1;
-    grads_.begin(model_.loss, id);
+    grads_.begin(loss(), id);
   }
 
   /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
@@ -150,13 +155,13 @@ class CallWalk {
     const bool is_returned = model_.calls.empty() || model_.calls.back().module >= 0;
     return output && is_returned ? size_of(*output).count() : loss_bytes();
   }
-  bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
+  bool casts_loss() const { return loss() >= 0 && returned_loss_bytes() != loss_bytes(); }
 
   std::int64_t loss_bytes() const {
     for (std::size_t c = model_.calls.size(); c-- > 0;) {
       const std::vector<int>& outputs = model_.calls[c].outputs;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
-        if (outputs[o] == model_.loss) return (*in_.tapes)[c]->output_bytes[o];
+        if (outputs[o] == loss()) return (*in_.tapes)[c]->output_bytes[o];
       }
     }
     return 4;
@@ -167,10 +172,15 @@ class CallWalk {
     if (std::exchange(has_loss_gradient_, false)) sink_.free(in_.ids->of(SingleTensor::LossGrad));
   }
 
-  /// After backward: the loss and gradients of values that nothing waits for.
+  /// After backward: the loss and gradients of values that nothing waits for. What variables of the script hold is
+  /// there until the last backward of the step has ended.
   void end_backward() {
     drop_loss_gradient();
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
+    if (++pass_ < static_cast<int>(model_.passes.size())) {
+      grads_.end_backward();
+      return begin_pass();
+    }
     for (const int id : unused_) drop(id);
     unused_.clear();
     grads_.end_backward();
@@ -181,6 +191,14 @@ class CallWalk {
   }
 
  private:
+  // Where this backward begins.
+  int loss() const { return has_passes(model_) ? model_.passes[static_cast<std::size_t>(pass_)].loss : model_.loss; }
+
+  bool is_a_loss(int value) const {
+    const auto begins = [&](const Pass& pass) { return pass.loss == value; };
+    return value == model_.loss || std::any_of(model_.passes.begin(), model_.passes.end(), begins);
+  }
+
   /// What a variable of the script holds until the next micro-batch gives it another value.
   struct Carried {
     int id = -1;
@@ -257,7 +275,7 @@ class CallWalk {
       const int users = consumers_[call.outputs[o]];
       refs_[id] += users;
       if (where.kind == Storage::Kind::Inside && tape.output_is_kept[o] && is_first_name(tape, o)) ++refs_[id];
-      const bool is_loss = call.outputs[o] == model_.loss;
+      const bool is_loss = is_a_loss(call.outputs[o]);
       if (is_loss && casts_loss()) {
         sink_.alloc(in_.ids->of(SingleTensor::CastLoss), returned_loss_bytes(), MemoryStream::Compute,
                     MemoryCategory::Activation);
@@ -429,6 +447,7 @@ class CallWalk {
   int current_call_ = -1;
   int backward_position_ = 0;  // What comes at and after it has had its backward.
   int turn_ = 0;
+  int pass_ = 0;               // In Model::passes.
   std::size_t next_held_ = 0;  // Of the arguments that modules above several calls hold.
 };
 

@@ -32,7 +32,11 @@ class OptimizerWalk {
         model_(*input.index->model),
         sink_(sink),
         uses_kinds_(CountsSums<Sink> && input.sums != nullptr && input.plan->initialization == Initialization::Meta &&
-                    input.muon == nullptr) {
+                    input.muon == nullptr && !has_passes(*input.index->model)) {
+    if (has_passes(model_)) {
+      for (const Parameter& parameter : model_.parameters)
+        optimizer_of_.push_back(optimizer_of(model_, parameter.module));
+    }
     if (uses_kinds_) return;
     shard_of_.resize(model_.parameters.size(), nullptr);
     is_unpadded_.resize(model_.parameters.size(), false);
@@ -172,11 +176,13 @@ class OptimizerWalk {
     if (has_any) drop(ClipScalar);
   }
 
-  void step() {
+  /// `optimizer`: in Model::optimizers, of a step of passes; -1: of all parameters.
+  void step(int optimizer = -1) {
     if (has_shards_on_host()) return;
+    optimizer_ = optimizer;
     const bool muon_is_last = in_.muon != nullptr && in_.plan->optimizer.muon->steps_last;
     if (in_.muon != nullptr && !muon_is_last) muon_step();
-    if (!std::exchange(has_states_, true)) make_states();
+    make_states_of(optimizer);
     temporaries();
     if (muon_is_last) muon_step();
   }
@@ -184,10 +190,24 @@ class OptimizerWalk {
   void make_states_once() {
     if (has_shards_on_host()) return;
     if (!std::exchange(has_muon_states_, true)) make_muon_states();
-    if (!std::exchange(has_states_, true)) make_states();
+    if (optimizer_of_.empty()) return make_states_of(-1);
+    for (std::size_t o = 0; o < model_.optimizers.size(); ++o) make_states_of(static_cast<int>(o));
   }
 
  private:
+  void make_states_of(int optimizer) {
+    optimizer_ = optimizer;
+    const auto which = static_cast<std::size_t>(optimizer + 1);
+    if (has_states_.size() <= which) has_states_.resize(which + 1, false);
+    if (!has_states_[which]) make_states();
+    has_states_[which] = true;
+  }
+
+  // Of a step of passes: by the optimizer that is stepping.
+  bool is_stepped(const ShardedParameter& shard) const {
+    return optimizer_ < 0 || optimizer_of_[static_cast<std::size_t>(shard.parameter)] == optimizer_;
+  }
+
   void temporaries() {
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
@@ -409,7 +429,7 @@ class OptimizerWalk {
 
   // By the optimizer that is not Muon.
   bool is_updated(const ShardedParameter& shard) const {
-    return shard.receives_gradient && shard.local_elements > 0 && muon_update_of(shard) == nullptr;
+    return shard.receives_gradient && shard.local_elements > 0 && muon_update_of(shard) == nullptr && is_stepped(shard);
   }
 
   void make_states() {
@@ -419,7 +439,7 @@ class OptimizerWalk {
     each([&](const ShardedParameter& shard, std::int64_t count) {
       // An empty shard has a step count too.
       if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient &&
-          muon_update_of(shard) == nullptr) {
+          muon_update_of(shard) == nullptr && is_stepped(shard)) {
         keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
       if (!is_updated(shard)) return;
@@ -567,7 +587,9 @@ class OptimizerWalk {
   std::vector<ShardedParameter> flat_;               // What the optimizer gets, of FSDP1.
   std::vector<Tie> ties_;
   std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
-  bool has_states_ = false;
+  std::vector<int> optimizer_of_;  // [num parameters] Of a step of passes: in Model::optimizers.
+  int optimizer_ = -1;             // The one that is stepping; -1: there is one.
+  std::vector<bool> has_states_;   // [1 + optimizers] First of the only one.
   bool has_muon_states_ = false;
   bool has_zero_ = false;
 };

@@ -35,7 +35,9 @@ template <class Sink>
 class UnitWalk {
  public:
   UnitWalk(const WalkInput& input, Sink& sink)
-      : in_(input), sink_(sink), units_(input.layout->units.size()), grads_(in_, sink) {}
+      : in_(input), sink_(sink), units_(input.layout->units.size()), grads_(in_, sink) {
+    if (has_passes(*input.index->model)) find_roots();
+  }
 
   GradientWalk<Sink>& gradients() { return grads_; }
 
@@ -52,10 +54,11 @@ class UnitWalk {
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
     if (from_host) fetch(unit);
-    if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    if (casts)
+      sink_.alloc(cast, cast_size, stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
-                in_.layout->mesh.shard * unit.gather_shard_bytes.count(), MemoryStream::AllGatherCopyIn,
-                MemoryCategory::AllGather);
+                in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
+                stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
     if (from_host) drop_fetched(unit);
@@ -152,13 +155,14 @@ class UnitWalk {
 
   void prepare_reduce() { grads_.prepare_reduce(); }
 
-  void zero_grad() {
+  /// `clearing`: in Model::clearings, of a step of passes; -1: of all parameters.
+  void zero_grad(int clearing = -1) {
     if (in_.plan->cpu_offload) return;
     if (in_.layout->is_replicated) return grads_.drop_all();
     // A unit's buffer goes with the last of its gradients, in the order of the parameters.
     std::vector<std::pair<int, int>> order;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!units_[u].has_sharded_grad) continue;
+      if (!units_[u].has_sharded_grad || !is_cleared(u, clearing)) continue;
       int last = -1;
       for (const ShardedParameter& p : in_.layout->units[u].parameters) {
         if (p.receives_gradient) last = std::max(last, p.parameter);
@@ -173,6 +177,28 @@ class UnitWalk {
   }
 
  private:
+  // Of the root that a unit lies below.
+  MemoryStream stream(MemoryStream first, int u) const {
+    return root_of_unit_.empty() ? first : stream_of_root(first, root_of_unit_[static_cast<std::size_t>(u)]);
+  }
+
+  void find_roots() {
+    const std::vector<int> roots = roots_of(*in_.index->model);
+    root_of_unit_.assign(units_.size(), 0);
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      for (std::size_t r = 0; r < roots.size(); ++r) {
+        if (in_.index->contains(roots[r], in_.layout->units[u].modules.front())) root_of_unit_[u] = static_cast<int>(r);
+      }
+    }
+  }
+
+  bool is_cleared(std::size_t u, int clearing) const {
+    if (clearing < 0) return true;
+    const int module = in_.layout->units[u].modules.front();
+    const std::vector<int>& cleared = in_.index->model->clearings[static_cast<std::size_t>(clearing)].modules;
+    return std::any_of(cleared.begin(), cleared.end(), [&](int root) { return in_.index->contains(root, module); });
+  }
+
   struct UnitState {
     bool unsharded = false;
     bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
@@ -356,20 +382,21 @@ class UnitWalk {
     const bool hybrid = in_.layout->mesh.replicate > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
     const bool is_grad = !state.has_sharded_grad;
-    sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
+    sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(),
+                stream(MemoryStream::ReduceScatter, u),
                 casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     const int parts = in_.ids->of(UnitTensor::ReceivedParts, u);
     const bool receives_parts = in_.reduce_scatter_receives_parts && gathers();
     if (receives_parts) {
-      sink_.alloc(parts, unit.reduced_full_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
-                  MemoryCategory::ReduceScatter);
+      sink_.alloc(parts, unit.reduced_full_elements * size_of(unit.reduce_dtype).count(),
+                  stream(MemoryStream::ReduceScatter, u), MemoryCategory::ReduceScatter);
     }
     sink_.collective();
     if (receives_parts) sink_.free(parts);
     if (hybrid) sink_.collective();
     if (casts) {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
-                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter,
+                  stream(hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, u),
                   is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
       drop_output(output, step.keeps_all_reduce_output, state);
     }
@@ -392,6 +419,7 @@ class UnitWalk {
   const WalkInput& in_;
   Sink& sink_;
   std::vector<UnitState> units_;
+  std::vector<int> root_of_unit_;  // [units] Of a step of passes: in roots_of.
   GradientWalk<Sink> grads_;
   std::vector<CopyOut> copy_outs_ = std::vector<CopyOut>(units_.size());  // [num units]
   std::vector<std::int64_t> chunks_;                                      // Kept between calls for its memory.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "simulator/allocator/allocator_settings.h"
@@ -115,9 +116,13 @@ class PoolSink {
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
   bool holds_ = false;
   std::uint32_t walk_ = 0;
-  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {
-      SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false),
-      SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true)};
+  // Of each stream that of small blocks and that of large ones.
+  template <std::size_t... kPools>
+  static std::array<SegmentPool, sizeof...(kPools)> make_pools(std::index_sequence<kPools...>) {
+    return {SegmentPool(kPools % 2 == 1)...};
+  }
+  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ =
+      make_pools(std::make_index_sequence<2 * std::size_t{kNumMemoryStreams}>());
   std::int64_t reserved_ = 0;
   std::int64_t most_ = 0;  // Before the cache was emptied.
   std::int64_t live_ = 0;

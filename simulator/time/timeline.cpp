@@ -139,8 +139,7 @@ class Timeline {
       case InstructionKind::ClipGradNorm:
         return on_compute(in_.clip, in_.launch, "clip_grad_norm");
       case InstructionKind::OptimizerStep:
-        result_.optimizer = in_.optimizer;
-        return on_compute(in_.optimizer, in_.launch, "optimizer");
+        return step_optimizer(step.part);
       case InstructionKind::LoadInputs:
         last_call_ = -1;
         return;
@@ -163,6 +162,23 @@ class Timeline {
       case InstructionKind::ZeroGrad:
         return;
     }
+  }
+
+  // Of several optimizers each takes its share of the elements.
+  void step_optimizer(int optimizer) {
+    Seconds time = in_.optimizer;
+    if (optimizer >= 0) {
+      std::int64_t own = 0;
+      std::int64_t all = 0;
+      for (const ShardedUnit& unit : in_.layout->units) {
+        const bool is_own = optimizer_of(*in_.index->model, unit.modules.front()) == optimizer;
+        all += unit.reduced_shard_elements;
+        own += is_own ? unit.reduced_shard_elements : 0;
+      }
+      time = all > 0 ? in_.optimizer * (static_cast<double>(own) / static_cast<double>(all)) : Seconds(0);
+    }
+    result_.optimizer += time;
+    on_compute(time, in_.launch, "optimizer");
   }
 
   // Of a gather's output, for whoever gets its memory next.

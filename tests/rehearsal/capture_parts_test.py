@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.dont_write_bytecode = True
 
 from fsdp_capture.model_file import CaptureError, with_points_before  # noqa: E402
+from fsdp_capture.passes import check_clearings  # noqa: E402
 from fsdp_capture.recorder import DispatchedOp, Event, ModuleCall, Recording, Tensor  # noqa: E402
 from fsdp_capture.replay import Replay, recorded_peak  # noqa: E402
 from fsdp_capture.structure import align, entered_modules, find_stacks, structure_of  # noqa: E402
@@ -91,7 +92,7 @@ def a_step(names=("h.0", "h.1"), saved=()):
         last = made[name][0]
     events.append(Event("leave", 0, 0, 0))
     events.append(Event("end", last))
-    recording.loss = last
+    recording.loss, recording.losses = last, [last]
     for place, name in reversed(list(enumerate(names))):
         window = len(recording.windows)
         recording.windows.append(("MmBackward0", place))
@@ -235,6 +236,88 @@ class Steps(unittest.TestCase):
         self.call(self.first)
         self.step._at_step(None, (), {})
         self.assertEqual(self.seen, ["enter", "begin", (), "leave", "reshard"])
+
+
+def turns():
+    """Two models in two passes: G makes 400 bytes, D reads them, a backward of D; D reads them again, a backward of both."""
+    recording = Recording(said=[["D"], ["D"], ["G"]])
+    events = recording.events
+    nodes = iter(range(100))
+
+    def call(name, read):
+        recording.calls.append(ModuleCall(name, name, -1))
+        number, made = len(recording.calls) - 1, len(recording.sizes)
+        recording.sizes.append(400)
+        recording.ops.append(DispatchedOp("mm", [Tensor(0, 400, (100,), "float32", True)], [Tensor(0, 400, (100,), "float32", True)], 1, "product"))
+        recording.reads.append(read)
+        recording.makes.append([made])
+        node = next(nodes)
+        events.append(Event("enter", number, 0, number))
+        events.append(Event("alloc", made, 400, number))
+        events.append(Event("node", node, 0, number))
+        events.append(Event("op", len(recording.ops) - 1, 0, number))
+        events.append(Event("leave", number, 0, number))
+        return made, node
+
+    def backward(loss, *of):
+        recording.losses.append(loss)
+        events.append(Event("end", loss))
+        for node in of:
+            recording.windows.append(("Mm", node))
+            events.append(Event("window", len(recording.windows) - 1, 0, -1, len(recording.windows) - 1))
+        events.append(Event("begin"))
+
+    fake, of_fake = call("G", [])
+    first, of_first = call("D", [fake])
+    events.append(Event("clear", 0))
+    backward(first, of_first)
+    events.append(Event("free", first, 400))
+    events.append(Event("step", 1))
+    second, of_second = call("D", [fake])
+    backward(second, of_second, of_fake)
+    events.append(Event("step", 2))
+    return recording
+
+
+class Passes(unittest.TestCase):
+    def test_a_call_belongs_to_the_backward_that_runs_through_it(self):
+        structure = structure_of(turns(), [], {}, ["G", "D"])
+        self.assertEqual([(c.top, c.number, c.backward) for c in structure.calls], [("G", 0, 1), ("D", 0, 0), ("D", 1, 1)])
+        self.assertEqual(structure.steps, [(0, 1), (1, 2)])
+        self.assertEqual(structure.clearings, [(0, 2, 0)])  # behind the forward of the first pass, in front of its backward
+
+    def test_what_goes_behind_a_backward_goes_in_the_next_pass(self):
+        structure = structure_of(turns(), [], {}, ["G", "D"])
+        gone = Storages(structure).gone[1]
+        self.assertEqual((gone.call, gone.is_backward), (2, False))
+
+    def test_two_backwards_through_one_forward_are_refused(self):
+        recording = turns()
+        recording.windows[1] = ("Mm", 1)  # of the first pass
+        with self.assertRaisesRegex(CaptureError, "retain_graph=True"):
+            structure_of(recording, [], {}, ["G", "D"])
+
+    def test_a_gradient_within_a_forward_is_refused(self):
+        recording = turns()
+        recording.windows.append(("Mm", 0))
+        recording.events.insert(3, Event("window", len(recording.windows) - 1))
+        with self.assertRaisesRegex(CaptureError, "torch.autograd.grad"):
+            structure_of(recording, [], {}, ["G", "D"])
+
+    def test_two_calls_in_a_row_are_two(self):
+        recording = turns()
+        for event in recording.events:
+            if event.what == "clear":
+                event.what = "free"  # nothing
+        recording.calls[1] = ModuleCall("G", "G", -1)
+        structure = structure_of(recording, [], {}, ["G", "D"])
+        self.assertEqual([c.top for c in structure.calls], ["G", "", "G", "D"])
+
+    def test_gradients_are_where_the_clearings_say(self):
+        both, critic, none = frozenset({"G", "D"}), frozenset({"D"}), frozenset()
+        cleared, given = [[["D"]], [["G"]], []], [critic, both]
+        self.assertEqual(check_clearings([frozenset({"G"}), critic], cleared, given), "")
+        self.assertIn("in another way than by zero_grad()", check_clearings([none, critic], cleared, given))
 
 
 class Values(unittest.TestCase):
