@@ -40,11 +40,6 @@ Errors refuse_execution(const Plan& plan, bool on_gpus) {
   Errors errors;
   if (framework == Framework::Fsdp2) return errors;
   const auto name = name_of(kFrameworkTable, framework);
-  if (framework == Framework::SimpleFsdp) {
-    errors.push_back({"/runtime/name", fmt::format("fsdp-exec does not train plans of {}.", name),
-                      "Plan with --runtime fsdp2, or rehearse the plan: fsdp-plan rehearse PLAN."});
-    return errors;
-  }
   if (on_gpus) {
     errors.push_back({"/runtime/name", fmt::format("fsdp-exec trains plans of {} on CPUs alone.", name),
                       "Add --device cpu, or plan with --runtime fsdp2."});

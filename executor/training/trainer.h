@@ -25,6 +25,7 @@
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
 #include "executor/training/optimizer.h"
+#include "executor/training/parameter_reads.h"
 #include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
@@ -170,6 +171,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
+  std::unique_ptr<ParameterReads> reads_;     ///< Of SimpleFSDP alone.
   std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
   std::unique_ptr<ZeroEngine> zero_;          ///< Of ZeRO alone.
   std::unique_ptr<ModelRun> model_run_;

@@ -20,14 +20,14 @@ import sys
 import time
 import unittest
 
-from framework_cases import DDP_CASES, FSDP1_CASES, ZERO_CASES
+from framework_cases import DDP_CASES, FSDP1_CASES, SIMPLE_FSDP_CASES, ZERO_CASES
 from parity_cases import CASES, Case
 from ranks import LIMIT_SECONDS, InAFolder
 
 FSDP_PLAN = pathlib.Path(sys.argv[1]).resolve()
 WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
-EVERY_CASE = [*CASES, *DDP_CASES, *FSDP1_CASES, *ZERO_CASES]
+EVERY_CASE = [*CASES, *DDP_CASES, *FSDP1_CASES, *ZERO_CASES, *SIMPLE_FSDP_CASES]
 EXACT = 0.001
 EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
 SHARE_OF_CATEGORIES = 0.01  # Of the peak.
