@@ -403,7 +403,14 @@ void ModelRun::recompute(int call, const Tensors& inputs, const std::string& ran
   if (!random.empty()) set_random_state(context_.device, random);
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = inputs[i];
   PieceRun piece;
-  run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
+  try {
+    run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
+  } catch (...) {
+    // So it ends where it stops early.
+    parameters_.has_run_again();
+    throw;
+  }
+  parameters_.has_run_again();
 }
 
 // From the pieces and calls behind.

@@ -32,6 +32,8 @@ class ParameterAccess {
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
   /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
+  /// A checkpointed block has run again.
+  virtual void has_run_again() = 0;
 };
 
 /// The schedule asks for something that is not there: a bug of ours, named with its instruction.

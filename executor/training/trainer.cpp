@@ -204,6 +204,7 @@ void Trainer::fill_parameters() {
 
 at::Tensor Trainer::whole(int parameter) {
   if (reads_) return reads_->read(parameter);
+  if (zero_) zero_->prepare_read(parameter);
   const int unit = layout_.unit_of_parameter[parameter];
   const ParameterState& state = units_[unit]->parameter(parameter);
   const bool is_whole = flat_ ? flat_->unit(unit).is_whole() : units_[unit]->is_whole();
@@ -229,6 +230,10 @@ bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (zero_) return zero_->gradients().add_to_earlier(parameter, gradient);
   if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
+}
+
+void Trainer::has_run_again() {
+  if (zero_) zero_->has_run_again();
 }
 
 void Trainer::called(int unit, const CalledCollective& collective) {
