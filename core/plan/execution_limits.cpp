@@ -16,12 +16,6 @@ void refuse_zero(const Plan& plan, Errors& errors) {
     errors.push_back({"/mixed_precision", "fsdp-exec scales no loss, as fp16 needs it under ZeRO.",
                       "Write bfloat16 for param_dtype and reduce_dtype."});
   }
-  if (is_zero3(plan) && plan.checkpointing.recomputes()) {
-    errors.push_back(
-        {"/activation_checkpointing",
-         "A checkpointed block runs again as a whole, and ZeRO-3 has let go of the parameters that it began with.",
-         "Leave it out, or plan with --activation-checkpointing none."});
-  }
   if (plan.zero.hpz_partition_size != 1) {
     errors.push_back({"/zero/hpz_partition_size", "fsdp-exec keeps no second copies of parameters.", "Leave it out."});
   }
@@ -40,11 +34,6 @@ Errors refuse_execution(const Plan& plan, bool on_gpus) {
   Errors errors;
   if (framework == Framework::Fsdp2) return errors;
   const auto name = name_of(kFrameworkTable, framework);
-  if (framework == Framework::SimpleFsdp) {
-    errors.push_back({"/runtime/name", fmt::format("fsdp-exec does not train plans of {}.", name),
-                      "Plan with --runtime fsdp2, or rehearse the plan: fsdp-plan rehearse PLAN."});
-    return errors;
-  }
   if (on_gpus) {
     errors.push_back({"/runtime/name", fmt::format("fsdp-exec trains plans of {} on CPUs alone.", name),
                       "Add --device cpu, or plan with --runtime fsdp2."});

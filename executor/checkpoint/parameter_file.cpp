@@ -60,9 +60,10 @@ class NewFile {
   std::FILE* file_;
 };
 
-at::Tensor gathered(const ParameterState& state, Group& shard) {
+// `is_padded`: shards are.
+at::Tensor gathered(const ParameterState& state, Group& shard, bool is_padded) {
   if (shard.size() == 1) return state.shard;
-  if (state.layout.flat_begin >= 0) {
+  if (!is_padded) {
     return gather_parts(state.shard, state.layout, state.parameter->shape, state.dtype, shard);
   }
   const at::Tensor whole = at::empty({shard.size() * state.layout.shard_elements}, state.dtype);
@@ -87,7 +88,8 @@ Result<void> save_whole_parameters(Trainer& trainer, const std::string& path, bo
     is_good = file->write(header.data(), header.size());
   }
   for (const ParameterState* state : parameters) {
-    const at::Tensor whole = gathered(*state, trainer.shard_group());
+    const bool is_padded = state->layout.flat_begin < 0 && !is_simple_fsdp(trainer.plan());
+    const at::Tensor whole = gathered(*state, trainer.shard_group(), is_padded);
     if (writes) is_good = is_good && file->write(whole.data_ptr(), static_cast<std::size_t>(bytes_of(*state)));
   }
   if (writes && (!is_good || !file->finish())) {

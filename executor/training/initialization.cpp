@@ -12,6 +12,7 @@
 #include "executor/training/initialization.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
@@ -63,8 +64,18 @@ class Initializer {
   void make_own_shards(RunningUnit& unit) const {
     if (layout_.flat != FlatParameters::None || is_zero3(plan_)) return;
     for (ParameterState& state : unit.parameters()) {
-      if (layout_.zero.ranks == 0 || !state.parameter->trainable) unit.make_shard(state);
+      if (layout_.gathers_each_read) {
+        make_part(state);
+      } else if (layout_.zero.ranks == 0 || !state.parameter->trainable) {
+        unit.make_shard(state);
+      }
     }
+  }
+
+  // A DTensor is not padded.
+  static void make_part(ParameterState& state) {
+    const CategoryScope category(MemoryCategory::ShardedParam);
+    RunningUnit::set_shard(state, at::zeros({state.layout.local_elements}, state.dtype));
   }
 
   static void make_shards(RunningUnit& unit) {

@@ -79,6 +79,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
       adds_one_by_one_(plan.runtime.framework != Framework::Fsdp2 && !is_zero3(plan)),
+      reads_copies_(is_simple_fsdp(plan) && (plan.mesh.world_size() > 1 || plan.mixed_precision.param_dtype)),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
@@ -250,10 +251,10 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
   for (int op = begin; op < end; ++op) {
     const InGraph where = is_training_ ? in_graph(call, op) : InGraph::No;
     const c10::AutoGradMode mode(where != InGraph::No);
-    if (is_selective) kept->set_wanted(keeps[op] ? wanted_of(block_of(call).ops[op]) : Wanted::Nothing);
+    if (is_selective) kept->set_wanted(Wanted::Nothing);
     OpListener* const listener = is_in_backward_ ? nullptr : listener_;
     if (listener != nullptr) listener->op_begins();
-    run_op_at(call, op, where, piece);
+    run_op_at(call, op, where, piece, is_selective && keeps[op] ? kept : nullptr);
     drop_after(call, op, piece);
     if (listener != nullptr) listener->op_ended(call, op);
   }
@@ -272,11 +273,14 @@ at::Tensor ModelRun::take_value(int call, int value, InGraph where, PieceRun& pi
   return entered;
 }
 
-void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece) {
+// `keeps`: of selective checkpointing, where the op's outputs are kept; null: they are not.
+void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece, KeptOutputs* keeps) {
   const Op& op = block_of(call).ops[op_index];
   Tensors inputs;
   for (const int input : op.inputs) inputs.push_back(take_value(call, input, where, piece));
   const Tensors parameters = take_parameters(call, op, where, piece);
+  // What reading a parameter calls is not the op's.
+  if (keeps != nullptr) keeps->set_wanted(wanted_of(op));
   const KeptOutputs::Mode mode(is_training_ && op.kind == OpKind::Attention &&
                                checkpoint_modes_[call] == CheckpointMode::Selective);
   Op without_dropout;
@@ -297,7 +301,7 @@ Tensors ModelRun::take_parameters(int call, const Op& op, InGraph where, PieceRu
     if (where == InGraph::Unused && index_.model->parameters[id].trainable) {
       whole = entering(whole);
     } else if (where == InGraph::Piece && index_.model->parameters[id].receives_gradient) {
-      whole = entering_parameter(whole);
+      whole = reads_copies_ ? entering(whole) : entering_parameter(whole);
       piece.graph.parameters.push_back({edge_of(whole), id});
     }
     taken.push_back(std::move(whole));
@@ -399,7 +403,14 @@ void ModelRun::recompute(int call, const Tensors& inputs, const std::string& ran
   if (!random.empty()) set_random_state(context_.device, random);
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = inputs[i];
   PieceRun piece;
-  run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
+  try {
+    run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
+  } catch (...) {
+    // So it ends where it stops early.
+    parameters_.has_run_again();
+    throw;
+  }
+  parameters_.has_run_again();
 }
 
 // From the pieces and calls behind.

@@ -32,6 +32,8 @@ class ParameterAccess {
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
   /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
+  /// A checkpointed block has run again.
+  virtual void has_run_again() = 0;
 };
 
 /// The schedule asks for something that is not there: a bug of ours, named with its instruction.
@@ -92,7 +94,7 @@ class ModelRun {
   void run_piece(int call, int begin, int end);
   void run_ops(int call, int begin, int end, PieceRun& piece, KeptOutputs* kept);
   at::Tensor take_value(int call, int value, InGraph where, PieceRun& piece);
-  void run_op_at(int call, int op_index, InGraph where, PieceRun& piece);
+  void run_op_at(int call, int op_index, InGraph where, PieceRun& piece, KeptOutputs* keeps);
   Tensors take_parameters(int call, const Op& op, InGraph where, PieceRun& piece);
   void drop_after(int call, int op_index, PieceRun& piece);
   void publish(int call);
@@ -116,7 +118,8 @@ class ModelRun {
   std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
   bool stops_early_;
-  bool adds_one_by_one_;                              ///< Gradients of what several pieces read.
+  bool adds_one_by_one_;  ///< Gradients of what several pieces read.
+  bool reads_copies_;     ///< What comes of a parameter's use is the gradient of a copy, and not of the parameter.
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.

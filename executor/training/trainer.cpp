@@ -121,7 +121,13 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
   if (settings.device.is_cpu() && !zero_) begin_peak();
-  if (layout.is_replicated && !zero_) make_buckets();
+  if (layout.gathers_each_read) {
+    reads_ =
+        std::make_unique<ParameterReads>(index, plan, layout, states_in_model_order(),
+                                         UnitGroups{groups_.shard.get(), groups_.replicate.get(), nullptr}, listener);
+  } else if (layout.is_replicated && !zero_) {
+    make_buckets();
+  }
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
   model_run_ = std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
@@ -197,6 +203,8 @@ void Trainer::fill_parameters() {
 }
 
 at::Tensor Trainer::whole(int parameter) {
+  if (reads_) return reads_->read(parameter);
+  if (zero_) zero_->prepare_read(parameter);
   const int unit = layout_.unit_of_parameter[parameter];
   const ParameterState& state = units_[unit]->parameter(parameter);
   const bool is_whole = flat_ ? flat_->unit(unit).is_whole() : units_[unit]->is_whole();
@@ -208,6 +216,7 @@ at::Tensor Trainer::whole(int parameter) {
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
+  if (reads_) return reads_->add_gradient(parameter, std::move(gradient));
   if (zero_) return zero_->gradients().add_gradient(parameter, std::move(gradient));
   if (flat_) {
     return flat_->unit(layout_.unit_of_parameter[parameter]).add_gradient(parameter, std::move(gradient));
@@ -217,9 +226,14 @@ void Trainer::add_gradient(int parameter, at::Tensor gradient) {
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
+  if (reads_) return reads_->add_to_earlier(parameter, gradient);
   if (zero_) return zero_->gradients().add_to_earlier(parameter, gradient);
   if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
+}
+
+void Trainer::has_run_again() {
+  if (zero_) zero_->has_run_again();
 }
 
 void Trainer::called(int unit, const CalledCollective& collective) {
@@ -417,15 +431,17 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::SyncBuffers:
       return buckets_->sync_buffers(tensors_of_buffers(/*registered_only=*/false));
     case InstructionKind::PrepareReduce:
-      return buckets_->prepare_reduce();
+      if (buckets_) buckets_->prepare_reduce();
+      return;
     case InstructionKind::ReduceBucket:
-      return buckets_->reduce(step.bucket);
+      return reads_ ? reads_->reduce(step.bucket) : buckets_->reduce(step.bucket);
     case InstructionKind::ReduceUsedMap:
       return buckets_->reduce_used_map();
+    case InstructionKind::GatherParameters:
+      return reads_->gather(*at_work_, step);
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
     case InstructionKind::CheckOverflow:
-    case InstructionKind::GatherParameters:
     case InstructionKind::FetchParameters:
     case InstructionKind::WaitForParameters:
     case InstructionKind::DropFetched:
@@ -516,6 +532,7 @@ void Trainer::begin_forward() {
 
 void Trainer::finish_backward() {
   if (buckets_) buckets_->finish();
+  if (reads_) reads_->finish();
   if (zero_) zero_->finish_backward();
   for (auto& unit : units_) unit->wait_for_reduction();
   wait_until([this] {

@@ -25,6 +25,7 @@
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
 #include "executor/training/optimizer.h"
+#include "executor/training/parameter_reads.h"
 #include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
@@ -132,6 +133,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   at::Tensor whole(int parameter) override;
   void add_gradient(int parameter, at::Tensor gradient) override;
   bool add_to_earlier(int parameter, const at::Tensor& gradient) override;
+  void has_run_again() override;
   void called(int unit, const CalledCollective& collective) override;
 
   void make_units(const Layout& layout);
@@ -170,6 +172,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
+  std::unique_ptr<ParameterReads> reads_;     ///< Of SimpleFSDP alone.
   std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
   std::unique_ptr<ZeroEngine> zero_;          ///< Of ZeRO alone.
   std::unique_ptr<ModelRun> model_run_;

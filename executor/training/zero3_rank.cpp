@@ -32,6 +32,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/plan/zero_partition.h"
@@ -51,6 +52,12 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
+bool is_of_parameters(InstructionKind kind) {
+  return kind == InstructionKind::FetchParameters || kind == InstructionKind::WaitForParameters ||
+         kind == InstructionKind::DropFetched || kind == InstructionKind::ReleaseParameters ||
+         kind == InstructionKind::LimitGathers;
+}
+
 void make_resident(const at::Tensor& storage) {
   if (is_resident(storage)) return;
   const CategoryScope whole(MemoryCategory::UnshardedParam);
@@ -65,7 +72,8 @@ Zero3Rank::Zero3Rank(const ModelIndex& index, const Plan& plan, const Layout& la
                      std::vector<ParameterState*> states, Group& group, CollectiveListener& listener)
     : ZeroEngine(index, plan, layout, std::move(states), group, listener),
       place_of_(states_.size(), -1),
-      parts_(states_.size()) {
+      parts_(states_.size()),
+      checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)) {
   for (std::size_t i = 0; i < buffer().parameters.size(); ++i) place_of_[buffer().parameters[i]] = static_cast<int>(i);
   make_model();
   for (at::Tensor& flag : flags_) flag = zeros(MemoryCategory::Temp, 1, c10::kByte);
@@ -175,6 +183,71 @@ void Zero3Rank::begin_forward(bool has_trained) {
 
 bool Zero3Rank::run(const Instruction& step, const Schedule& schedule) {
   micro_batch_ = step.micro_batch;
+  // What comes before the block has run again comes behind that.
+  const bool is_behind = !waiting_.empty() && is_of_parameters(step.kind);
+  if (is_behind || waits_for_its_block(step, schedule)) {
+    waiting_.emplace_back(&step, &schedule);
+    return true;
+  }
+  // A block whose backward asks for nothing does not run again.
+  if (step.kind == InstructionKind::FinishReduce) has_run_again();
+  return move(step, schedule);
+}
+
+// A checkpointed block runs again when its backward asks for the first tensor, and gathers and lets go on the way. The
+// schedule has that in front of the block's first backward.
+bool Zero3Rank::waits_for_its_block(const Instruction& step, const Schedule& schedule) {
+  if (step.phase != StepPhase::Backward || !is_of_parameters(step.kind)) return false;
+  std::vector<bool>& waits = waiting_in_[&schedule];
+  if (waits.empty()) waits = find_those_that_wait(schedule);
+  return waits[static_cast<std::size_t>(&step - schedule.instructions.data())];
+}
+
+std::vector<bool> Zero3Rank::find_those_that_wait(const Schedule& schedule) const {
+  std::vector<bool> waits(schedule.instructions.size(), false);
+  int before = -1;  // The call whose backward came last.
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const Instruction& step = schedule.instructions[i];
+    if (step.kind == InstructionKind::LoadInputs) before = -1;
+    if (step.phase != StepPhase::Backward) continue;
+    const bool gathers =
+        step.kind == InstructionKind::FetchParameters || step.kind == InstructionKind::WaitForParameters;
+    if (gathers && !first) first = i;
+    if (step.kind != InstructionKind::Backward) continue;
+    const bool runs_again = step.call != before && checkpoint_modes_[step.call] != CheckpointMode::None;
+    if (runs_again && first)
+      std::fill(waits.begin() + static_cast<std::ptrdiff_t>(*first), waits.begin() + static_cast<std::ptrdiff_t>(i),
+                true);
+    before = step.call;
+    first.reset();
+  }
+  return waits;
+}
+
+bool Zero3Rank::is_there(int parameter, const Schedule& schedule) const {
+  const bool is_under_way = std::any_of(gathers_.begin(), gathers_.end(), [&](const auto& gather) {
+    const std::vector<int>& parameters = schedule.groups[gather.first].parameters;
+    return gather.second.pending && std::find(parameters.begin(), parameters.end(), parameter) != parameters.end();
+  });
+  return !is_under_way && is_resident(states_[parameter]->storage);
+}
+
+void Zero3Rank::do_next() {
+  const auto [step, schedule] = waiting_.front();
+  waiting_.pop_front();
+  move(*step, *schedule);
+}
+
+void Zero3Rank::prepare_read(int parameter) {
+  while (!waiting_.empty() && !is_there(parameter, *waiting_.front().second)) do_next();
+}
+
+void Zero3Rank::has_run_again() {
+  while (!waiting_.empty()) do_next();
+}
+
+bool Zero3Rank::move(const Instruction& step, const Schedule& schedule) {
   const auto parameters = [&]() -> const std::vector<int>& { return schedule.groups[step.group].parameters; };
   switch (step.kind) {
     case InstructionKind::FetchParameters:

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,8 @@ class Zero3Rank final : public ZeroEngine {
   void end_evaluation() override;
   void finish_backward() override;
   bool run(const Instruction& step, const Schedule& schedule) override;
+  void prepare_read(int parameter) override;
+  void has_run_again() override;
   LaterNumber take_norm() override;
   void update(const std::function<void()>& step) override;
 
@@ -47,6 +50,12 @@ class Zero3Rank final : public ZeroEngine {
   std::size_t num_groups() const { return buffer().num_groups(); }
   std::int64_t begin_of_group(std::size_t group) const { return buffer().begins[buffer().group_begins[group]]; }
   at::Tensor range_of(const at::Tensor& parts, std::size_t place) const;
+
+  bool move(const Instruction& step, const Schedule& schedule);
+  bool is_there(int parameter, const Schedule& schedule) const;
+  bool waits_for_its_block(const Instruction& step, const Schedule& schedule);
+  std::vector<bool> find_those_that_wait(const Schedule& schedule) const;
+  void do_next();
 
   void make_module(int module, std::vector<bool>& is_made);
   void make_model();
@@ -66,7 +75,11 @@ class Zero3Rank final : public ZeroEngine {
   std::vector<ParameterState> groups_;  // [sub-groups] [part elements of the group] What the optimizer updates.
   at::Tensor grads_;                    // [part elements of all]
   std::map<int, Gather> gathers_;       // Under way, by the group of the schedule.
-  std::array<at::Tensor, 2> flags_;     // [1] What the engine keeps of a barrier, and for overflows.
+  std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
+  /// [instructions] Of each schedule: they belong to a block that runs again.
+  std::map<const Schedule*, std::vector<bool>> waiting_in_;
+  std::deque<std::pair<const Instruction*, const Schedule*>> waiting_;
+  std::array<at::Tensor, 2> flags_;  // [1] What the engine keeps of a barrier, and for overflows.
   int micro_batch_ = 0;
   bool is_computed_with_ = false;  // The parts have the values of the copies.
 };

@@ -45,8 +45,12 @@ class ZeroEngine {
   virtual void finish_backward() = 0;
   GradientBuffer& gradients() { return *gradients_; }
 
-  /// Does an instruction of ZeRO; false: it is of something else. `schedule`: of which it is.
+  /// Does an instruction of ZeRO; false: it is of something else. `schedule`: of which it is, and `step` lies in it.
   virtual bool run(const Instruction& step, const Schedule& schedule);
+  /// An op is about to read a parameter: of a block that runs again it is gathered, and what comes before it is done.
+  virtual void prepare_read(int /*parameter*/) {}
+  /// A checkpointed block has run again: what is left of it is done.
+  virtual void has_run_again() {}
   /// The norm of all gradients, which DeepSpeed takes whether it clips or not.
   virtual LaterNumber take_norm() = 0;
   /// Gives each of `updated` its gradient, and calls `step`, which updates what has one. Not where a gradient is not

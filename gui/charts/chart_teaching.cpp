@@ -10,13 +10,11 @@ namespace {
 
 class Teacher {
  public:
-  Teacher(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas)
-      : curves_(curves), ranks_(ranks), replicas_(replicas) {
+  Teacher(const simulator::StepCurves& curves, const Plan& plan)
+      : curves_(curves), ranks_(plan.mesh.shard), replicas_(plan.mesh.replicate), reduces_reads_(is_simple_fsdp(plan)) {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
-      gathers_reads_ =
-          gathers_reads_ || (step.kind == InstructionKind::GatherParameters && step.phase == StepPhase::Forward);
     }
     now_.units.resize(lesson_.units.size());
   }
@@ -39,7 +37,8 @@ class Teacher {
 
  private:
   // Nothing is ever gathered.
-  bool is_whole() const { return lesson_.units.empty() && !gathers_reads_; }
+  bool is_whole() const { return lesson_.units.empty() && !gathers_reads(); }
+  bool gathers_reads() const { return reduces_reads_ && ranks_ > 1; }
 
   void add_sharded() {
     add("Sharded parameters",
@@ -116,7 +115,7 @@ class Teacher {
       case InstructionKind::SyncBuffers:
         return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
       case InstructionKind::GatherParameters:
-        if (gathers_reads_) {
+        if (gathers_reads()) {
           return add("All-gather of a parameter",
                      "An operation reads it next: every GPU sends its part of it to the others, and the computation "
                      "waits.");
@@ -161,11 +160,18 @@ class Teacher {
                         replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
                 (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
       case InstructionKind::ReduceBucket:
-        if (gathers_reads_) {
+        if (gathers_reads()) {
           return add("Reduce-scatter of a gradient",
                      fmt::format("The gradients of all {} batches are added up, and each GPU receives the sum of its "
                                  "own part only. The backward waits for it.",
                                  ranks_ * replicas_));
+        }
+        if (reduces_reads_) {
+          return add(
+              "All-reduce of a gradient",
+              fmt::format("An operation has read a parameter, and the gradient of that read is there. Those of all "
+                          "{} batches are added up, whole. The backward waits for it.",
+                          ranks_ * replicas_));
         }
         return add("All-reduce of a bucket",
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
@@ -175,6 +181,7 @@ class Teacher {
         return add("All-reduce of the used-parameter map",
                    "One flag per parameter tells whether it had a gradient on any GPU.");
       case InstructionKind::FinishReduce:
+        if (reduces_reads_) return add("The backward is over", "Each gradient was waited for where it was reduced.");
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
       default:  // Of parameters or of the optimizer; or nothing to be seen, as of a Free.
         return;
@@ -210,15 +217,15 @@ class Teacher {
   const simulator::StepCurves& curves_;
   const std::int64_t ranks_;
   const std::int64_t replicas_;
-  bool gathers_reads_ = false;  // SimpleFSDP.
+  const bool reduces_reads_;  // SimpleFSDP.
   Lesson lesson_;
   TeachingFrame now_;
 };
 
 }  // namespace
 
-Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas) {
-  return Teacher(curves, ranks, replicas).teach();
+Lesson make_lesson(const simulator::StepCurves& curves, const Plan& plan) {
+  return Teacher(curves, plan).teach();
 }
 
 }  // namespace fsdp::gui

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/plan.h"
 #include "simulator/curves/step_curves.h"
 
 namespace fsdp::gui {
@@ -46,7 +47,7 @@ struct Lesson {
   std::vector<std::string> sentences;  ///< [instructions + 1] What that does, and why.
 };
 
-/// The lesson of a step. `ranks` share the parameters; `replicas` such groups hold the same.
-Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas = 1);
+/// The lesson of a step under a plan.
+Lesson make_lesson(const simulator::StepCurves& curves, const Plan& plan);
 
 }  // namespace fsdp::gui

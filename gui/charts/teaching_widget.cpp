@@ -59,7 +59,7 @@ void TeachingWidget::set_snapshot(SnapshotPtr snapshot) {
   if (snapshot_ != nullptr && !snapshot_->curves.empty()) {
     ranks_ = snapshot_->report.plan.mesh.shard;
     replicas_ = snapshot_->report.plan.mesh.replicate;
-    lesson_ = make_lesson(snapshot_->curves, ranks_, replicas_);
+    lesson_ = make_lesson(snapshot_->curves, snapshot_->report.plan);
   }
   set_frame(std::min(frame_, std::max(0, num_frames() - 1)));
   update();

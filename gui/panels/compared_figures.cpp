@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/plan/plan_names.h"
+#include "core/plan/zero_nvme.h"
 #include "core/report/compare.h"
 #include "gui/charts/plot_paint.h"
 #include "gui/panels/comparison_panel.h"
@@ -116,8 +117,10 @@ class Figures {
     both(QObject::tr("checkpointed"), checkpointing_of);
     both(QObject::tr("forward prefetch"), [](const Plan& p) { return QString::number(p.forward_prefetch); });
     both(QObject::tr("backward prefetch"), [](const Plan& p) { return QString::number(p.backward_prefetch); });
-    both(QObject::tr("CPU offload"),
-         [](const Plan& p) { return p.cpu_offload ? QObject::tr("yes") : QObject::tr("no"); });
+    both(QObject::tr("offload"), [](const Plan& p) {
+      if (uses_drive(p)) return QObject::tr("to an NVMe drive");
+      return p.cpu_offload ? QObject::tr("yes") : QObject::tr("no");
+    });
     both(QObject::tr("sharded parameters in"), [](const Plan& p) { return name_of_dtype(p.parameter_dtype); });
     both(QObject::tr("param_dtype"), [](const Plan& p) { return name_of_dtype(p.mixed_precision.param_dtype); });
     both(QObject::tr("reduce_dtype"), [](const Plan& p) { return name_of_dtype(p.mixed_precision.reduce_dtype); });
@@ -158,6 +161,7 @@ class Figures {
     bytes(QObject::tr("capacity"), a.budget, b.budget, false);
     bytes(QObject::tr("margin"), a.margin, b.margin);
     bytes(QObject::tr("pinned host memory"), a.host_pinned, b.host_pinned);
+    if (a.drive || b.drive) drive(a.drive.value_or(DriveReport{}), b.drive.value_or(DriveReport{}));
     text(QObject::tr("peak in"), QString::fromStdString(a.peak.instruction),
          QString::fromStdString(b.peak.instruction));
     group_ = QObject::tr("live at the peak");
@@ -170,6 +174,12 @@ class Figures {
     for (const DeviceTerm& term : a.device_terms) terms[term.name].first += term.bytes;
     for (const DeviceTerm& term : b.device_terms) terms[term.name].second += term.bytes;
     for (const auto& [name, sizes] : terms) bytes(QString::fromStdString(name), sizes.first, sizes.second);
+  }
+
+  void drive(const DriveReport& a, const DriveReport& b) {
+    bytes(QObject::tr("in files on NVMe drives of a node"), a.kept, b.kept);
+    bytes(QObject::tr("read from them in a step"), a.read, b.read);
+    bytes(QObject::tr("written to them in a step"), a.written, b.written);
   }
 
   void traffic() {

@@ -53,6 +53,13 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::NetworkName, "Network", kMachines, Kind::Choice, {}, {}},
       {PlanChoice::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
       {PlanChoice::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
+      {PlanChoice::NvmeCapacity,
+       "NVMe per node",
+       kMachines,
+       Kind::Size,
+       {512, 1024, 2048, 4096, 8192, 16384, 32768},
+       {}},
+      {PlanChoice::NvmeBandwidth, "NVMe bandwidth", kMachines, Kind::Text, {}, {}},
 
       {PlanChoice::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
       {PlanChoice::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
@@ -74,7 +81,7 @@ std::vector<ControlInfo> make_infos() {
        Kind::Open,
        {},
        {"none", "full", "selective", "save-matmuls", "save-attention", "full:8"}},
-      {PlanChoice::Offload, "CPU offload", kPlan, Kind::Choice, {}, {}},
+      {PlanChoice::Offload, "Offload", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::GradientSync, "Reduce gradients", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
       {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
@@ -193,6 +200,10 @@ std::string machine_text(PlanChoice choice, const Cluster& cluster) {
       return spaced(exact_bandwidth(cluster.network.nic_bandwidth.value));
     case PlanChoice::HostMemory:
       return cluster.host_memory ? exact_size(cluster.host_memory->value) : "";
+    case PlanChoice::NvmeCapacity:
+      return cluster.nvme_capacity ? exact_size(cluster.nvme_capacity->value) : "";
+    case PlanChoice::NvmeBandwidth:
+      return spaced(exact_bandwidth(nvme_bandwidth(cluster).value));
     default:
       return "";
   }
@@ -288,7 +299,8 @@ std::span<const ControlInfo> control_infos() {
 
 std::optional<std::string> own_text(PlanChoice choice, const Inputs& inputs) {
   const std::optional<std::string> text = text_of(inputs, choice);
-  const bool is_bandwidth = choice == PlanChoice::IntraBandwidth || choice == PlanChoice::NicBandwidth;
+  const bool is_bandwidth =
+      choice == PlanChoice::IntraBandwidth || choice == PlanChoice::NicBandwidth || choice == PlanChoice::NvmeBandwidth;
   if (!text || !is_bandwidth || inputs.unread.contains(choice)) return text;
   return spaced(*text);
 }

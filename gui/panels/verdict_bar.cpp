@@ -77,6 +77,18 @@ QString measured_text(const Snapshot& shown, const Overlay& overlay) {
   return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_cpu);
 }
 
+/// "The NVMe drives of a node lack 200 GiB.  ·  ": what is missing outside of the devices; empty: nothing.
+QString missing_outside_text(const MemoryReport& memory) {
+  QString text;
+  if (memory.host && memory.host->missing() > Bytes(0)) {
+    text += VerdictBar::tr("The host memory of a node lacks %1.  ·  ").arg(size_text(memory.host->missing()));
+  }
+  if (memory.drive && memory.drive->missing() > Bytes(0)) {
+    text += VerdictBar::tr("The NVMe drives of a node lack %1.  ·  ").arg(size_text(memory.drive->missing()));
+  }
+  return text;
+}
+
 /// " (2.19–9.39 s)": the band of a step; empty where none is known.
 QString band_text(const TimeReport& time) {
   if (time.low <= Seconds(0) || time.high <= time.low) return {};
@@ -373,7 +385,10 @@ void VerdictBar::show_state() {
   const PeakMoment& peak = shown->report.memory.peak;
   QString moment;
   const MemoryReport& memory = shown->report.memory;
-  if (!fits && memory.peaks.device <= memory.budget) {
+  const QString outside = missing_outside_text(memory);
+  if (!outside.isEmpty()) {
+    moment = outside;
+  } else if (!fits && memory.peaks.device <= memory.budget) {
     moment = tr("Without its safety margin of %1 it would fit.  ·  ").arg(size_text(memory.margin));
   }
   moment += tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));

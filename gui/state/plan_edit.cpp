@@ -109,6 +109,10 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
       }
       return plan;
     case PlanChoice::Offload:
+      if (made.cpu_offload->to_drive && !is_zero3(plan)) {
+        return failure(std::string(place_of(choice)), "ZeRO-3 alone keeps something on an NVMe drive.",
+                       "Write yes, or let the planner search with --runtime zero3.");
+      }
       planner::apply_offload(plan, *made.cpu_offload);
       return plan;
     case PlanChoice::GradientSync:

@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> None:
         problems.append("--device cpu: DeepSpeed is run on GPUs here, where values do not count. Leave it out, or write --results.")
     if plan.zero_stage and arguments.results and plan.cpu_offload:
         problems.append("--results: DeepSpeedCPUAdam's values are not compared. Write false for cpu_offload.")
-    if plan.is_simple_fsdp and arguments.device == "cpu":
-        problems.append("--device cpu: SimpleFSDP is run on GPUs here. Leave it out, or plan for pytorch-fsdp2.")
+    if plan.is_simple_fsdp and arguments.device == "cpu" and not arguments.results:
+        problems.append("--device cpu: SimpleFSDP is run on GPUs here, where values do not count. Leave it out, or write --results.")
     try:
         set_allocator(plan.allocator_settings, plan.runtime_version)
     except Refused as refused:

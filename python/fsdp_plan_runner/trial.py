@@ -1,4 +1,4 @@
-"""Trains a plan with the real FSDP2, FSDP1, DDP or ZeRO over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
+"""Trains a plan with the real FSDP2, FSDP1, DDP, ZeRO or SimpleFSDP over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
 fsdp-exec must give bit for bit."""
 
 from __future__ import annotations

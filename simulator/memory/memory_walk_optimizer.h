@@ -306,7 +306,7 @@ class OptimizerWalk {
 
   std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
 
-  // fsdp-exec, which has no other way: the padded shards at once.
+  // fsdp-exec, which has no other way: the shards at once, padded but for SimpleFSDP's.
   void make_shards() {
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       const ShardedUnit& unit = in_.layout->units[u];
@@ -314,7 +314,7 @@ class OptimizerWalk {
         make_flat_shard(static_cast<int>(u));
         continue;
       }
-      for (const ShardedParameter& p : unit.parameters) make_shard(p);
+      for (const ShardedParameter& p : unit.parameters) in_.layout->gathers_each_read ? make_part(p) : make_shard(p);
     }
     buffers();
   }

@@ -98,6 +98,11 @@ void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dt
   }
   if (is_scattered) made.push_back({cut.chunk * item, TempLife::Whole});
   if (!is_cast_last) made.pop_back();
+  // Over Gloo what a reduce-scatter receives (executor/network/collectives_gloo.cpp).
+  if (is_scattered && context_.is_cpu()) {
+    const TempLife received = is_cast_last ? TempLife::Early : TempLife::Late;
+    made.push_back({cut.full * item, received, -1, MemoryCategory::ReduceScatter});
+  }
 }
 
 }  // namespace fsdp::simulator

@@ -90,6 +90,7 @@ struct BackwardTemp {
   std::int64_t bytes = 0;
   TempLife life = TempLife::Late;
   int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+  MemoryCategory category = MemoryCategory::Temp;
 };
 
 /// What a call does to the memory order of gradients.

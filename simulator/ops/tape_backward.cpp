@@ -224,7 +224,7 @@ std::vector<int> TapeRecorder::start_temporaries(const Kernel& kernel) {
   for (const BackwardTemp& temp : kernel.backward_temps) {
     if (!is_needed(kernel, temp) || (temp.life != TempLife::Whole && temp.life != TempLife::Early)) continue;
     auto& made = temp.life == TempLife::Whole ? whole : early;
-    made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
+    made.push_back(make_temporary(temp.bytes, kernel.op, temp.category));
   }
   for (auto i = early.rbegin(); i != early.rend(); ++i) drop_temporary(*i);
   return whole;
@@ -242,7 +242,7 @@ void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>&
     const bool is_brief = temp.life == TempLife::Brief || temp.life == TempLife::Next;
     if (temp.life == TempLife::Late || temp.life == TempLife::Next) drop_all(brief);
     auto& made = is_brief ? brief : late;
-    made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
+    made.push_back(make_temporary(temp.bytes, kernel.op, temp.category));
     if (temp.life == TempLife::Handed) drop_all(brief);
   }
   drop_all(brief);

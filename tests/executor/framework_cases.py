@@ -187,6 +187,11 @@ ZERO_CASES = [
     zero("zero3_llama_accumulate_of_3", 3, "llama3_2_1b", 3, {**HALF_OF_ZERO, **CLIPPED, "accumulation": 3}, STAGE_3, dtype="bfloat16",
          always=True),
     zero("zero3_llama_defaults_of_4", 3, "llama3_2_1b", 4, CLIPPED, {"reduce_bucket_size": 500_000_000}),
+    zero("zero3_llama_checkpointed", 3, "llama3_2_1b", 2, {**CLIPPED, **checkpointed("llama3_2_1b")}, STAGE_3, always=True),
+    zero("zero3_llama_checkpointed_of_3", 3, "llama3_2_1b", 3, {**HALF_OF_ZERO, **CLIPPED, **checkpointed("llama3_2_1b")},
+         {**STAGE_3, "prefetch_bucket_size": 0, "param_persistence_threshold": 0}, dtype="bfloat16", always=True),
+    zero("zero3_llama_checkpointed_accumulate_of_3", 3, "llama3_2_1b", 3, {**CLIPPED, **checkpointed("llama3_2_1b"), "accumulation": 2}, STAGE_3),
+    zero("zero3_llama_selective", 3, "llama3_2_1b", 2, {**CLIPPED, **checkpointed("llama3_2_1b", "selective")}, STAGE_3),
     zero("zero3_llama_overlap_of_3", 3, "llama3_2_1b", 3, CLIPPED, {**STAGE_3, "overlap_comm": True}),
     zero("zero3_qwen3_tied_and_frozen_of_3", 3, "qwen3_0_6b", 3, {**HALF_OF_ZERO, **CLIPPED}, STAGE_3,
          frozen=["model.layers.0.*", "model.norm.*"], dtype="bfloat16", always=True),
@@ -199,4 +204,41 @@ ZERO_CASES = [
     zero("zero3_bert_of_3", 3, "bert_large", 3, CLIPPED, STAGE_3, tolerance=1e-7),
     zero("zero2_bert_of_4", 2, "bert_large", 4, CLIPPED),
     zero("zero1_vit_of_3", 1, "vit_b_16", 3, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1),
+]
+
+
+def simple_fsdp(name: str, model: str, shard: int, plan: dict[str, Any] | None = None, **case: Any) -> Case:
+    given = plan or {}
+    members = {**given, "runtime": {"name": "torchtitan-simple-fsdp", **given.get("runtime", {})}}
+    return Case(f"simple_fsdp_{name}", model, shard, members, units=[{"modules": [""]}], **case)
+
+
+# Reduced in what lies there, and not in what is computed with: the whole policy is left out.
+HALF_A_POLICY = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16"}}
+# Sums of two ranks have one order; what rows do not divide over is padded, and some ranks have none.
+SIMPLE_FSDP_CASES = [
+    simple_fsdp("llama", "llama3_2_1b", 2, CLIPPED, always=True),
+    simple_fsdp("llama_of_3", "llama3_2_1b", 3, DECAYED, always=True),
+    simple_fsdp("llama_mixed_of_4", "llama3_2_1b", 4, {**MIXED, **CLIPPED}, dtype="bfloat16", always=True),
+    simple_fsdp("llama_pure_bf16_of_3", "llama3_2_1b", 3, DECAYED, dtype="bfloat16"),
+    simple_fsdp("llama_reduced_of_4", "llama3_2_1b", 4, {**REDUCED, "accumulation": 2}, always=True),
+    simple_fsdp("llama_half_a_policy_of_3", "llama3_2_1b", 3, {**HALF_A_POLICY, **CLIPPED}),
+    simple_fsdp("llama_half", "llama3_2_1b", 2, {**HALF, **CLIPPED}),
+    simple_fsdp("llama_alone", "llama3_2_1b", 1, CLIPPED, always=True),
+    simple_fsdp("llama_alone_mixed", "llama3_2_1b", 1, {**MIXED, "accumulation": 2}, always=True),
+    simple_fsdp("llama_replicate_of_3", "llama3_2_1b", 1, CLIPPED, replicate=3, always=True),
+    simple_fsdp("llama_replicate_mixed_of_4", "llama3_2_1b", 1, {**REDUCED, **CLIPPED}, replicate=4),
+    simple_fsdp("llama_hybrid", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
+    simple_fsdp("llama_hybrid_accumulate", "llama3_2_1b", 2, {**REDUCED, "accumulation": 2}, replicate=2),
+    simple_fsdp("llama_accumulate_of_3", "llama3_2_1b", 3, {"accumulation": 3, **CLIPPED}, always=True),
+    simple_fsdp("llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),
+    simple_fsdp("llama_checkpointed_to_the_end_of_3", "llama3_2_1b", 3, {**MIXED, **checkpointed("llama3_2_1b", early_stop=False)}),
+    simple_fsdp("llama_selective", "llama3_2_1b", 2, {**MIXED, **checkpointed("llama3_2_1b", "selective")}, always=True),
+    simple_fsdp("qwen3_tied_and_frozen_of_3", "qwen3_0_6b", 3, {"accumulation": 2}, frozen=["model.layers.0.*", "model.norm.*"], always=True),
+    simple_fsdp("qwen3_tied_mixed_of_4", "qwen3_0_6b", 4, {**MIXED, **CLIPPED}, dtype="bfloat16"),
+    simple_fsdp("qwen3_tts_unused", "qwen3_tts", 2, CLIPPED, always=True),
+    simple_fsdp("gpt2_fused_of_4", "gpt2", 4, {"optimizer": {"implementation": "fused"}}, always=True),
+    simple_fsdp("resnet", "resnet18", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 1e-4}}, learning_rate=0.1),
+    simple_fsdp("bert_of_3", "bert_large", 3, CLIPPED),
+    simple_fsdp("t5", "t5_3b", 2, {"runtime": {"implementations": {"attention": "eager"}}}),
 ]

@@ -1,8 +1,10 @@
-"""Trains small plans with PyTorch's own FSDP2, FSDP1 or DDP or DeepSpeed's ZeRO over Gloo and with fsdp-exec, and expects the same
-bits: the loss of every rank and step, and every parameter at the end; of ZeRO those that the optimizer has.
+"""Trains small plans with PyTorch's own FSDP2, FSDP1 or DDP, DeepSpeed's ZeRO or torchtitan's SimpleFSDP over Gloo and with fsdp-exec,
+and expects the same bits: the loss of every rank and step, and every parameter at the end; of ZeRO those that the optimizer has.
 
-    parity_test.py FSDP_EXEC FSDP_PLAN [fsdp2 | fsdp1 | ddp | zero | CASE...]      run by a Python that has torch; exit 77: zero
-                                                                                   alone is wanted, and there is no DeepSpeed
+    parity_test.py FSDP_EXEC FSDP_PLAN [fsdp2 | fsdp1 | ddp | zero | simple_fsdp | CASE...]
+
+is run by a Python that has torch; zero needs DeepSpeed and simple_fsdp torchtitan, on PYTHONPATH. Exit 77: what is wanted needs a package
+that is not there.
 
 Without names: those cases of all that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them:
 the Python runner spreads tokens evenly over the experts, as predictions do, while fsdp-exec sends them where the router
@@ -25,7 +27,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order, and no thread runs at a fork.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
-from framework_cases import DDP_CASES, FSDP1_CASES, HALF_OF_ZERO, ZERO_CASES, zero  # noqa: E402
+from framework_cases import DDP_CASES, FSDP1_CASES, HALF_OF_ZERO, SIMPLE_FSDP_CASES, ZERO_CASES, zero  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 from ranks import floats_of, run_executor, run_reference  # noqa: E402
 
@@ -33,11 +35,13 @@ EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1
 WANTED = sys.argv[3:]
 RUNS_ALL = os.environ.get("FSDP_PARITY") == "all"
 SEED = 7
-FAMILIES = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES}
-if importlib.util.find_spec("deepspeed") is None:
-    print("The cases of zero need DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.", file=sys.stderr)
-    del FAMILIES["zero"]
-    if WANTED and all(name.startswith("zero") for name in WANTED):
+FAMILIES = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "simple_fsdp": SIMPLE_FSDP_CASES}
+for family, package, environment in (("zero", "deepspeed", "deepspeed"), ("simple_fsdp", "torchtitan", "simple-fsdp")):
+    if importlib.util.find_spec(package) is not None:
+        continue
+    print(f"The cases of {family} need {package}. Write: ./scripts/rehearsal_env {environment}, and have PYTHONPATH lead there.", file=sys.stderr)
+    del FAMILIES[family]
+    if WANTED and all(name.startswith(family) for name in WANTED):
         sys.exit(77)
 
 

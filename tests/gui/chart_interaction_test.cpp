@@ -16,6 +16,7 @@
 #include "gui/panels/comparison_panel.h"
 #include "gui/panels/peak_panel.h"
 #include "tests/gui/chart_fixture.h"
+#include "tests/gui/support.h"
 
 namespace fsdp::gui {
 namespace {
@@ -195,7 +196,7 @@ TEST_F(Charts, StandNothing) {
 TEST(Lesson, TellsTheScheduleAndEndsAsItBegan) {
   TeachingWidget lesson;
   lesson.set_snapshot(gpt2_snapshot());
-  const Lesson told = make_lesson(gpt2_snapshot()->curves, 4);
+  const Lesson told = make_lesson(gpt2_snapshot()->curves, gpt2_snapshot()->report.plan);
   ASSERT_EQ(told.frames.size(), gpt2_snapshot()->curves.instructions.size() + 1);
   EXPECT_EQ(lesson.num_frames(), static_cast<int>(told.frames.size()));
   EXPECT_EQ(told.units.size(), 13u);
@@ -217,6 +218,27 @@ TEST(Lesson, TellsTheScheduleAndEndsAsItBegan) {
   EXPECT_TRUE(lesson.accessibleDescription().contains("GPU"));
   press(lesson, Qt::Key_End);
   EXPECT_EQ(lesson.frame(), lesson.num_frames() - 1);
+}
+
+TEST(Lesson, OfReplicasUnderSimpleFsdpHasNoBuckets) {
+  AppState state(test::library());
+  Inputs inputs = test::small_inputs("gpt2");
+  inputs = test::with(inputs, planner::PlanChoice::Runtime, "simple_fsdp");
+  inputs = test::with(inputs, planner::PlanChoice::Accumulate, "1");
+  state.open(test::with(inputs, planner::PlanChoice::Shard, "1"));
+  ASSERT_TRUE(test::wait_until_idle(state));
+  ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+  const Snapshot& shown = *state.snapshot();
+  const Lesson told = make_lesson(shown.curves, shown.report.plan);
+  const auto says = [&](const std::string& heading) {
+    return std::count(told.headings.begin(), told.headings.end(), heading);
+  };
+  EXPECT_EQ(says("All-reduce of a bucket"), 0);
+  EXPECT_EQ(says("All reductions are done"), 0);
+  // One for each read of a parameter that is trained.
+  const std::int64_t sums = shown.report.traffic.totals[static_cast<int>(CollectiveKind::AllReduce)].count;
+  EXPECT_GT(sums, 0);
+  EXPECT_EQ(says("All-reduce of a gradient"), sums);
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <QComboBox>
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
 #include <QPainter>
+#include <QPushButton>
 #include <QSpinBox>
 #include <QStatusBar>
 #include <QTemporaryDir>
@@ -17,8 +19,11 @@
 #include "gui/charts/memory_timeline_widget.h"
 #include "gui/charts/plot_paint.h"
 #include "gui/charts/stream_timeline_widget.h"
+#include "gui/panels/answer_panel.h"
 #include "gui/panels/start_page.h"
+#include "gui/state/plan_edit.h"
 #include "gui/window/main_window.h"
+#include "render/choice_text.h"
 #include "tests/gui/chart_fixture.h"
 #include "tests/gui/support.h"
 
@@ -237,6 +242,70 @@ TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
   window.state().change(test::with(test::quick_inputs("gpt2"), PlanChoice::Offload, "yes"), "offload");
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_TRUE(shows("CPU optimizer"));
+}
+
+TEST(Drives, AreChosenSaidAndRefusedAsTheCommandDoes) {
+  MainWindow window(test::library());
+  window.resize(1600, 900);
+  window.show();
+  AppState& state = window.state();
+  const auto* offload = window.controls().control(PlanChoice::Offload)->findChild<QComboBox*>();
+  EXPECT_GE(offload->findText("nvme"), 0);
+  Inputs inputs = test::small_inputs("gpt2");
+  inputs = test::with(inputs, PlanChoice::HostMemory, "64GiB");
+  inputs = test::with(inputs, PlanChoice::Offload, "nvme");
+  state.open(inputs);
+  ASSERT_TRUE(wait_until_idle(state));
+  // ZeRO-3 alone has it, which the window says beside the field's name.
+  ASSERT_EQ(state.errors().size(), 1U);
+  EXPECT_EQ(state.errors()[0].where, "--offload");
+  const auto* problem = window.findChild<QLabel*>("problem");
+  EXPECT_TRUE(problem->isVisible());
+  EXPECT_TRUE(problem->text().contains("ZeRO-3 alone")) << problem->text().toStdString();
+  inputs = test::with(inputs, PlanChoice::Runtime, "zero3");
+  state.change(inputs, "ZeRO-3");
+  ASSERT_TRUE(wait_until_idle(state));
+  ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+  const std::optional<DriveReport> assumed = state.snapshot()->report.memory.drive;
+  ASSERT_TRUE(assumed.has_value());
+  EXPECT_EQ(offload->currentText(), "nvme");
+  const auto* rate = window.controls().control(PlanChoice::NvmeBandwidth)->findChild<QLineEdit*>();
+  EXPECT_EQ(rate->text(), "4.55 GB/s") << "what is assumed";
+  const auto* capacity = window.controls().control(PlanChoice::NvmeCapacity)->findChild<QLineEdit*>();
+  EXPECT_EQ(capacity->text(), "") << "unknown, and not checked";
+  const auto says = [&](const std::string& part) {
+    return to_html(answer_of(*state.snapshot())).contains(QString::fromStdString(part));
+  };
+  EXPECT_TRUE(says(format_bytes(assumed->kept) + " in files on the NVMe drives of a node"));
+  // What they move in a second and what they hold: too little, and the window says how much is missing.
+  inputs = test::with(test::with(inputs, PlanChoice::NvmeBandwidth, "12GB/s"), PlanChoice::NvmeCapacity, "1GiB");
+  state.change(inputs, "drives");
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(rate->text(), "12 GB/s");
+  EXPECT_EQ(capacity->text(), "1.00 GiB");
+  const std::optional<DriveReport> given = state.snapshot()->report.memory.drive;
+  ASSERT_TRUE(given.has_value());
+  EXPECT_EQ(given->in_a_second.count(), 12'000'000'000);
+  ASSERT_GT(given->missing(), Bytes(0));
+  EXPECT_EQ(state.snapshot()->report.verdict, Verdict::DoesNotFit);
+  const auto* moment = window.findChild<QPushButton*>("binding_moment");
+  EXPECT_TRUE(moment->accessibleName().startsWith("The NVMe drives of a node lack " +
+                                                  QString::fromStdString(format_bytes(given->missing()))))
+      << moment->accessibleName().toStdString();
+}
+
+TEST(Drives, AKeptPlanOfAnotherFrameworkCannotHaveThem) {
+  AppState state(test::library());
+  state.open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(state));
+  planner::PlanChoices change;
+  ASSERT_TRUE(planner::read_choice(PlanChoice::Offload, std::vector<std::string>{"nvme"}, change).has_value());
+  const Snapshot& shown = *state.snapshot();
+  const Result<Plan> refused = with_choices(shown.report.plan, change, *shown.model, shown.cluster);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(to_string(refused.error().front()),
+            "--offload: ZeRO-3 alone keeps something on an NVMe drive. Write yes, or let the planner search with "
+            "--runtime zero3.");
 }
 
 /// The share of a picture that has this color.
