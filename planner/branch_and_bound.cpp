@@ -17,7 +17,7 @@
 //
 // The exact level need not be exact far above the budget, nor, when memory is the objective, above the least memory
 // that any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may
-// stop there. How far is decided by the nearest points above the budget, which are to be told exactly.
+// stop there. How far is decided by what it told of the nearest points above the budget.
 //
 // Beyond a limit the search becomes a hurried one. Bounds of memory are low, so boxes whose bound is well below the
 // budget go first: their points are likely to fit. Every family that may hold something better has its turn, the most
