@@ -32,18 +32,16 @@ std::string_view target_of(Trainer trainer) {
 }  // namespace
 
 std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file) {
-  if (has_passes(model)) {
-    return fmt::format("{}fsdp-plan run {} -- and the command of the script",
-                       plan_file.empty() ? "add -o plan.json, then " : "", plan_file.empty() ? "plan.json" : plan_file);
-  }
+  const std::string_view begin = plan_file.empty() ? "add -o plan.json, then " : "";
+  const std::string_view file = plan_file.empty() ? "plan.json" : std::string_view(plan_file);
+  if (has_passes(model)) return fmt::format("{}fsdp-plan run {} -- and the command of the script", begin, file);
   std::vector<std::string_view> targets;
   for (const Trainer trainer : said_exactly_by(plan, model)) targets.push_back(target_of(trainer));
   const Errors unsaid = unsaid_of_code(plan, model);
   if (unsaid.empty()) targets.push_back(name_of(kRuntimeTable, plan.runtime.framework));
   if (targets.empty()) return fmt::format("no trainer by this plan: {} {}", unsaid.front().what, unsaid.front().hint);
   const std::vector<std::string_view> others(targets.begin() + 1, targets.end());
-  return fmt::format("{}fsdp-plan export {} --to {}{}", plan_file.empty() ? "add -o plan.json, then " : "",
-                     plan_file.empty() ? "plan.json" : plan_file, targets.front(),
+  return fmt::format("{}fsdp-plan export {} --to {}{}", begin, file, targets.front(),
                      others.empty() ? "" : fmt::format(" (also {})", fmt::join(others, ", ")));
 }
 

@@ -40,13 +40,18 @@ def cleared_in(structure: Structure) -> list[list[list[str]]]:
 
 def given_in(structure: Structure) -> list[frozenset[str]]:
     """[passes] Models to which each backward gives gradients."""
+    return [frozenset(name.partition(".")[0] for name in names) for names in _gradients_in(structure)]
+
+
+def _gradients_in(structure: Structure) -> list[set[str]]:
+    """[passes] Parameters to which each backward gives gradients."""
     given: list[set[str]] = [set() for _ in range(structure.num_passes)]
     number = -1
     for event in structure.recording.events:
         number += event.what == "end"
         if event.what == "gradient" and event.number >= 0:
-            given[number].add(structure.recording.gradients[event.number].partition(".")[0])
-    return [frozenset(models) for models in given]
+            given[number].add(structure.recording.gradients[event.number])
+    return given
 
 
 def _calls_until(structure: Structure, number: int) -> int:
@@ -65,13 +70,7 @@ def _clearings(structure: Structure) -> list[dict[str, Any]]:
 def _check_gradients(structure: Structure) -> None:
     """FSDP2 reduces what it has of a unit. That is predicted where a backward has all gradients of a model or none, as where the
     script freezes its discriminator while the generator learns."""
-    recording = structure.recording
-    given: list[set[str]] = [set() for _ in range(structure.num_passes)]
-    number = -1
-    for event in recording.events:
-        number += event.what == "end"
-        if event.what == "gradient" and event.number >= 0:
-            given[number].add(recording.gradients[event.number])
+    given = _gradients_in(structure)
     trained = set().union(*given)
     for names in given:
         models = {name.partition(".")[0] for name in names}

@@ -82,10 +82,15 @@ def adam(model):
     return torch.optim.Adam(model.parameters(), lr=2e-4, betas=(0.5, 0.999))
 
 
+def two_mlps():
+    """Generator, discriminator, and an optimizer of each."""
+    generator, discriminator = Generator().cuda(), Discriminator().cuda()
+    return generator, discriminator, adam(generator), adam(discriminator)
+
+
 def mlp(batch):
     """One loss of real and fake images for the discriminator, then one for the generator."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     loss_of = nn.BCEWithLogitsLoss()
     one, zero = torch.ones(batch, 1, device="cuda"), torch.zeros(batch, 1, device="cuda")
     for _ in range(STEPS):
@@ -133,8 +138,7 @@ def dcgan(batch):
 
 def critic(batch):
     """As a WGAN with clipped weights: several steps of the critic on images of their own for one of the generator."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     for number in range(1, 3 * STEPS + 1):
         real, noise = torch.randn(batch, 784, device="cuda"), torch.randn(batch, NOISE, device="cuda")
         of_discriminator.zero_grad()
@@ -176,8 +180,7 @@ def ddp(batch):
 
 def generator_first(batch):
     """The generator learns first; the discriminator from the same images."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     loss_of = nn.BCEWithLogitsLoss()
     one, zero = torch.ones(batch, 1, device="cuda"), torch.zeros(batch, 1, device="cuda")
     for _ in range(STEPS):
@@ -196,8 +199,7 @@ def generator_first(batch):
 
 def penalty(batch):
     """As a WGAN with a gradient penalty: a backward through a backward."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     for _ in range(STEPS):
         real, noise = torch.randn(batch, 784, device="cuda"), torch.randn(batch, NOISE, device="cuda")
         of_discriminator.zero_grad()
@@ -214,8 +216,7 @@ def penalty(batch):
 
 def frozen(batch):
     """The discriminator gets no gradients while the generator learns."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     for _ in range(STEPS):
         real, noise = torch.randn(batch, 784, device="cuda"), torch.randn(batch, NOISE, device="cuda")
         fake = generator(noise)
@@ -233,8 +234,7 @@ def frozen(batch):
 
 def kept_gradients(batch):
     """Gradients are cleared by hand."""
-    generator, discriminator = Generator().cuda(), Discriminator().cuda()
-    of_generator, of_discriminator = adam(generator), adam(discriminator)
+    generator, discriminator, of_generator, of_discriminator = two_mlps()
     for _ in range(STEPS):
         real, noise = torch.randn(batch, 784, device="cuda"), torch.randn(batch, NOISE, device="cuda")
         fake = generator(noise)
