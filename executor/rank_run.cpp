@@ -81,12 +81,13 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   }
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
-  job.schedule = lower(job.index, job.plan, job.layout);
+  StepSchedules steps = lower_steps(job.index, job.plan, job.layout);
+  job.schedule = std::move(steps.steady);
   if (job.plan.runtime.framework == Framework::Ddp) {
     job.first_schedule = lower_first_ddp_step(job.index, job.plan, job.layout);
     if (job.first_schedule == job.schedule) job.first_schedule = {};
   } else {
-    job.first_schedule = lower_first_step(job.index, job.plan, job.layout);
+    job.first_schedule = std::move(steps.first);
   }
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};

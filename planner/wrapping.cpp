@@ -202,8 +202,7 @@ void add_outsiders(const Model& model, const std::vector<Subtree>& subtrees, int
   for (const int child : at(model, module).children) {
     const Subtree& subtree = subtrees[child];
     if (subtree.is_block) continue;
-    const bool is_model = has_passes(model) && module == 0;
-    if (is_model || subtree.has_block || !can_be_unit(model, subtrees, child)) {
+    if (is_model_of_passes(model, child) || subtree.has_block || !can_be_unit(model, subtrees, child)) {
       add_outsiders(model, subtrees, child, wrappables);
     } else if (subtree.trained == 0) {
       wrappables.frozen.push_back(child);
@@ -385,14 +384,13 @@ std::string describe(const Model& model, int module, Obstacle obstacle) {
 
 Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen) {
   Wrapping wrapping{.stacks = {}, .others = {}, .roots = models_of_passes(model)};
-  const auto is_root = [&](int module) { return has_passes(model) && at(model, module).parent == 0; };
   // Modules are in pre-order; a module is written down when its subtree ends, so that children come first.
   std::vector<int> open;
   const auto close_until = [&](int parent) {
     while (!open.empty() && open.back() != parent) {
       const int module = open.back();
       open.pop_back();
-      if (chosen[module] && !is_root(module)) wrapping.others.push_back({at(model, module).name});
+      if (chosen[module] && !is_model_of_passes(model, module)) wrapping.others.push_back({at(model, module).name});
     }
   };
   for (int module = 0; module < static_cast<int>(model.modules.size()); ++module) {

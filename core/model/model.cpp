@@ -30,6 +30,10 @@ class Hash {
   std::uint64_t state_ = 0xcbf29ce484222325ULL;
 };
 
+bool contains(const std::vector<int>& all, int one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
 }  // namespace
 
 std::int64_t num_elements(const Shape& shape) {
@@ -52,13 +56,25 @@ int root_of(const Model& model, int module) {
   return module;
 }
 
+int root_number(const Model& model, int module) {
+  if (!has_passes(model)) return 0;
+  const std::vector<int>& roots = model.modules.front().children;
+  const auto found = std::find(roots.begin(), roots.end(), root_of(model, module));
+  return found == roots.end() ? -1 : static_cast<int>(found - roots.begin());
+}
+
+bool is_model_of_passes(const Model& model, int module) {
+  return has_passes(model) && model.modules[module].parent == 0;
+}
+
+bool gives_gradients(const Model& model, int pass, int module) {
+  return contains(model.passes[pass].gradients, root_of(model, module));
+}
+
 int optimizer_of(const Model& model, int module) {
-  module = root_of(model, module);
-  for (std::size_t o = 0; o < model.optimizers.size(); ++o) {
-    const std::vector<int>& steps = model.optimizers[o];
-    if (std::find(steps.begin(), steps.end(), module) != steps.end()) return static_cast<int>(o);
-  }
-  return -1;
+  const auto steps_it = [&](const std::vector<int>& steps) { return contains(steps, root_of(model, module)); };
+  const auto found = std::find_if(model.optimizers.begin(), model.optimizers.end(), steps_it);
+  return found == model.optimizers.end() ? -1 : static_cast<int>(found - model.optimizers.begin());
 }
 
 std::int64_t num_parameters(const Model& model) {

@@ -250,6 +250,15 @@ std::vector<int> roots_of(const Model& model);
 /// Of a step of passes: of which of `roots_of` a module is a part.
 int root_of(const Model& model, int module);
 
+/// Its place in `roots_of`; -1: it is the module that holds the models of a step of passes.
+int root_number(const Model& model, int module);
+
+/// Whether a module is one of the models of a step of passes.
+bool is_model_of_passes(const Model& model, int module);
+
+/// Of a step of passes: whether a backward, in `Model::passes`, has gradients for parameters of a module.
+bool gives_gradients(const Model& model, int pass, int module);
+
 /// Of a step of passes: which of `Model::optimizers` steps a module's parameters; -1: none does.
 int optimizer_of(const Model& model, int module);
 

@@ -38,10 +38,8 @@ class DdpLowering {
     bool has_reduced = false;
     bool synchronized = true;  // The forward before, which is that of the step before.
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
       const bool sync = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.begin_micro_batch(m);
       if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && !index_.model->buffers.empty()) {
         out_.emit({.kind = InstructionKind::SyncBuffers});
       }

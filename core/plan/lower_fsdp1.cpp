@@ -60,10 +60,8 @@ class Fsdp1Lowering {
 
   Schedule run() {
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
       sync_ = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.begin_micro_batch(m);
       forward();
       out_.phase = StepPhase::Backward;
       backward();

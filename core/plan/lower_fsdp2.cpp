@@ -83,22 +83,19 @@ class Fsdp2Lowering {
     }
   }
 
-  Schedule run_passes(bool is_first_step) {
-    step_of_passes();
-    if (is_first_step) return std::move(out_.schedule);
-    out_.schedule = {};
-    step_of_passes();
-    return std::move(out_.schedule);
+  StepSchedules run_passes() {
+    Schedule first = step_of_passes();
+    Schedule steady = step_of_passes();
+    if (first == steady) first = {};
+    return {.first = std::move(first), .steady = std::move(steady)};
   }
 
   Schedule run() {
     out_.schedule.instructions.reserve(14 * units_.size() + 3 * index_.call_begin.size());
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
       const bool last = m + 1 == plan_.accumulation;
       sync_ = last || plan_.sync_every_micro_batch;
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.begin_micro_batch(m);
       forward();
       out_.phase = StepPhase::Backward;
       backward(index_.num_positions());
@@ -140,13 +137,8 @@ class Fsdp2Lowering {
 
   // [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
   static std::vector<int> trees_of_units(const ModelIndex& index, const Layout& layout) {
-    const std::vector<int> roots = roots_of(*index.model);
-    std::vector<int> trees(layout.units.size(), -1);
-    for (std::size_t u = 0; u < trees.size(); ++u) {
-      for (std::size_t t = 0; t < roots.size(); ++t) {
-        if (index.contains(roots[t], layout.units[u].modules.front())) trees[u] = static_cast<int>(t);
-      }
-    }
+    std::vector<int> trees;
+    for (const ShardedUnit& unit : layout.units) trees.push_back(root_number(*index.model, unit.modules.front()));
     return trees;
   }
 
@@ -154,7 +146,8 @@ class Fsdp2Lowering {
 
   // ---- passes ------------------------------------------------------------------------------------------------------
 
-  void step_of_passes() {
+  Schedule step_of_passes() {
+    out_.schedule = {};
     const Model& model = *index_.model;
     std::size_t next_clearing = 0;
     const auto clear = [&](int pass, int call) {
@@ -164,8 +157,7 @@ class Fsdp2Lowering {
         emit_of_optimizer(InstructionKind::ZeroGrad, static_cast<int>(next_clearing));
       }
     };
-    out_.phase = StepPhase::Forward;
-    out_.emit({.kind = InstructionKind::LoadInputs});
+    out_.begin_micro_batch(0);
     int call = 0;
     for (pass_ = 0; pass_ < static_cast<int>(model.passes.size()); ++pass_) {
       const Pass& pass = model.passes[static_cast<std::size_t>(pass_)];
@@ -179,6 +171,7 @@ class Fsdp2Lowering {
       for (const int optimizer : pass.optimizers) emit_of_optimizer(InstructionKind::OptimizerStep, optimizer);
     }
     clear(pass_, call);
+    return std::move(out_.schedule);
   }
 
   void emit_of_optimizer(InstructionKind kind, int part) {
@@ -207,9 +200,7 @@ class Fsdp2Lowering {
   bool has_gradients(int unit) const {
     if (pass_ < 0) return true;
     const ShardedUnit& of = layout_.units[static_cast<std::size_t>(unit)];
-    const std::vector<int>& models = index_.model->passes[static_cast<std::size_t>(pass_)].gradients;
-    const int root = root_of(*index_.model, of.modules.front());
-    return std::find(models.begin(), models.end(), root) != models.end() &&
+    return gives_gradients(*index_.model, pass_, of.modules.front()) &&
            std::any_of(of.windows.begin(), of.windows.end(), [&](const Window& window) {
              return window.pre_backward >= 0 && is_of_pass(window.pre_backward);
            });
@@ -563,9 +554,13 @@ class Fsdp2Lowering {
 
 }  // namespace
 
-Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step) {
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   Fsdp2Lowering lowering(index, plan, layout);
-  return has_passes(*index.model) ? lowering.run_passes(is_first_step) : lowering.run();
+  return has_passes(*index.model) ? lowering.run_passes().steady : lowering.run();
+}
+
+StepSchedules lower_fsdp2_passes(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return Fsdp2Lowering(index, plan, layout).run_passes();
 }
 
 }  // namespace fsdp

@@ -40,9 +40,7 @@ class SimpleFsdpLowering {
         out_.schedule.groups.push_back({.parameters = {p}, .last = p});
     }
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.begin_micro_batch(m);
       forward();
       out_.phase = StepPhase::Backward;
       out_.emit({.kind = InstructionKind::PrepareReduce});

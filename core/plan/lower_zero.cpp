@@ -27,9 +27,7 @@ class ZeroLowering {
 
   Schedule run() {
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      out_.micro_batch = static_cast<int>(m);
-      out_.phase = StepPhase::Forward;
-      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.begin_micro_batch(m);
       out_.emit_whole_forward(index_, layout_);
       out_.phase = StepPhase::Backward;
       const bool reduces = m + 1 == plan_.accumulation || plan_.runtime.framework == Framework::Zero2;

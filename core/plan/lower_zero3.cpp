@@ -91,9 +91,7 @@ class Zero3Lowering {
   }
 
   void micro_batch(std::int64_t m) {
-    out_.micro_batch = static_cast<int>(m);
-    out_.phase = StepPhase::Forward;
-    out_.emit({.kind = InstructionKind::LoadInputs});
+    out_.begin_micro_batch(m);
     forward();
     out_.phase = StepPhase::Backward;
     out_.emit({.kind = InstructionKind::PrepareReduce});
@@ -255,10 +253,10 @@ class Zero3Lowering {
 
 }  // namespace
 
-Schedule lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step) {
+StepSchedules lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   Zero3Lowering lowering(index, plan, layout);
   Schedule first = lowering.step();
-  return is_first_step ? first : lowering.step();
+  return {.first = std::move(first), .steady = lowering.step()};
 }
 
 }  // namespace fsdp

@@ -124,9 +124,7 @@ class Validator {
 
   bool has_gradients(const ShardedUnit& unit) const {
     if (!has_passes(*index_.model)) return true;
-    const std::vector<int>& models = index_.model->passes[pass_].gradients;
-    const bool is_trained =
-        std::find(models.begin(), models.end(), root_of(*index_.model, unit.modules.front())) != models.end();
+    const bool is_trained = gives_gradients(*index_.model, pass_, unit.modules.front());
     return is_trained && std::any_of(unit.windows.begin(), unit.windows.end(), [&](const Window& window) {
              return window.pre_backward >= 0 && is_in_backward(window.pre_backward);
            });
@@ -450,21 +448,21 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
     case Framework::Zero2:
       return lower_zero(index, plan, layout);
     case Framework::Zero3:
-      return lower_zero3(index, plan, layout);
+      return lower_zero3(index, plan, layout).steady;
     case Framework::SimpleFsdp:
       return lower_simple_fsdp(index, plan, layout);
   }
   return {};
 }
 
-Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  if (is_zero3(plan)) return lower_zero3(index, plan, layout, true);
+StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  if (is_zero3(plan)) return lower_zero3(index, plan, layout);
   if (has_passes(*index.model) && plan.runtime.framework == Framework::Fsdp2) {
-    Schedule first = lower_fsdp2(index, plan, layout, true);
-    return first == lower_fsdp2(index, plan, layout) ? Schedule{} : first;
+    return lower_fsdp2_passes(index, plan, layout);
   }
-  if (!is_flat(plan) || !plan.fsdp1.forward_prefetch) return {};
-  return lower_fsdp1(index, plan, layout, true);
+  StepSchedules steps{.first = {}, .steady = lower(index, plan, layout)};
+  if (is_flat(plan) && plan.fsdp1.forward_prefetch) steps.first = lower_fsdp1(index, plan, layout, true);
+  return steps;
 }
 
 std::vector<Instruction> actions_of(const Schedule& schedule) {

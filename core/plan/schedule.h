@@ -176,16 +176,25 @@ std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointin
 /// Whether the backward of an op needs more of its forward than sizes.
 bool saves_tensors(const Op& op);
 
-/// The schedule of one step of the plan's framework.
+/// The schedule of one step of the plan's framework: of a steady one.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch and
-/// under ZeRO-3: the order of modules is not known yet; and in a step of passes that leaves a model gathered for the
-/// next. Empty where it does not differ.
-Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
+/// The first step of a run, and those behind it.
+struct StepSchedules {
+  /// Empty where it is as the others. It differs under FSDP1 with forward_prefetch and under ZeRO-3: the order of
+  /// modules is not known yet; and in a step of passes that leaves a model gathered for the next.
+  Schedule first;
+  Schedule steady;
+};
+
+/// Both of the plan's framework.
+StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
-Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// The same, of a model with passes. REQUIRES: has_passes(model).
+StepSchedules lower_fsdp2_passes(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP1, the same (core/plan/lower_fsdp1.cpp).
 Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
@@ -197,7 +206,7 @@ Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layo
 Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// DeepSpeed's ZeRO-3, the same (core/plan/lower_zero3.cpp).
-Schedule lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
+StepSchedules lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// SimpleFSDP, the same (core/plan/lower_simple_fsdp.cpp).
 Schedule lower_simple_fsdp(const ModelIndex& index, const Plan& plan, const Layout& layout);

@@ -19,6 +19,13 @@ struct ScheduleWriter {
   }
   void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
 
+  /// The forward of a micro-batch comes next.
+  void begin_micro_batch(std::int64_t number) {
+    micro_batch = static_cast<int>(number);
+    phase = StepPhase::Forward;
+    emit({.kind = InstructionKind::LoadInputs});
+  }
+
   /// A Forward or Backward of the ops at the positions [begin, end), which are of one call.
   void emit_ops(InstructionKind kind, const ModelIndex& index, int call, int begin, int end) {
     const int first = index.call_begin[call];

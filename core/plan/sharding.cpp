@@ -182,7 +182,8 @@ class LayoutMaker {
       unit.reshard = {unit.is_root || !reshards_after_forward(plan_) ? Kind::Never : Kind::Always, 0};
       return;
     }
-    const bool is_first = unit.is_root || is_model_of_pass(unit);
+    // A model of a step of passes is for FSDP2 a root by itself.
+    const bool is_first = unit.is_root || is_model_of_passes(model_, unit.modules.front());
     if (from.kind == Kind::Default) unit.reshard.kind = is_first ? Kind::Never : Kind::Always;
     if (from.kind != Kind::Smaller) return;
     const std::int64_t size = from.world_size;
@@ -195,11 +196,6 @@ class LayoutMaker {
     } else if (size == shard_) {
       unit.reshard = {Kind::Always, 0};
     }
-  }
-
-  // For FSDP2 a root by itself.
-  bool is_model_of_pass(const ShardedUnit& unit) const {
-    return has_passes(model_) && model_.modules[static_cast<std::size_t>(unit.modules.front())].parent == 0;
   }
 
   // The module that holds them is none that FSDP2 knows.

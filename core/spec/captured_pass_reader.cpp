@@ -122,13 +122,12 @@ class PassReader {
   // What a tape gives to a parameter, some reduction has to take.
   void check_gradients(const Call& call, const JsonValue& passes) {
     if (call.backward < 0) return;
-    const std::vector<int>& models = model_.passes[static_cast<std::size_t>(call.backward)].gradients;
     for (const RecordedTape& tape : model_.blocks[call.block].recorded->tapes) {
       for (const auto& events : tape.backward) {
         for (const RecordedEvent& event : events) {
           if (event.kind != RecordedEvent::Kind::ParamGrad) continue;
           const Parameter& parameter = model_.parameters[call.parameters[event.index]];
-          if (std::find(models.begin(), models.end(), root_of(model_, parameter.module)) != models.end()) continue;
+          if (gives_gradients(model_, call.backward, parameter.module)) continue;
           errors_.add(
               passes,
               fmt::format("A call makes a gradient of \"{}\" in a backward without any of its model.", parameter.name),

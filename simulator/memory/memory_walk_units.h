@@ -183,12 +183,8 @@ class UnitWalk {
   }
 
   void find_roots() {
-    const std::vector<int> roots = roots_of(*in_.index->model);
-    root_of_unit_.assign(units_.size(), 0);
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      for (std::size_t r = 0; r < roots.size(); ++r) {
-        if (in_.index->contains(roots[r], in_.layout->units[u].modules.front())) root_of_unit_[u] = static_cast<int>(r);
-      }
+    for (const ShardedUnit& unit : in_.layout->units) {
+      root_of_unit_.push_back(root_number(*in_.index->model, unit.modules.front()));
     }
   }
 

@@ -308,15 +308,21 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     }
     prepared.muon = muon_step(*index.model, prepared.layout, plan, cluster);
   }
-  prepared.schedule = lower(index, plan, prepared.layout);
   // A bound and a step time are of a steady step.
   const bool has_first_step = use == PreparedFor::Everything || use == PreparedFor::Walk;
-  if (has_first_step) prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
+  if (has_first_step) {
+    StepSchedules steps = lower_steps(index, plan, prepared.layout);
+    prepared.first_schedule = std::move(steps.first);
+    prepared.schedule = std::move(steps.steady);
+  } else {
+    prepared.schedule = lower(index, plan, prepared.layout);
+  }
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
-    prepared.short_schedule = lower(index, shorter, prepared.layout);
-    prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
+    StepSchedules steps = lower_steps(index, shorter, prepared.layout);
+    prepared.short_first_schedule = std::move(steps.first);
+    prepared.short_schedule = std::move(steps.steady);
   }
   if (uses_drive(plan)) {
     const Schedule& first = has_first_step ? prepared.first_schedule : prepared.schedule;

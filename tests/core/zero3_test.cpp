@@ -204,7 +204,8 @@ RC_GTEST_PROP(Zero3, SchedulesKeepAllPromises, ()) {
   const ModelIndex index = index_of(model);
   const Plan plan = drawn_plan();
   const Layout layout = make_layout(index, plan).value();
-  for (const Schedule& schedule : {lower(index, plan, layout), lower_first_step(index, plan, layout)}) {
+  const auto [first, steady] = lower_steps(index, plan, layout);
+  for (const Schedule& schedule : {first, steady}) {
     for (const Error& error : validate(schedule, index, layout)) RC_FAIL(to_string(error));
   }
 }
@@ -235,8 +236,9 @@ RC_GTEST_PROP(Zero3, LaterMicroBatchesDoWhatTheyDoInAShorterStep, ()) {
   plan.accumulation = 1;
   const Steps expected = words_by_micro_batch(lower(index, plan, layout)).back();
   plan.accumulation = *rc::gen::inRange(3, 7);
-  const std::vector<Steps> steady = words_by_micro_batch(lower(index, plan, layout));
-  const std::vector<Steps> first = words_by_micro_batch(lower_first_step(index, plan, layout));
+  const StepSchedules steps = lower_steps(index, plan, layout);
+  const std::vector<Steps> steady = words_by_micro_batch(steps.steady);
+  const std::vector<Steps> first = words_by_micro_batch(steps.first);
   RC_ASSERT(static_cast<std::int64_t>(steady.size()) == plan.accumulation);
   for (std::size_t m = 1; m < steady.size(); ++m) RC_ASSERT(steady[m] == expected);
   for (std::size_t m = 2; m < first.size(); ++m) RC_ASSERT(first[m] == expected);
