@@ -15,9 +15,9 @@
 // A smaller budget only drops more boxes, so the search for the next point of the Pareto front goes on from the same
 // heap.
 //
-// The exact level need not be exact far above the budget, nor, when memory is the objective, above the least memory
-// that any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may
-// stop there. How far is decided by what it told of the nearest points above the budget.
+// The exact level need not be exact above the budget, nor, when memory is the objective, above the least memory that
+// any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may stop
+// there.
 //
 // Beyond a limit the search becomes a hurried one. Bounds of memory are low, so boxes whose bound is well below the
 // budget go first: their points are likely to fit. Every family that may hold something better has its turn, the most
@@ -105,17 +105,11 @@ BranchAndBound::BranchAndBound(CostModel& model, Objective objective)
 
 Bound BranchAndBound::exact_bound(const Box& point, const Bound& least, std::int64_t budget) {
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
-  std::int64_t most = nearest_.size() < kNumNearest ? kAll : std::max(budget, nearest_.back());
-  if (objective_ == Objective::Memory) most = std::min(budget, least_memory_);
-  most = std::max(most, least.memory);
-  model_.care_up_to(most);
+  const std::int64_t most = objective_ == Objective::Memory ? std::min(budget, least_memory_) : budget;
+  model_.care_up_to(std::max(most, least.memory));
   const Bound bound = model_.bound(point, last_level_);
   model_.care_up_to(kAll);
   least_memory_ = std::min(least_memory_, bound.memory);
-  if (bound.memory > budget && bound.memory <= most) {
-    nearest_.insert(std::upper_bound(nearest_.begin(), nearest_.end(), bound.memory), bound.memory);
-    if (nearest_.size() > kNumNearest) nearest_.pop_back();
-  }
   return bound;
 }
 

@@ -99,9 +99,6 @@ struct EvaluatedPoint {
   bool operator==(const EvaluatedPoint&) const = default;
 };
 
-/// Of the points above the budget, so many are told exactly.
-inline constexpr std::size_t kNumNearest = 5;
-
 /// One search. `next` may be asked again with a smaller budget: what was ruled out stays ruled out, so a whole Pareto
 /// front costs little more than its first point.
 class BranchAndBound {
@@ -133,8 +130,7 @@ class BranchAndBound {
   /// Asked at every box. Once it says true, `next` gives up and returns nothing.
   void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }
   /// Points that were evaluated and are above the budget, in the order of evaluation. Their memory may be any number
-  /// between the budget and the exact one (CostModel::decide_above); of all but the kNumNearest lowest it is the less
-  /// exact (CostModel::care_up_to).
+  /// between the budget and the exact one (CostModel::care_up_to, CostModel::decide_above).
   const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
   /// How far the last answer may be from the best, relative: 0 unless a limit stopped the search.
   double gap() const { return gap_; }
@@ -189,8 +185,7 @@ class BranchAndBound {
   bool is_paused_ = false;
   std::int64_t last_dear_ = 0;  ///< The limit of `next`, on the same count.
   std::int64_t num_broken_bounds_ = 0;
-  std::int64_t least_memory_;          ///< Of the points that were evaluated.
-  std::vector<std::int64_t> nearest_;  ///< The kNumNearest lowest memories above the budget, rising.
+  std::int64_t least_memory_;  ///< Of the points that were evaluated.
 };
 
 }  // namespace fsdp::planner

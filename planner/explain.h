@@ -13,7 +13,7 @@
 namespace fsdp::planner {
 
 /// Rejected plans that are told.
-inline constexpr std::size_t kMostRejected = kNumNearest;
+inline constexpr std::size_t kMostRejected = 5;
 
 /// One sentence: the moment, the unit and the terms that decide the device's peak.
 std::string binding_of(const StepReport& report);

@@ -174,14 +174,20 @@ std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
   return (outcome.peaks.device + outcome.margin).count();
 }
 
+const PredictedCost::Outside& PredictedCost::outside_of(const Choice& choice) {
+  const Mesh& mesh = families_.families[choice.family].mesh;
+  const auto key = std::pair(mesh.shard, mesh.replicate);
+  if (const auto found = outside_.find(key); found != outside_.end()) return found->second;
+  Outside outside{.plan = base_};
+  outside.plan.mesh = mesh;
+  outside.terms = simulator::outside_terms(predictor_of(choice).cluster(), outside.plan);
+  for (const DeviceTerm& term : outside.terms) outside.bytes += term.bytes;
+  return outside_.emplace(key, std::move(outside)).first->second;
+}
+
 Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
-  const Family& family = families_.families[choice.family];
-  Plan plan = base_;
-  plan.mesh = family.mesh;
-  const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
-  Bytes reserved = device;
-  for (const DeviceTerm& term : terms) reserved -= term.bytes;
-  return device + simulator::margin(reserved, terms, plan);
+  const Outside& outside = outside_of(choice);
+  return device + simulator::margin(device - outside.bytes, outside.terms, outside.plan);
 }
 
 // Of two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells

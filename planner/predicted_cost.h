@@ -84,6 +84,14 @@ class PredictedCost : public CostModel {
   /// By how much a walk of a box's smallest plan may be above what its plans need.
   Bytes slack_of(const Box& box);
 
+  /// What lies outside of the allocator of a plan.
+  struct Outside {
+    Plan plan;  ///< Any of the mesh.
+    std::vector<DeviceTerm> terms;
+    Bytes bytes;
+  };
+  const Outside& outside_of(const Choice& choice);
+
   /// What a plan of this mesh needs at least, when its device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
@@ -101,6 +109,8 @@ class PredictedCost : public CostModel {
   Asked asked_;
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.
+
+  std::map<std::pair<std::int64_t, std::int64_t>, Outside> outside_;  ///< By mesh: ranks of a shard group, replicas.
 
   std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: what its first walk found beside the sums.
   std::optional<std::int64_t> most_above_sums_;      ///< Of all families.

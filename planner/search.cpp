@@ -91,12 +91,12 @@ void tell(const SearchOptions& options, const SearchProgress& progress) {
 }
 
 /// Plans that were predicted and do not fit, the nearest first. Most were predicted no further than was needed to know
-/// that; those that are told are predicted in full.
+/// that; those that are told are predicted in full, and the others as far as shows that they are not nearer.
 std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
                                    const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict) {
   struct Entry {
     Choice choice;
-    std::int64_t needed = 0;
+    std::int64_t needed = 0;  // At least.
     bool is_whole = false;
   };
   std::vector<Entry> entries;
@@ -107,17 +107,24 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
   for (const EvaluatedPoint& point : points) {
     const Choice choice = cost.choice_of(point.point);
     if (verdict == Verdict::Fits && cost.outcome_up_to(choice, Bytes(0)).step > best.step) continue;
-    entries.push_back(look_up(choice, Bytes(0)));
+    Entry entry = look_up(choice, Bytes(0));
+    if (!entry.is_whole) entry.needed = std::max(entry.needed, cost.needed_at_least(point.point));
+    entries.push_back(entry);
   }
+  const auto by_need = [](const Entry& a, const Entry& b) { return a.needed < b.needed; };
   // One more than is told, because the best plan may be among them.
   const std::size_t num_told = std::min(entries.size(), kMostRejected + 1);
   const auto end = entries.begin() + static_cast<std::ptrdiff_t>(num_told);
   while (true) {
-    std::stable_sort(entries.begin(), entries.end(),
-                     [](const Entry& a, const Entry& b) { return a.needed < b.needed; });
+    std::stable_sort(entries.begin(), entries.end(), by_need);
     const auto part = std::find_if(entries.begin(), end, [](const Entry& entry) { return !entry.is_whole; });
     if (part == end) break;
-    *part = look_up(part->choice, simulator::kWholePrediction);
+    std::vector<std::int64_t> known;
+    for (const Entry& entry : entries) {
+      if (entry.is_whole) known.push_back(entry.needed);
+    }
+    const Bytes enough = known.size() < num_told ? simulator::kWholePrediction : Bytes(known[num_told - 1]);
+    *part = look_up(part->choice, enough);
   }
   std::vector<Candidate> candidates;
   std::transform(entries.begin(), end, std::back_inserter(candidates),
@@ -567,8 +574,8 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }
-  result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
   if (space.explain) {
+    result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,

@@ -185,7 +185,7 @@ struct Space {
 
   // How much is asked beside the best plan.
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.
-  bool explain = true;             ///< Price remedies.
+  bool explain = true;             ///< Price remedies, and predict the nearest plans that do not fit in full.
   /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
   std::int64_t max_predictions = 3000;
 

@@ -122,17 +122,23 @@ class Fsdp2Lowering {
     bool post_backward = false;  // post_backward.
     bool reduced = false;        // This micro-batch's gradients are reduced or kept.
     bool accumulated = false;    // Gradients of earlier micro-batches are kept.
-    std::vector<int> post_forward_indices;  // In Tree::post_forward_order, one per pass.
+    int last_left = -1;          // In Tree::post_forward_order: where it was left last; -1: nowhere.
   };
 
   // A root with the units below it: what they share.
   struct Tree {
     int root = -1;
     std::vector<int> post_forward_order;
-    int held_gather = -1;  // The unit whose gather's output the forward keeps, and
+    std::vector<int> left_before;  // [post_forward_order] Where the same unit was left before that; -1: nowhere.
+    int held_gather = -1;          // The unit whose gather's output the forward keeps, and
     std::uint8_t held_slot = 0;
     std::deque<int> reduce_inputs;  // the units whose reductions' inputs live, the oldest first.
     std::vector<int> all_reduced;   // Units whose all-reduced gradients are kept.
+
+    void forget_forward() {
+      post_forward_order.clear();
+      left_before.clear();
+    }
   };
 
   // [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
@@ -217,7 +223,7 @@ class Fsdp2Lowering {
   // ---- forward -----------------------------------------------------------------------------------------------------
 
   void forward() {
-    trees_.front().post_forward_order.clear();
+    trees_.front().forget_forward();
     for (UnitState& unit : units_) forget_backward(unit);
     if (has_parameters(root_) && !units_[root_].unsharded) {
       unshard(root_);
@@ -238,7 +244,7 @@ class Fsdp2Lowering {
   }
 
   static void forget_backward(UnitState& unit) {
-    unit.post_forward_indices.clear();
+    unit.last_left = -1;
     unit.pre_backward = unit.post_backward = unit.reduced = false;
   }
 
@@ -273,9 +279,9 @@ class Fsdp2Lowering {
   }
 
   void note_left(int unit) {
-    std::vector<int>& order = tree(unit).post_forward_order;
-    units_[unit].post_forward_indices.push_back(static_cast<int>(order.size()));
-    order.push_back(unit);
+    Tree& of = tree(unit);
+    of.left_before.push_back(std::exchange(units_[unit].last_left, static_cast<int>(of.post_forward_order.size())));
+    of.post_forward_order.push_back(unit);
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -385,16 +391,16 @@ class Fsdp2Lowering {
     if (plan_.backward_prefetch > 1 && self + 1 != backward_order_.end()) {
       prefetch(self + 1, backward_order_.end(), plan_.backward_prefetch);
     } else if (!again) {
-      prefetch_by_default(state, trees_[tree].post_forward_order);
+      prefetch_by_default(state, trees_[tree]);
     }
   }
 
   // The unit whose forward ended one earlier, passes of one module counted apart, whether it needs a backward or not.
-  void prefetch_by_default(UnitState& state, const std::vector<int>& order) {
-    if (state.post_forward_indices.empty()) return;
-    const int self = state.post_forward_indices.back();
-    state.post_forward_indices.pop_back();
-    if (self > 0) unshard(order[static_cast<std::size_t>(self) - 1]);
+  void prefetch_by_default(UnitState& state, const Tree& tree) {
+    const int self = state.last_left;
+    if (self < 0) return;
+    state.last_left = tree.left_before[static_cast<std::size_t>(self)];
+    if (self > 0) unshard(tree.post_forward_order[static_cast<std::size_t>(self) - 1]);
   }
 
   // The gradient of a parameter that several passes use is complete after the backward of the first of them.
@@ -445,7 +451,7 @@ class Fsdp2Lowering {
     for (const int unit : tree.all_reduced) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     tree.all_reduced.clear();
     if (pass_ < 0) return;
-    tree.post_forward_order.clear();
+    tree.forget_forward();
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (tree_of_unit_[u] == number) forget_backward(units_[u]);
     }

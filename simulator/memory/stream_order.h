@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "simulator/memory/memory_sinks.h"
@@ -52,10 +51,10 @@ class StreamOrder {
       Stream& stream = at(mark.stream);
       if (mark.ticket <= stream.waited_for) continue;
       stream.waited_for = mark.ticket;
-      while (!stream.dependencies.empty() && stream.dependencies.front().ticket <= mark.ticket) {
-        open.push_back(stream.dependencies.front().on);
-        stream.dependencies.pop_front();
+      while (stream.next < stream.dependencies.size() && stream.dependencies[stream.next].ticket <= mark.ticket) {
+        open.push_back(stream.dependencies[stream.next++].on);
       }
+      if (stream.next == stream.dependencies.size()) stream.forget();
     }
   }
 
@@ -63,7 +62,7 @@ class StreamOrder {
   void finish_all() {
     for (Stream& stream : streams_) {
       stream.waited_for = stream.submitted;
-      stream.dependencies.clear();
+      stream.forget();
     }
   }
 
@@ -80,7 +79,13 @@ class StreamOrder {
   struct Stream {
     std::int64_t submitted = 0;
     std::int64_t waited_for = 0;
-    std::deque<Dependency> dependencies;  // By rising ticket.
+    std::vector<Dependency> dependencies;  // By rising ticket; those before `next` are done.
+    std::size_t next = 0;
+
+    void forget() {
+      dependencies.clear();
+      next = 0;
+    }
   };
 
   Stream& at(MemoryStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
