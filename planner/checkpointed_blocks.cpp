@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/plan/schedule.h"
+#include "core/plan/zero_partition.h"
 
 namespace fsdp::planner {
 
@@ -108,6 +109,19 @@ std::vector<CheckpointWay> different_ways(const std::vector<CheckpointWay>& ways
     known.push_back(std::move(kept));
   }
   return different;
+}
+
+std::vector<CheckpointWay> ways_to_search(const Space& space, const Model& model) {
+  std::vector<CheckpointWay> ways = different_ways(space.checkpoint_ways, model);
+  if (!is_zero3(space.base)) return ways;
+  std::erase_if(ways, [&](const CheckpointWay& way) {
+    if (way.mode != CheckpointMode::Selective) return false;
+    Checkpointing checkpointing;
+    save_ops(checkpointing, way);
+    return std::any_of(model.blocks.begin(), model.blocks.end(),
+                       [&](const Block& block) { return keeps_what_zero3_changes(block, checkpointing); });
+  });
+  return ways;
 }
 
 bool is_alike(const StackCounts& counts, const std::vector<std::vector<std::string>>& stacks) {

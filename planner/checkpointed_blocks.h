@@ -26,6 +26,8 @@ void save_ops(Checkpointing& checkpointing, const CheckpointWay& way);
 std::optional<CheckpointWay> way_of(const Checkpointing& checkpointing);
 /// Those of the ways that differ for the blocks of a model: where nothing is saved, or the same, one is enough.
 std::vector<CheckpointWay> different_ways(const std::vector<CheckpointWay>& ways, const Model& model);
+/// Those that a space has for a model: of ZeRO-3 without those that keep what DeepSpeed changes.
+std::vector<CheckpointWay> ways_to_search(const Space& space, const Model& model);
 
 /// What a plan checkpoints of each stack, in whatever mode, where it is the first blocks; else nothing.
 std::optional<StackCounts> first_blocks_of(const Plan& plan, const std::vector<std::vector<std::string>>& stacks);

@@ -227,7 +227,7 @@ Checkpoint fixed_checkpoint(const CheckpointChoice& choice, const StackCounts& c
 /// No checkpointing is one point of the space: a number of the first order.
 std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& families, const Model& model) {
   const auto all = static_cast<std::int32_t>(families.longest_stack());
-  const std::vector<CheckpointWay> ways = different_ways(space.checkpoint_ways, model);
+  const std::vector<CheckpointWay> ways = ways_to_search(space, model);
   if (all == 0 || ways.empty()) return {Checkpoint{}};
   std::vector<Checkpoint> checkpoints = {{ways, 0, checkpoint_numbers(space, all)}};
   const std::vector<StackCounts>& same = families.orders.front().counts;

@@ -161,6 +161,12 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
   return std::nullopt;
 }
 
+std::optional<Error> offload_misfit(const OffloadChoice& choice, std::optional<Framework> framework) {
+  if (!choice.to_drive || framework == Framework::Zero3) return std::nullopt;
+  return Error{std::string(place_of(PlanChoice::Offload)), "ZeRO-3 alone keeps something on an NVMe drive.",
+               "Write yes, or plan for --runtime zero3."};
+}
+
 void apply_offload(Plan& plan, const OffloadChoice& choice) {
   set_offload(plan, choice.is_on);
   if (!choice.to_drive) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/joined_names.h"
+#include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
@@ -33,6 +34,9 @@ struct OffloadChoice {
   constexpr explicit operator bool() const { return is_on; }
   bool operator==(const OffloadChoice&) const = default;
 };
+
+/// Why plans of this framework cannot keep something there; nothing: they can.
+std::optional<Error> offload_misfit(const OffloadChoice& choice, std::optional<Framework> framework);
 
 /// Offloads a plan as it is chosen, or keeps it on the devices.
 void apply_offload(Plan& plan, const OffloadChoice& choice);

@@ -70,10 +70,8 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.checkpoint = choices.checkpoint;
   space.wrap_ends = choices.wrap_ends;
   if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
-  const bool is_zero3 = choices.runtime == Framework::Zero3;
-  if (choices.cpu_offload && choices.cpu_offload->to_drive && !is_zero3) {
-    fail(errors, PlanChoice::Offload, "ZeRO-3 alone keeps something on an NVMe drive.",
-         "Write yes, or plan for --runtime zero3.");
+  if (choices.cpu_offload) {
+    if (auto misfit = offload_misfit(*choices.cpu_offload, choices.runtime)) errors.push_back(std::move(*misfit));
   }
   space.may_expand_segments = !choices.allocator_settings;
   if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;

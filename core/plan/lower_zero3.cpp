@@ -194,16 +194,23 @@ class Zero3Lowering {
              index_.model->calls[call].module != hooks_.units[boundary.unit].modules.front() &&
              window_of(hooks_, boundary).begin >= begin && window_of(hooks_, boundary).end <= end;
     };
+    std::size_t next = out_.schedule.instructions.size();
+    const auto place_in_front_of = [&](int at) {
+      for (; next < out_.schedule.instructions.size(); ++next) out_.schedule.instructions[next].rerun_op = at - begin;
+    };
     auto next_end = ends_.begin();
     const auto leave_until = [&](int until) {
       for (; next_end != ends_.end() && next_end->position <= until; ++next_end) {
-        if (runs_again(*next_end)) coordinator_.release(next_end->unit, true);
+        if (!runs_again(*next_end)) continue;
+        coordinator_.release(next_end->unit, true);
+        place_in_front_of(next_end->position);
       }
     };
     for (const UnitBoundary& boundary : begins_) {
       if (!runs_again(boundary) || boundary.position > position) continue;
       leave_until(boundary.position);
       coordinator_.fetch(boundary.unit, true);
+      place_in_front_of(boundary.position);
     }
     leave_until(position);
     coordinator_.set_recomputing(false);

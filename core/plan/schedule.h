@@ -92,6 +92,7 @@ struct Instruction {
   int call = -1;     ///< In `Model::calls`, for Forward and Backward.
   int op_begin = 0;  ///< In the block of the call.
   int op_end = 0;
+  int rerun_op = -1;  ///< Of a checkpointed block that the next Backward runs again: this is done in front of that op.
   int micro_batch = 0;
   /// Of a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
   int part = -1;

@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/schedule.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_quantization.h"
 
@@ -268,6 +269,36 @@ void check_ratio(const Plan& plan, const Wrong& wrong) {
   }
 }
 
+// A block that has run again to its end has let go of its last parameters, whose gradients then meet a parameter of no
+// elements. What is kept of a product may not change (torch/utils/checkpoint.py, _VersionWrapper).
+template <class Wrong>
+void check_recomputation(const Plan& plan, const Model& model, const Wrong& wrong) {
+  const Checkpointing& given = plan.checkpointing;
+  if (!is_zero3(plan) || !given.recomputes()) return;
+  if (!given.early_stop) {
+    wrong(
+        "activation_checkpointing/early_stop",
+        "DeepSpeed's ZeRO-3 ends with an error where a block runs again to its end: it lets go of the last parameters "
+        "in front of their backward.",
+        "Write true.");
+  }
+  for (const Checkpointing::Entry& entry : given.entries) {
+    const auto changes = [&](const Call& call) {
+      return call.module >= 0 && model.modules[call.module].name == entry.module &&
+             keeps_what_zero3_changes(model.blocks[call.block], given);
+    };
+    if (entry.mode != CheckpointMode::Selective || std::none_of(model.calls.begin(), model.calls.end(), changes))
+      continue;
+    wrong(
+        "activation_checkpointing/selective_keep",
+        fmt::format("Under ZeRO-3 a linear layer of {} adds its bias in place to what is kept, which PyTorch ends with "
+                    "an error for.",
+                    entry.module),
+        "Leave linear out, as save-attention does, or write mode full.");
+    return;
+  }
+}
+
 // DeepSpeed takes each of these in silence, and does nothing.
 template <class Wrong>
 void check_offload(const Plan& plan, const Wrong& wrong) {
@@ -356,6 +387,16 @@ void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
 
 }  // namespace
 
+bool keeps_what_zero3_changes(const Block& block, const Checkpointing& checkpointing) {
+  const std::vector<bool> kept = kept_ops(block, checkpointing);
+  for (std::size_t o = 0; o < block.ops.size(); ++o) {
+    const Op& op = block.ops[o];
+    if (!kept[o] || op.kind != OpKind::Linear || op.attributes.transposed_weight || op.parameters.size() < 2) continue;
+    if (block.values[op.inputs.front()].shape.size() > 2) return true;
+  }
+  return false;
+}
+
 Errors check_zero_plan(const Plan& plan, const Model& model) {
   Errors errors;
   const auto wrong = [&](std::string where, std::string what, std::string hint) {
@@ -384,6 +425,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   check_offload(plan, wrong);
   append(errors, check_nvme(plan));
   check_neighbors(plan, wrong);
+  check_recomputation(plan, model, wrong);
   append(errors, check_quantization(plan, model));
   check_precision(plan, model, wrong);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {

@@ -76,6 +76,10 @@ std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan);
 /// Of a rank's elements those that it updates on the host.
 std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan);
 
+/// Of the ops of a block that selective checkpointing keeps, whether ZeRO-3 changes the output of one: a linear layer
+/// on more than two dimensions, to whose product DeepSpeed adds the bias in place.
+bool keeps_what_zero3_changes(const Block& block, const Checkpointing& checkpointing);
+
 /// All that ZeRO cannot do, or that is not predicted of it.
 Errors check_zero_plan(const Plan& plan, const Model& model);
 

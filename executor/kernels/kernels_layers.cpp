@@ -62,7 +62,9 @@ class Zero3Linear : public torch::autograd::Function<Zero3Linear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
-    context->save_for_backward({x, weight});
+    torch::autograd::variable_list saved = {x, weight};
+    if (bias) saved.push_back(*bias);
+    context->save_for_backward(std::move(saved));
     context->saved_data["has_bias"] = bias.has_value();
     if (x.dim() == 2 && bias) return at::addmm(*bias, x, weight.t());
     at::Tensor y = x.matmul(weight.t());

@@ -109,9 +109,8 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
       }
       return plan;
     case PlanChoice::Offload:
-      if (made.cpu_offload->to_drive && !is_zero3(plan)) {
-        return failure(std::string(place_of(choice)), "ZeRO-3 alone keeps something on an NVMe drive.",
-                       "Write yes, or let the planner search with --runtime zero3.");
+      if (auto misfit = planner::offload_misfit(*made.cpu_offload, plan.runtime.framework)) {
+        return tl::unexpected(Errors{std::move(*misfit)});
       }
       planner::apply_offload(plan, *made.cpu_offload);
       return plan;

@@ -57,7 +57,8 @@ class FormulaFinder {
                                  Dtype::Float32,
                                  Dtype::BFloat16,
                                  Dtype::UInt8};
-    if (what == ParameterTensor::Unsharded || what == ParameterTensor::Grad) std::swap(dtypes[0], dtypes[1]);
+    const bool is_unsharded = what == ParameterTensor::Unsharded || what == ParameterTensor::OtherUnsharded;
+    if (is_unsharded || what == ParameterTensor::Grad) std::swap(dtypes[0], dtypes[1]);
     const std::int64_t shard = prepared_.layout.mesh.shard;
     std::vector<Shaped> shapes;
     if (what == ParameterTensor::StepCount) return find({{"1", 1}}, {Dtype::Float32}, bytes_);
@@ -66,8 +67,8 @@ class FormulaFinder {
     }
     const auto one = cut(shape, shard, 1);
     const auto whole = cut(shape, shard, shard);
-    const bool is_whole = what == ParameterTensor::Unsharded || what == ParameterTensor::Grad ||
-                          what == ParameterTensor::Full || what == ParameterTensor::AccumulatedGrad;
+    const bool is_whole = is_unsharded || what == ParameterTensor::Grad || what == ParameterTensor::Full ||
+                          what == ParameterTensor::AccumulatedGrad;
     if (is_whole) shapes.push_back(shaped(shape));
     if (is_whole && whole) shapes.push_back(*whole);
     if (one) shapes.push_back(*one);

@@ -46,6 +46,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "all-gather output in fp16",
     "part of a reduced gradient",
     "gradient for the drive",
+    "unsharded parameter",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {

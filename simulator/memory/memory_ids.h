@@ -50,8 +50,9 @@ enum class ParameterTensor : std::uint8_t {
   Dequantized,        ///< what has come, in fp16.
   ReducedPart,        ///< ZeRO-3 with qgZ: the rank's part of the sum of its gradients.
   DriveGrad,          ///< With the optimizer on a drive: the rank's part, in fp32.
+  OtherUnsharded,     ///< ZeRO-3: gathered again, while a block that ran again keeps it.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::DriveGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherUnsharded) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

@@ -3,6 +3,7 @@
 #include "simulator/memory/memory_walk.h"
 
 #include <cassert>
+#include <deque>
 #include <utility>
 
 #include "simulator/memory/memory_walk_buckets.h"
@@ -27,7 +28,11 @@ class MemoryWalk<Sink>::Impl {
         optimizer_(in_, sink),
         buckets_(in_, sink),
         zero_(in_, sink, units_.gradients()),
-        zero3_(in_, sink, units_.gradients()) {}
+        zero3_(in_, sink, units_.gradients()) {
+    if (!zero3_.is_zero3()) return;
+    calls_.on_released([this](int p) { zero3_.let_go_of_kept(p); });
+    calls_.on_rerun([this](int call, int op) { gather_for_rerun(call, op); });
+  }
 
   void initialize() {
     if (zero3_.is_zero3()) return zero3_.initialize();
@@ -245,8 +250,22 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
+  // What belongs to a block that runs again waits until that comes to the op.
+  void gather_for_rerun(int call, int op) {
+    rerun_call_ = call;
+    while (!waiting_for_rerun_.empty() && waiting_for_rerun_.front().rerun_op <= op) {
+      run_zero3(waiting_for_rerun_.front());
+      waiting_for_rerun_.pop_front();
+    }
+    rerun_call_ = -1;
+  }
+
   // The same of ZeRO-3.
   bool run_zero3(const Instruction& step) {
+    if (step.rerun_op >= 0 && rerun_call_ < 0) {
+      waiting_for_rerun_.push_back(step);
+      return true;
+    }
     switch (step.kind) {
       case InstructionKind::FetchParameters:
         zero3_.fetch(step);
@@ -261,7 +280,7 @@ class MemoryWalk<Sink>::Impl {
         zero3_.drop_fetched(step);
         return true;
       case InstructionKind::ReleaseParameters:
-        zero3_.release(step);
+        zero3_.release(step, rerun_call_);
         return true;
       case InstructionKind::PrepareReduce:
         zero3_.begin_backward(step);
@@ -304,6 +323,8 @@ class MemoryWalk<Sink>::Impl {
   BucketWalk<Sink> buckets_;
   ZeroWalk<Sink> zero_;
   Zero3Walk<Sink> zero3_;
+  std::deque<Instruction> waiting_for_rerun_;
+  int rerun_call_ = -1;  // Which runs again just now.
   bool is_first_step_ = true;
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // The instruction before loaded inputs.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,6 +39,11 @@ class CallWalk {
     }
     for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
   }
+
+  /// Called in front of each op of a call that may run again, and behind them all.
+  void on_rerun(std::function<void(int call, int op)> act) { on_rerun_ = std::move(act); }
+  /// Called with each parameter, of the model, that a call which ran again has saved and is done with.
+  void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
 
   void load_inputs() {
     for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
@@ -259,7 +266,16 @@ class CallWalk {
     begin_whole_backward();
     in_backward_of_ = true;
     current_call_ = call;
-    play(tape.recompute, {0, static_cast<std::int32_t>(tape.recompute.size())}, tape.recompute_runs, call);
+    if (!on_rerun_) {
+      const Tape::Range all{0, static_cast<std::int32_t>(tape.recompute.size())};
+      return play(tape.recompute, all, tape.recompute_runs, call);
+    }
+    const int ops = static_cast<int>(tape.recompute_of_op.size());
+    for (int op = 0; op < ops; ++op) {
+      on_rerun_(call, op);
+      play(tape.recompute, tape.recompute_of_op[op], tape.recompute_runs, call);
+    }
+    on_rerun_(call, std::numeric_limits<int>::max());
   }
 
   void publish_outputs(int c, const Tape& tape, Storage::Kind kind) {
@@ -379,6 +395,9 @@ class CallWalk {
       case TapeEvent::Kind::DropCarried:
         drop_carried(static_cast<std::size_t>(event.storage));
         break;
+      case TapeEvent::Kind::ReleaseParam:
+        if (on_released_) on_released_(call.parameters[event.storage]);
+        break;
       case TapeEvent::Kind::Workspace:
         workspace(event.storage == 1);
         break;
@@ -428,6 +447,8 @@ class CallWalk {
   const Model& model_;
   Sink& sink_;
   UnitWalk<Sink>& units_;
+  std::function<void(int call, int op)> on_rerun_;
+  std::function<void(int)> on_released_;
   RefCounts refs_;
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;

@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "core/plan/zero_quantization.h"
+#include "simulator/memory/gathered_names.h"
 #include "simulator/memory/memory_walk.h"
 
 namespace fsdp::simulator {
@@ -32,8 +33,8 @@ namespace fsdp::simulator {
 template <class Sink>
 class QuantizedGathers {
  public:
-  QuantizedGathers(const WalkInput& input, Sink& sink, MemoryStream stream)
-      : in_(input), sink_(sink), stream_(stream) {}
+  QuantizedGathers(const WalkInput& input, Sink& sink, MemoryStream stream, const GatheredNames& names)
+      : in_(input), sink_(sink), stream_(stream), names_(names) {}
 
   void send(const ParameterGroup& group, std::int64_t ranks) {
     const std::int64_t elements = elements_of(group);
@@ -96,9 +97,8 @@ class QuantizedGathers {
   }
 
   void make_parameter(int p) {
-    sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p),
-                elements_of(p) * size_of(in_.layout->parameter_dtype[p]).count(), stream_,
-                MemoryCategory::UnshardedParam);
+    sink_.alloc(in_.ids->of(names_.name(p), p), elements_of(p) * size_of(in_.layout->parameter_dtype[p]).count(),
+                stream_, MemoryCategory::UnshardedParam);
   }
 
   void alloc(ParameterTensor what, const ParameterGroup& group, std::int64_t bytes) {
@@ -113,6 +113,7 @@ class QuantizedGathers {
   const WalkInput& in_;
   Sink& sink_;
   MemoryStream stream_;
+  const GatheredNames& names_;
 };
 
 template <class Sink>

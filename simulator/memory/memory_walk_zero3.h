@@ -8,8 +8,10 @@
 //                  all parts, which stay. Each trained parameter is gathered once, for its hook
 //   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
 //                  is the output
-//   Release        a parameter goes. With hpZ its second copy is made first, where there is none: the padded size over
-//                  the neighbors that share it. Those of what the optimizer updates go at the end of the step
+//   Release        a parameter goes. One that a checkpointed block has saved as it ran again stays until its node of
+//                  the backward has run, beside the copy that is gathered for that. With hpZ its second copy is made
+//                  first, where there is none: the padded size over the neighbors that share it. Those of what the
+//                  optimizer updates go at the end of the step
 //   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
 //   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
 //   CheckOverflow  the gradients of all parts without their signs, and a byte for each of them
@@ -44,8 +46,8 @@
 // runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
 // 0.19.8.
 //
-// Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it, the
-// lists that ranks compare in the first two steps.
+// Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it where
+// no block runs again; the lists that ranks compare in the first two steps.
 
 #include <algorithm>
 #include <cstdint>
@@ -53,6 +55,7 @@
 #include <vector>
 
 #include "core/plan/zero_partition.h"
+#include "simulator/memory/gathered_names.h"
 #include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
@@ -123,7 +126,7 @@ class Zero3Walk {
     if (quantizes()) return quantized_.send(group, group.from_neighbors ? neighbors() : buffer().ranks);
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
-      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
+      alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
     } else {
       std::int64_t bytes = 0;
       for (const int p : group.parameters) bytes += padded_bytes(p);
@@ -153,8 +156,7 @@ class Zero3Walk {
       return;
     }
     for (const int p : group.parameters) {
-      alloc(ParameterTensor::Unsharded, p, elements_of(p) * size_of_parameter(p), MemoryCategory::UnshardedParam,
-            gather_stream());
+      alloc(names_.name(p), p, elements_of(p) * size_of_parameter(p), MemoryCategory::UnshardedParam, gather_stream());
     }
   }
 
@@ -163,13 +165,18 @@ class Zero3Walk {
     if (buffer().ranks > 1) drop(ParameterTensor::Fetched, group_of(step).last);
   }
 
-  void release(const Instruction& step) {
+  void release(const Instruction& step, int rerun) {
     for (const int p : group_of(step).parameters) {
       keep_second_copy(p);
-      // Where they were gathered one by one it was on the stream of the computation.
-      is_on_compute_[p] ? drop(ParameterTensor::Unsharded, p) : drop_used(p);
+      const bool is_kept = names_.keep(p, rerun, is_on_compute_[p]);
+      if (!is_kept) let_go(p, {.name = names_.name(p), .is_on_compute = is_on_compute_[p]});
       is_on_compute_[p] = !overlaps();
     }
+  }
+
+  /// A block that ran again is done with what it had saved.
+  void let_go_of_kept(int p) {
+    if (const auto kept = names_.take(p)) let_go(p, *kept);
   }
 
   void gather_persistent(const Instruction& step) {
@@ -178,7 +185,7 @@ class Zero3Walk {
       for (const int p : group_of(step).parameters) bring_part(p, MemoryStream::Compute);
     }
     for (const int p : group_of(step).parameters) {
-      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
+      alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
     }
     for (std::size_t i = 0; i < group_of(step).parameters.size() && buffer().ranks > 1; ++i) sink_.collective();
     for (const int p : group_of(step).parameters) is_on_compute_[p] = true;
@@ -320,7 +327,11 @@ class Zero3Walk {
   }
   void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
   void drop(ParameterTensor what, int p) { sink_.free(in_.ids->of(what, p)); }
-  void drop_used(int p) { held_.free_behind(in_.ids->of(ParameterTensor::Unsharded, p), MemoryStream::Compute); }
+  // Where it was gathered alone it was on the stream of the computation.
+  void let_go(int p, const GatheredNames::Kept& copy) {
+    const int tensor = in_.ids->of(copy.name, p);
+    copy.is_on_compute ? sink_.free(tensor) : held_.free_behind(tensor, MemoryStream::Compute);
+  }
   // The stream of the reductions has copied or reduced it.
   void drop_gradient(int p) {
     if (!keeps_order()) return grads_.drop(p);
@@ -384,10 +395,10 @@ class Zero3Walk {
       alloc(SingleTensor::ZeroPart, buffer().part_elements() * element_size(), MemoryCategory::ShardedGrad);
     }
     for (const int p : buffer().parameters) {
-      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam);
+      alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam);
       if (offloads_parameters()) bring_part(p, MemoryStream::Compute);
       if (offloads_parameters()) drop(ParameterTensor::HostCopy, p);
-      drop(ParameterTensor::Unsharded, p);
+      drop(names_.name(p), p);
     }
   }
 
@@ -490,7 +501,7 @@ class Zero3Walk {
   // On one GPU a parameter is copied to where it is used, and nothing is gathered.
   void bring_whole(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
-      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
+      alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
     }
     if (!keeps_order()) return;
     gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
@@ -557,7 +568,8 @@ class Zero3Walk {
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
   SubGroups<Sink> sub_groups_{in_, sink_};
-  QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream()};
+  GatheredNames names_{in_};
+  QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream(), names_};
   QuantizedReductions<Sink> quantized_reductions_{in_, sink_, reduction_stream()};
   SecondOptimizer<Sink> second_optimizer_{in_, sink_};
   DriveGradients<Sink> drive_gradients_{in_, sink_};

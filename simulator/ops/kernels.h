@@ -145,6 +145,7 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
+  bool saves_when_done = false;             ///< A Function of Python: it saves when its forward has run.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
   int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.

@@ -2,8 +2,9 @@
 //
 // A linear layer is one matrix product on x flattened to [rows, in]. Autograd saves x when the weight is trained and
 // the weight when x needs a gradient; the backward makes the weight's gradient, then x's. With a bias it is addmm,
-// which cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x
-// and the weight itself, adds a bias behind the product, and makes the gradients of x, weight and bias in that order.
+// which cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x,
+// the weight and the bias themselves, adds a bias behind the product, and makes the gradients of x, weight and bias in
+// that order.
 //
 // The backward of an embedding fills a dense gradient of the whole table. Above 3072 indices it sorts them first and
 // sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it. Where
@@ -47,7 +48,9 @@ void write_linear(KernelWriter& w) {
     // One node, which makes all gradients in this order.
     kernel.inputs = {{x, GradRule::Fresh}, {weight, GradRule::Fresh}};
     kernel.saved = {{x}, {weight}};
+    kernel.saves_when_done = true;
     if (bias) kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
+    if (bias) kernel.saved.push_back({w.parameter(1)});
     if (bias) w.note_sum(kernel, 2, rows, false);
     if (bias && !is_addmm) kernel.extra_bytes = 2 * static_cast<double>(w.bytes(y));
   } else if (bias) {

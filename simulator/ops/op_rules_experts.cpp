@@ -37,6 +37,7 @@ int linear(KernelWriter& w, int x, int weight, std::int64_t rows, std::int64_t i
   const KernelInput of_x{.slot = x, .grad = GradRule::Fresh};
   Kernel& kernel = w.add(KernelKind::Gemm, {is_zero3 ? of_x : of_weight, is_zero3 ? of_weight : of_x}, {y});
   kernel.saved = {{x, is_zero3 ? -1 : 0}, {weight, is_zero3 ? -1 : 1}};
+  kernel.saves_when_done = is_zero3;
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
   w.note_product(kernel, {.rows = rows,
                           .inner = inner,

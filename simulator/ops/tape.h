@@ -38,6 +38,7 @@ struct TapeEvent {
     HoldOwn,         ///< or storage `storage`.
     Carry,           ///< Storage `storage` lives from the end of the backward into the next micro-batch with `bytes`.
     DropCarried,     ///< It goes: the `storage`th that was carried.
+    ReleaseParam,    ///< What ran again is done with block parameter `storage`, which it had saved.
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
   };
   Kind kind = Kind::Alloc;
@@ -92,8 +93,9 @@ struct Tape {
   using RunsOfPieces = std::vector<Runs>;
   int num_storages = 0;
   std::vector<TapeEvent> forward;
-  std::vector<Range> forward_of_op;  ///< [num ops]
-  std::vector<TapeEvent> recompute;  ///< Before the backward of the call; empty without checkpointing.
+  std::vector<Range> forward_of_op;    ///< [num ops]
+  std::vector<TapeEvent> recompute;    ///< Before the backward of the call; empty without checkpointing.
+  std::vector<Range> recompute_of_op;  ///< [num ops] The last one's has what is freed at the end; may be empty.
   std::vector<TapeEvent> backward;
   std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
   std::vector<Range> hooks_of_op;  ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
@@ -105,6 +107,7 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
+  std::vector<int> kept_parameters;        ///< Of the block: saved by what runs again, with `keeps_parameters`.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
   std::vector<std::string> unmeasured;     ///< Calls, each once, of which it is only assumed what they take.
   std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
@@ -126,6 +129,7 @@ struct TapeContext {
   CheckpointMode mode = CheckpointMode::None;
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;
+  bool keeps_parameters = false;  ///< What runs again saves parameters that others may let go meanwhile.
   bool keep_logits = false;
   std::vector<Span> hooks = {};  ///< Ops of modules in front of which a post-backward hook stands, inner ones first.
   const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU, with

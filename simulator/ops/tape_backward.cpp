@@ -111,14 +111,16 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
       if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
     }
   };
-  // What was computed again is handed to the node for good, and goes when the node returns.
-  if (is_checkpointed()) release_all_saved();
+  // What was computed again is handed to the node for good, and goes when the node returns: a Function of Python sums
+  // before that.
+  if (is_checkpointed() && !kernel.saves_when_done) release_all_saved();
   std::size_t next = 0;
   for (const KernelInput& input : kernel.inputs) {
     if (!is_wanted(input)) continue;
     if (input.is_summed) sum_gradient(kernel, input, unsummed[next], made[next].second, grad_out);
     ++next;
   }
+  if (is_checkpointed() && kernel.saves_when_done) release_all_saved();
   for (const int slot : kernel.outputs) {
     if (grad_of_slot_[slot].storage >= 0) release(grad_of_slot_[slot].storage);
     grad_of_slot_[slot] = {};
@@ -290,7 +292,7 @@ void TapeRecorder::release_saved(int storage) {
   if (--saves_[storage] > 0) return;
   switch (program_.storages[storage].kind) {
     case Storage::Kind::Parameter:
-      return;
+      return release_parameter(program_.storages[storage].index);
     case Storage::Kind::Input:
       if (!is_checkpointed()) emit(Kind::ReleaseInput, storage);
       return;
@@ -302,6 +304,12 @@ void TapeRecorder::release_saved(int storage) {
       }
       return;
   }
+}
+
+void TapeRecorder::release_parameter(int parameter) {
+  if (is_parameter_kept_.empty() || !is_parameter_kept_[parameter]) return;
+  is_parameter_kept_[parameter] = false;
+  emit(Kind::ReleaseParam, parameter);
 }
 
 // The caller names the model's outputs until its backward has returned.
@@ -419,6 +427,7 @@ void TapeRecorder::end_of_backward() {
   if (context_.keep_logits) for_each_logits([&](int storage) { hold_to_the_end(storage); });
   if (!is_checkpointed()) return;
   for (const int storage : left_over_) release_saved(storage);
+  for (const int parameter : tape_.kept_parameters) release_parameter(parameter);
   for (int v = 0; v < block_.num_inputs; ++v) emit(Kind::ReleaseInput, v);
 }
 

@@ -106,17 +106,30 @@ std::size_t TapeRecorder::end_of_recomputation() const {
       const bool own = std::find(outputs.begin(), outputs.end(), saved.slot) != outputs.end();
       (own ? saves_an_output : saves_an_input) = true;
     }
-    // Inputs are packed before the kernel runs, so that the stop comes before it.
-    if (saves_an_output) return k + 1;
+    // Inputs are packed before the kernel runs, so that the stop comes before it; those of a Function behind it.
+    if (saves_an_output || (saves_an_input && program_.kernels[k].saves_when_done)) return k + 1;
     if (saves_an_input) return k;
   }
   return 0;
+}
+
+// What a node has saved it holds, although its module lets the parameter itself go.
+void TapeRecorder::find_kept_parameters() {
+  if (!context_.keeps_parameters) return;
+  for (std::size_t s = 0; s < program_.storages.size(); ++s) {
+    const Storage& storage = program_.storages[s];
+    const bool is_parameter = storage.kind == Storage::Kind::Parameter;
+    if (is_parameter && is_held_by_active(static_cast<int>(s))) tape_.kept_parameters.push_back(storage.index);
+  }
+  is_parameter_kept_.assign(program_.parameter_slot.size(), false);
+  for (const int p : tape_.kept_parameters) is_parameter_kept_[p] = true;
 }
 
 void TapeRecorder::recompute() {
   events_ = &tape_.recompute;
   recomputing_ = in_backward_ = true;
   const std::size_t end = end_of_recomputation();
+  find_kept_parameters();
   std::vector<bool> cached(alive_);
   // The output of the call is another tensor this time.
   for (std::size_t s = 0; s < is_output_.size(); ++s) {
@@ -128,17 +141,27 @@ void TapeRecorder::recompute() {
   count_uses(program_.kernels.size());
   count_saves();
   inside_ = tape_.kept_bytes;
-  std::vector<bool> is_spared(block_.ops.size(), false);  // What an op costs was kept: only what stands around it runs.
-  for (std::size_t k = 0; k < end; ++k) {
-    const int op = program_.kernels[k].op;
-    const bool exists =
-        is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
-                                  [&](int slot) { return cached[storage_of(slot)]; });
-    run_forward(k, exists);
-    is_spared[op] = is_spared[op] || exists;
-    tape_.recomputed[op] = !is_spared[op];
-    note_peak();
+  tape_.recompute_of_op.resize(block_.ops.size());
+  std::size_t k = 0;
+  for (std::size_t o = 0; o < block_.ops.size(); ++o) {
+    Tape::Range& range = tape_.recompute_of_op[o];
+    range.first = static_cast<std::int32_t>(events_->size());
+    bool is_spared = false;  // What the op costs was kept: only what stands around it runs.
+    for (; k < end && program_.kernels[k].op == static_cast<int>(o); ++k) {
+      const bool exists =
+          is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
+                                    [&](int slot) { return cached[storage_of(slot)]; });
+      run_forward(k, exists);
+      is_spared = is_spared || exists;
+      tape_.recomputed[o] = !is_spared;
+      note_peak();
+    }
+    range.last = static_cast<std::int32_t>(events_->size());
   }
+  end_recomputation(end);
+}
+
+void TapeRecorder::end_recomputation(std::size_t end) {
   // What nobody came to ask for stays until the checkpoint itself goes.
   for (std::size_t k = end; k < program_.kernels.size(); ++k) {
     if (!is_kept(k)) continue;
@@ -153,6 +176,7 @@ void TapeRecorder::recompute() {
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {
     if (alive_[s] && saves_[s] == 0) free(static_cast<int>(s));
   }
+  if (!block_.ops.empty()) tape_.recompute_of_op.back().last = static_cast<std::int32_t>(events_->size());
   recomputing_ = in_backward_ = false;
 }
 

@@ -90,6 +90,8 @@ class TapeRecorder {
   void end_of_forward();
   std::int64_t kept_inside() const;
   std::size_t end_of_recomputation() const;
+  void find_kept_parameters();
+  void end_recomputation(std::size_t end);
 
   // Backward (tape_backward.cpp).
   void backward();
@@ -108,6 +110,7 @@ class TapeRecorder {
   Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
   void release(int grad);
   void release_saved(int storage);
+  void release_parameter(int parameter);
   void hold_to_the_end(int storage);
   void accumulate(int slot, Grad grad, int op);
   void add_to(Grad& held, int slot, const Grad& grad, int op);
@@ -132,6 +135,7 @@ class TapeRecorder {
   std::vector<int> uses_, saves_;          // [num storages] References by kernels to come, and by nodes of the graph.
   std::vector<bool> alive_, is_output_;    // [num storages]
   std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
+  std::vector<bool> is_parameter_kept_;    // [num parameters] By what ran again; empty where that is of no matter.
   std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
   std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
   /// The gradient of a slot that waits for a hook.

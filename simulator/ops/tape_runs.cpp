@@ -35,6 +35,7 @@ bool names_own_storage(Kind kind) {
     case Kind::ForwardGradOut:
     case Kind::HoldInput:
     case Kind::DropCarried:
+    case Kind::ReleaseParam:
     case Kind::Workspace:
       return false;
   }
@@ -123,7 +124,7 @@ void add_runs(Tape& tape) {
     tape.forward_runs = runs_of_pieces(tape.forward, all, tape.forward_of_op, storages);
   }
   const Tape::Range recomputation{0, static_cast<std::int32_t>(tape.recompute.size())};
-  tape.recompute_runs = runs_of_pieces(tape.recompute, recomputation, {}, storages);
+  tape.recompute_runs = runs_of_pieces(tape.recompute, recomputation, tape.recompute_of_op, storages);
   if (!tape.backward_of_op.empty()) {
     const Tape::Range all{tape.backward_of_op.back().first, tape.backward_of_op.front().last};
     std::vector<Tape::Range> parts = tape.backward_of_op;

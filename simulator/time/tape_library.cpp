@@ -211,6 +211,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.hooks = hooks;
   context.op_is_kept = kept_ops(block, kept);
   context.early_stop = settings.checkpointing.early_stop;
+  context.keeps_parameters = settings.rules.implementations.zero3_linear;
   context.keep_logits = settings.rules.implementations.keep_logits;
   context.workspaces = settings.workspaces;
   context.threads = settings.rules.num_sms;

@@ -304,8 +304,7 @@ TEST(Drives, AKeptPlanOfAnotherFrameworkCannotHaveThem) {
   const Result<Plan> refused = with_choices(shown.report.plan, change, *shown.model, shown.cluster);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(to_string(refused.error().front()),
-            "--offload: ZeRO-3 alone keeps something on an NVMe drive. Write yes, or let the planner search with "
-            "--runtime zero3.");
+            "--offload: ZeRO-3 alone keeps something on an NVMe drive. Write yes, or plan for --runtime zero3.");
 }
 
 /// The share of a picture that has this color.

@@ -68,6 +68,8 @@ FSDP1_CASES = [
     Case("fsdp1_forward_prefetch", "gpt2", 4, plan(MIXED, forward_prefetch=True), SMALL, layers=5, blocks=GPT2),
     Case("fsdp1_checkpoint", "qwen3_0_6b", 4, plan(MIXED, {"activation_checkpointing": checkpointed("full")}),
          {"batch": 1, "seq": 1024}),
+    Case("fsdp1_checkpoint_to_the_end", "qwen3_0_6b", 4, plan(MIXED, {"activation_checkpointing": checkpointed("full", early_stop=False)}),
+         {"batch": 1, "seq": 1024}),
     Case("fsdp1_checkpoint_selective", "llama3_2_1b", 4,
          plan(MIXED, {"activation_checkpointing": checkpointed("selective"),
                       "runtime": {"name": "pytorch-fsdp1", "flavor": "torchtitan"}}), {"batch": 1, "seq": 512}),

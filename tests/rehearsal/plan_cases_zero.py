@@ -79,6 +79,15 @@ ZERO_CASES = [
     zero_case(1, "checkpoint_selective", "llama3_2_1b", 2,
               {**BF16, "activation_checkpointing": checkpointed("selective"), "runtime": {"flavor": "torchtitan"}},
               {"batch": 1, "seq": 512}, buckets(50_000_000), requested=0.00001, allocated=0.00001),
+    zero_case(1, "checkpoint_to_the_end", "llama3_2_1b", 4,
+              {**BF16, "activation_checkpointing": checkpointed("full", early_stop=False)}, {"batch": 1, "seq": 1024},
+              buckets(50_000_000)),
+    zero_case(2, "checkpoint_to_the_end", "qwen3_0_6b", 4,
+              {**BF16, **TWICE, "activation_checkpointing": checkpointed("full", early_stop=False)}, {"batch": 1, "seq": 1024},
+              buckets(50_000_000, overlap=True)),
+    zero_case(2, "selective_to_the_end", "llama3_2_1b", 4,
+              {**BF16, "activation_checkpointing": checkpointed("selective", early_stop=False)}, {"batch": 1, "seq": 1024},
+              buckets(50_000_000)),
 ]
 
 

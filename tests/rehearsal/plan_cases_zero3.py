@@ -11,6 +11,7 @@ from plan_cases_zero import BF16, CLIP, FP16, FP32, PLAIN_SGD, PURE_BF16, SMALL,
 
 # Every parameter is gathered just before its module runs, and freed after it.
 NOTHING_STAYS = {"param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0}
+VIT_CHECKPOINTED = {"modules": [{"module": "encoder.layers.encoder_layer_{0..3}", "mode": "full"}]}
 SHARDED = {"initialization": "meta"}  # deepspeed.zero.Init
 
 
@@ -40,6 +41,15 @@ _CASES = [
     _zero3("checkpoint", "llama3_2_1b", 4,
            {**BF16, "activation_checkpointing": checkpointed("full"), "runtime": {"flavor": "torchtitan"}},
            {"batch": 1, "seq": 1024}, NOTHING_STAYS),
+    _zero3("selective", "llama3_2_1b", 4,
+           {**BF16, "activation_checkpointing": checkpointed("selective"), "runtime": {"flavor": "torchtitan"}},
+           {"batch": 1, "seq": 1024}, NOTHING_STAYS),
+    _zero3("selective_all_matmuls", "qwen3_0_6b", 4,
+           {**BF16, "activation_checkpointing": checkpointed("selective", every_second_linear=False)},
+           {"batch": 1, "seq": 1024}, {"max_reuse_distance": 0}),
+    _zero3("selective_attention", "llama3_2_1b", 4,
+           {**FP32, "activation_checkpointing": checkpointed("selective", selective_keep=["attention"])},
+           {"batch": 1, "seq": 1024}),
     _zero3("t5", "t5_3b", 4, BF16, {"batch": 1}, {"max_reuse_distance": 0}, layers=2),
     _zero3("experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, {"max_reuse_distance": 0}, layers=1, reserved=3e-4),
     _zero3("fp16", "qwen3_0_6b", 4, {**FP16, **CLIP}, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}),
@@ -102,6 +112,28 @@ _CASES = [
           ("hpz_whole", 4, PURE_BF16, {}, {"hpz_partition_size": 8}),
           ("persistent", 4, BF16, {}, {"param_persistence_threshold": 100_000}),
       ]],
+    # A block that runs again saves parameters that are let go meanwhile, and gathered once more.
+    *[_zero3(f"peak_checkpoint_{name}", "vit_b_16", ranks, {**precision, **PLAIN_SGD, **more, "activation_checkpointing": VIT_CHECKPOINTED},
+             {"batch": 8}, {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4, **others)
+      for name, ranks, precision, more, zero, others in [
+          ("bf16", 4, BF16, {}, {}, {}),
+          # Seven segments of 2 MiB more are predicted than there are.
+          ("fp32", 4, FP32, TWICE, {"overlap_comm": False}, {"allocated": 4e-5, "reserved": 0.036}),
+          ("persistent", 3, BF16, {}, {"param_persistence_threshold": 100_000}, {}),
+          ("prefetch", 4, BF16, {}, {"prefetch_bucket_size": 5_000_000}, {}),
+          ("reused", 4, BF16, {}, {"max_reuse_distance": 5_000_000}, {}),
+          ("hpz", 4, BF16, TWICE, {"hpz_partition_size": 2}, {"allocated": 0.0024}),
+          ("offload", 4, BF16, {"cpu_offload": True}, {}, {}),
+          ("frozen", 4, BF16, {}, {}, {"frozen": ["encoder.layers.encoder_layer_1.*"]}),
+      ]],
+    _zero3("peak_quantized_checkpoint", "t5_3b", 4,
+           {**BF16, **PLAIN_SGD, "activation_checkpointing": {"modules": [{"module": "encoder.block.{0..1}", "mode": "full"}]}},
+           {"batch": 4, "seq": 512, "target_seq": 16},
+           {**NOTHING_STAYS, "quantized_weights": True, "reduce_bucket_size": 20_000_000}, layers=2),
+    _zero3("peak_selective", "t5_3b", 4,
+           {**BF16, **PLAIN_SGD, "activation_checkpointing": {"modules": [{"module": f"{part}.block.{{0..1}}", "mode": "selective"}
+                                                                         for part in ("encoder", "decoder")]}},
+           {"batch": 4, "seq": 512, "target_seq": 16}, {**NOTHING_STAYS, "reduce_bucket_size": 20_000_000}, layers=2),
     # One segment of 2 MiB more is predicted than there is.
     _zero3("peak_hpz", "vit_b_16", 4, {**BF16, **PLAIN_SGD, **TWICE}, VIT,
            {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, "hpz_partition_size": 2}, rank=3, layers=4, reserved=0.007),
@@ -109,7 +141,7 @@ _CASES = [
 
 # Those that every test run trains; the others are trained by name: "zero3_more".
 _IN_CI = ("gpt2", "nothing_stays", "alone", "accumulate", "few_live", "small_buckets_tied", "sub_groups", "frozen", "checkpoint",
-          "experts", "hpz_frozen", "peak_odd", "peak_no_overlap", "peak_pure")
+          "experts", "hpz_frozen", "peak_checkpoint_bf16", "peak_selective", "peak_odd", "peak_no_overlap", "peak_pure")
 ZERO3_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _IN_CI]
 ZERO3_MORE_CASES = [case for case in _CASES if case not in ZERO3_CASES]
 

@@ -25,7 +25,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
-from command import answer  # noqa: E402
+from command import Refused, answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
@@ -129,6 +129,41 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
             print(f"{case.name:24} pinned {measured['memory']['host_pinned_bytes']:15} {lists:+}", flush=True)
             self.assertTrue(0 <= lists <= 4 << 20, f"{lists} bytes are pinned and not predicted.")
 
+    def check_recomputation_to_the_end(self) -> None:
+        """What is refused of ZeRO-3: the real DeepSpeed has let go of a parameter in front of its backward."""
+        case = next(case for case in ZERO3_CASES if case.name == "zero3_checkpoint")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, LIBRARY, folder)
+            job_file = write_job(case, predict(case, plan_file), spec_file, folder)
+            job = json.loads(job_file.read_text(encoding="utf-8"))
+            job["plan"]["activation_checkpointing"]["early_stop"] = False
+            job_file.write_text(json.dumps(job), encoding="utf-8")
+            with self.assertRaisesRegex(AssertionError, r"The size of tensor a \(0\) must match the size of tensor b"):
+                rehearse(job_file, folder / "record.json", case.rank, case.shard)
+            plan = json.loads(plan_file.read_text(encoding="utf-8"))
+            plan["activation_checkpointing"]["early_stop"] = False
+            plan_file.write_text(json.dumps(plan), encoding="utf-8")
+            with self.assertRaisesRegex(Refused, "activation_checkpointing/early_stop: DeepSpeed's ZeRO-3 ends with an error"):
+                predict(case, plan_file)
+
+    def check_kept_products_with_biases(self) -> None:
+        """What is refused of ZeRO-3: DeepSpeed adds the bias to what selective checkpointing has kept."""
+        case = next(case for case in ZERO3_CASES if case.name == "zero3_peak_checkpoint_bf16")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, LIBRARY, folder)
+            job_file = write_job(case, predict(case, plan_file), spec_file, folder)
+            for file, of in ((job_file, lambda read: read["plan"]), (plan_file, lambda read: read)):
+                read = json.loads(file.read_text(encoding="utf-8"))
+                for module in of(read)["activation_checkpointing"]["modules"]:
+                    module["mode"] = "selective"
+                file.write_text(json.dumps(read), encoding="utf-8")
+            with self.assertRaisesRegex(AssertionError, "Tensor cached during selective activation checkpoint has been mutated"):
+                rehearse(job_file, folder / "record.json", case.rank, case.shard)
+            with self.assertRaisesRegex(Refused, "adds its bias in place"):
+                predict(case, plan_file)
+
     def check_held(self, case: Case) -> None:
         """What is reserved when what another stream has used is free once the CPU has waited for it, and not before."""
         with tempfile.TemporaryDirectory() as name:
@@ -195,6 +230,10 @@ for _group, _case in [(group, case) for group, cases in GROUPS.items() for case 
         is_refused = (_case.plan.get("cpu_offload") and TORCH in ("2.8", "2.9")) or (not is_early and TORCH == "2.8")
         if not is_refused:
             setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+
+if "zero3" in GROUPS and (not WANTED or "zero3" in WANTED):
+    PlansUnderTheRealPyTorch.test_zero3_recomputation_to_the_end = PlansUnderTheRealPyTorch.check_recomputation_to_the_end
+    PlansUnderTheRealPyTorch.test_zero3_kept_products_with_biases = PlansUnderTheRealPyTorch.check_kept_products_with_biases
 
 for _group, _case in [(group, case) for group, cases in HELD_GROUPS.items() for case in cases]:
     if not WANTED or f"held_{_case.name}" in WANTED or _group in WANTED:

@@ -91,6 +91,31 @@ TEST(Tape, RecomputationStopsAtTheLastSavedTensor) {
             (std::vector<bool>{true, true, true, true}));
 }
 
+// DeepSpeed's linear layer saves when its forward has run, and what it kept of it is used up then.
+TEST(Tape, RecomputationStopsBehindAFunctionOfPython) {
+  TapedSettings settings{.mode = CheckpointMode::Full};
+  settings.rules.implementations.zero3_linear = true;
+  EXPECT_EQ(mlp(settings).tape.recomputed, (std::vector<bool>{true, true, true, false}));
+  settings.mode = CheckpointMode::Selective;
+  settings.kept = {false, false, true, false};
+  const Tape tape = mlp(settings).tape;
+  EXPECT_EQ(tape.kept_bytes, kTapeBytes);
+  EXPECT_EQ(count(tape.recompute, Kind::Free) - count(tape.recompute, Kind::Alloc), -1);  // All but what is saved: two.
+}
+
+// A parameter that its module lets go meanwhile lives until its node has run: down's, then up's.
+TEST(Tape, WhatRunsAgainSaysWhichParametersItHasSaved) {
+  const Tape kept = mlp({.mode = CheckpointMode::Full, .keeps_parameters = true}).tape;
+  EXPECT_EQ(kept.kept_parameters, (std::vector<int>{0, 1}));
+  std::vector<int> released;
+  for (const TapeEvent& event : kept.backward) {
+    if (event.kind == Kind::ReleaseParam) released.push_back(event.storage);
+  }
+  EXPECT_EQ(released, (std::vector<int>{1, 0}));
+  EXPECT_EQ(count(mlp({.mode = CheckpointMode::Full}).tape.backward, Kind::ReleaseParam), 0);
+  EXPECT_EQ(count(mlp({.keeps_parameters = true}).tape.backward, Kind::ReleaseParam), 0);
+}
+
 TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) {
   const TapedBlock some = mlp({.mode = CheckpointMode::Selective, .kept = {true, false, false, false}});
   EXPECT_EQ(some.tape.kept_bytes, kWide);
