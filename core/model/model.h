@@ -228,9 +228,9 @@ struct Model {
   std::vector<Pass> passes;
   std::vector<std::vector<int>> optimizers;  ///< Of a step of passes: of `roots_of`, which models each optimizer steps.
   std::vector<Clearing> clearings;           ///< Of a step of passes, in order.
-  /// Where the script of a captured model clears the gradients of the step before, as one that calls zero_grad() between
-  /// loss and backward: in front of this call of the first micro-batch, in `calls`, whose number is the backward. -1:
-  /// behind the optimizer's step, or in front of the forward.
+  /// Where the script of a captured model clears the gradients of the step before, as one that calls zero_grad()
+  /// between loss and backward: in front of this call of the first micro-batch, in `calls`, whose number is the
+  /// backward. -1: behind the optimizer's step, or in front of the forward.
   int clears_gradients_at = -1;
   bool keeps_gradients = false;  ///< They are zeroed where they lie (set_to_none=False), or never.
   std::int64_t tokens_per_step =

@@ -1,7 +1,7 @@
-// Where gradients go. Lowerings let them go behind the optimizer's step, which is as good as a zero_grad() in front of the
-// next forward: nothing large happens in between. Scripts also call it between the loss and its backward. The gradients of
-// a step are then there while the next forward fills up what the backward needs, and the peak is higher by all of them.
-// With set_to_none=False they never go: a backward adds to what is there.
+// Where gradients go. Lowerings let them go behind the optimizer's step, which is as good as a zero_grad() in front of
+// the next forward: nothing large happens in between. Scripts also call it between the loss and its backward. The
+// gradients of a step are then there while the next forward fills up what the backward needs, and the peak is higher by
+// all of them. With set_to_none=False they never go: a backward adds to what is there.
 //
 // The clearing belongs to the script and not to the framework, so it is moved behind any lowering. DeepSpeed's engines
 // clear gradients by themselves, whatever the script does.

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Optional
 
+from fsdp_capture.passes import CaptureError
 from fsdp_capture.recorder import CLEARED
 from fsdp_capture.structure import Structure
 
@@ -25,6 +26,7 @@ class ClearingWatch:
         self._in_forward: Optional[bool] = None  # whether there were gradients when the forward began
         self._in_backward: Optional[bool] = None
         self._hook: Any = None
+        self._by_module = False  # the last that was said was of a module, and not of an optimizer
 
     def mark_clearings(self, recorder: Callable[[], Any]) -> None:
         """From now on zero_grad() is said in what is recorded. `recorder`: of a recording that is under way, or None."""
@@ -39,6 +41,7 @@ class ClearingWatch:
             recording = recorder()
             if recording is not None:
                 recording.mark(CLEARED)
+                self._by_module = kind is self._torch.nn.Module
             real(owner, *args, **kwargs)
 
         kind.zero_grad = zero_grad
@@ -72,7 +75,16 @@ class ClearingWatch:
         """What a point says of it. `structure`: of the step as the script runs it."""
         if self._in_backward:
             return {"keeps_gradients": True}
-        return {"clears_gradients_at": _call_behind_clearing(structure)} if self._in_forward else {}
+        if not self._in_forward:
+            return {}
+        call = _call_behind_clearing(structure)
+        if call > 0 and self._by_module and structure.clearings:
+            raise CaptureError(
+                "The script clears gradients by zero_grad() of its model between forward and backward. Under FSDP2 that misses all that is "
+                "gathered by then, as the root's parameters are, and these gradients add up from step to step. Call it on the optimizer, or "
+                "in front of the forward."
+            )
+        return {"clears_gradients_at": call}
 
 
 def _call_behind_clearing(structure: Structure) -> int:

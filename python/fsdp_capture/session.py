@@ -102,6 +102,7 @@ class Session:
 
         torch.autograd.backward = backward
         self._watch_clipping(torch.nn.utils)
+        self._watch_scaler(torch.amp.GradScaler)
 
     def note_compile(self) -> None:
         """The script would run compiled code here."""
@@ -121,6 +122,29 @@ class Session:
             return real(parameters, max_norm, *args, **kwargs)
 
         utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
+
+    def _watch_scaler(self, kind: Any) -> None:
+        """A scaler of float16's losses raises an error where it finds no gradients, and a recording drops them."""
+        real_step, real_update = kind.step, kind.update
+
+        @functools.wraps(real_step)
+        def step(scaler, optimizer, *args, **kwargs):
+            has_gradients = any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+            if scaler.is_enabled():
+                self._limits.append(
+                    "The script scales its losses (GradScaler): under FSDP2 its ranks tell each other of overflows by an all-reduce of 4 "
+                    "bytes a step, which is not predicted."
+                )
+            is_real = has_gradients or not scaler.is_enabled()
+            return real_step(scaler, optimizer, *args, **kwargs) if is_real else optimizer.step(*args, **kwargs)
+
+        @functools.wraps(real_update)
+        def update(scaler, *args, **kwargs):
+            if not scaler.is_enabled() or any(state["found_inf_per_device"] for state in scaler._per_optimizer_states.values()):
+                return real_update(scaler, *args, **kwargs)
+            return scaler._per_optimizer_states.clear()
+
+        kind.step, kind.update = step, update
 
     def _step_ended(self) -> None:
         if self._backwards and self._phases.backwards == self._backwards[-1]:
@@ -272,7 +296,6 @@ class Session:
             parameter.grad = None
 
     def _facts(self) -> dict[str, Any]:
-        properties = self._torch.cuda.get_device_properties(self._meter.device)
         accumulation = self._backwards[1] - self._backwards[0] if self._turns is None else 1
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if accumulation > 1 and ranks > 1:
@@ -287,7 +310,7 @@ class Session:
             "command": self._command or list(sys.orig_argv),
             "batch_option": self._batch_option,
             "framework": str(self._torch.__version__),
-            "gpu": properties.name,
+            "gpu": self._gpu(),
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
             "tf32": _tf32(self._torch),
@@ -310,10 +333,19 @@ class Session:
     def _optimizers(self) -> list[Any]:
         return [optimizer for optimizer in (reference() for reference in self._steps.optimizers) if optimizer is not None]
 
-    def end(self, why: str) -> None:
+    def _gpu(self) -> str:
+        return str(self._torch.cuda.get_device_properties(self._meter.device).name)
+
+    def end(self, why: str, is_out_of_memory: bool = False) -> None:
         """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""
         if self._is_written:
             return
+        if not self._recordings and is_out_of_memory:
+            return self._fail(
+                f"The script ran out of memory before a step was recorded, on one stub {self._gpu()}. A capture runs the whole model on one "
+                "card: give it a smaller batch (a plan may have more GPUs, and no larger batch), or a larger card by --gpu.",
+                stop=False,
+            )
         if not self._recordings and why:
             return  # how the script failed is said by the rehearsal
         if not self._recordings:
