@@ -139,6 +139,7 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
     cluster = applied->cluster;
     settings.counts_known = settings.counts_given = true;
     settings.apply_name = applied->path;
+    settings.leaves_out_compile = applied->spec.captured != nullptr;
   } else {
     cluster = reader.keep(machines_of_script(line, library, settings));
   }

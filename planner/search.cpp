@@ -296,7 +296,8 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
     simulator::Predictor& predictor = predictors.of(micro_batch);
     if (auto misfit = passes_misfit(space.base, predictor.model())) return tl::unexpected(Errors{*std::move(misfit)});
     Plan plan = space.base;
-    plan.mesh = {1, world_size(cluster)};
+    const std::int64_t gpus = world_size(cluster);
+    plan.mesh = plan.runtime.framework == Framework::Ddp ? Mesh{gpus, 1} : Mesh{1, gpus};
     plan.units = units_of({.stacks = {}, .others = {}, .roots = models_of_passes(predictor.model())}, Family{}, 0);
     if (space.checkpoint) {
       const auto checkpointed = checkpoint(plan, predictor.model(), *space.checkpoint);

@@ -88,6 +88,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   if (!settings.apply.empty()) {
     result.emplace_back("FSDP_REHEARSAL_APPLY", settings.apply);
     result.emplace_back("FSDP_REHEARSAL_APPLY_NAME", settings.apply_name);
+    if (settings.leaves_out_compile) result.emplace_back("FSDP_REHEARSAL_EAGER", "1");
   }
   if (!settings.capture.empty()) {
     JsonWriter command;

@@ -71,6 +71,7 @@ struct RehearsalSettings {
   std::string routing = "balanced";
   std::string apply;                         ///< File of a plan to put into the script; empty: none.
   std::string apply_name;                    ///< What the user calls it.
+  bool leaves_out_compile = false;           ///< torch.compile of the script gives way: the plan is of one without.
   std::string capture;                       ///< File for the model that is captured; empty: none is.
   std::vector<std::string> capture_command;  ///< Without the words that say a batch.
   std::string capture_batch_option;          ///< How the script is told its batch: "--batch-size {}"; empty: not known.

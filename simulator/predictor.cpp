@@ -52,6 +52,7 @@ struct Predictor::Impl {
     // A steady step holds the most: what the first one holds, and the optimizer's states.
     walk.make_states();
     walk.step();
+    if (begins_with_gradients(model)) walk.step();
     give_back(short_plan);
     outcome.device_lower_bound = live.reserved_lower_bound();
     const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);

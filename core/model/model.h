@@ -228,6 +228,11 @@ struct Model {
   std::vector<Pass> passes;
   std::vector<std::vector<int>> optimizers;  ///< Of a step of passes: of `roots_of`, which models each optimizer steps.
   std::vector<Clearing> clearings;           ///< Of a step of passes, in order.
+  /// Where the script of a captured model clears the gradients of the step before, as one that calls zero_grad()
+  /// between loss and backward: in front of this call of the first micro-batch, in `calls`, whose number is the
+  /// backward. -1: behind the optimizer's step, or in front of the forward.
+  int clears_gradients_at = -1;
+  bool keeps_gradients = false;  ///< They are zeroed where they lie (set_to_none=False), or never.
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
   std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
@@ -238,6 +243,11 @@ struct Model {
 /// Whether a step has several backwards, or several models with optimizers of their own.
 inline bool has_passes(const Model& model) {
   return !model.passes.empty();
+}
+
+/// Whether a step begins with the gradients of the one before it.
+inline bool begins_with_gradients(const Model& model) {
+  return model.clears_gradients_at >= 0 || model.keeps_gradients;
 }
 
 /// So many models a step of passes trains at most.

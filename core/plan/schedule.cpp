@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/model/op_table.h"
+#include "core/plan/gradient_clearing.h"
 
 namespace fsdp {
 
@@ -436,7 +437,9 @@ std::string_view name_of(StepPhase phase) {
   return "";
 }
 
-Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+namespace {
+
+Schedule lower_of_framework(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   switch (plan.runtime.framework) {
     case Framework::Fsdp2:
       return lower_fsdp2(index, plan, layout);
@@ -455,13 +458,25 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
   return {};
 }
 
+}  // namespace
+
+Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  Schedule schedule = lower_of_framework(index, plan, layout);
+  // DeepSpeed's engines clear gradients in their own step.
+  if (!is_zero(plan)) place_clearing(schedule, *index.model);
+  return schedule;
+}
+
 StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   if (is_zero3(plan)) return lower_zero3(index, plan, layout);
   if (has_passes(*index.model) && plan.runtime.framework == Framework::Fsdp2) {
     return lower_fsdp2_passes(index, plan, layout);
   }
   StepSchedules steps{.first = {}, .steady = lower(index, plan, layout)};
-  if (is_flat(plan) && plan.fsdp1.forward_prefetch) steps.first = lower_fsdp1(index, plan, layout, true);
+  if (is_flat(plan) && plan.fsdp1.forward_prefetch) {
+    steps.first = lower_fsdp1(index, plan, layout, true);
+    place_clearing(steps.first, *index.model);
+  }
   return steps;
 }
 

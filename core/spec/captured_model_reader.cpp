@@ -140,6 +140,13 @@ class PointReader {
     if (const JsonValue* passes = object.optional_value("passes")) {
       read_passes(model_, is_made_, *passes, object.optional_value("clearings"), errors_);
     }
+    object.optional("clears_gradients_at", model_.clears_gradients_at,
+                    IntegerRange{-1, static_cast<std::int64_t>(model_.calls.size())});
+    object.optional("keeps_gradients", model_.keeps_gradients);
+    const JsonValue* held = object.optional_value("buffers");
+    if (held != nullptr && expect_type(*held, JsonType::Array, "a list", errors_)) {
+      for (const JsonValue& item : held->elements) read_buffer(item, model_, errors_);
+    }
     if (!object.finish(UnknownKeys::Ignore) || !errors_.empty()) return;
     if (!is_made_[model_.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
     if (num_elements(model_.values[model_.loss].shape) != 1) object.fail("loss", "A loss is a scalar.");

@@ -20,6 +20,7 @@ from fsdp_capture.model_file import CaptureError
 from fsdp_rehearsal.modules import class_name
 from fsdp_rehearsal.trained_model import outermost
 
+OF_BATCH = "beside/batch/"  # how names begin of what the script hands to its model
 _LARGE = 1 << 20  # bytes of another model, from which on they are told of
 _DEPTH = 4  # of objects in objects
 
@@ -50,16 +51,21 @@ class HeldTensors:
             tensor = reference()
             if tensor is not None and first < step and _address(tensor) not in seen:
                 seen.add(_address(tensor))
-                found[f"beside/batch/{len(found)}"] = reference
+                found[f"{OF_BATCH}{len(found)}"] = reference
         return found
 
-    def rows(self, step: int) -> list[dict[str, Any]]:
-        """Those that are still there, as buffers of a captured model. `step`: that which has ended."""
+    def tensors(self, step: int) -> dict[str, Any]:
+        """Those that are still there, by their names. `step`: that which has ended."""
         found = {**self._found, **self._given_again(step)}
         for title, tensors in self._of_others.items():
             found.update({f"beside/{title}/{name}".replace(".", "/"): reference for name, reference in tensors.items()})
         tensors = {name: reference() for name, reference in found.items()}
-        return [_row(name, t) for name, t in tensors.items() if t is not None]
+        return {name: t for name, t in tensors.items() if t is not None}
+
+    @staticmethod
+    def rows(tensors: dict[str, Any]) -> list[dict[str, Any]]:
+        """As buffers of a captured model."""
+        return [_row(name, t) for name, t in tensors.items()]
 
     def limits(self) -> list[str]:
         """What a reader is told of other models that are still there."""

@@ -9,6 +9,7 @@ import os
 from collections.abc import Container
 from typing import Any, Optional
 
+from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.gradient_links import Flow
 from fsdp_capture.pass_rows import passes_of
 from fsdp_capture.passes import CaptureError, Turns
@@ -60,9 +61,10 @@ def model_of(
     recordings: dict[Kind, Recording],
     facts: dict[str, Any],
     turns: Optional[Turns] = None,
+    clearing: Optional[ClearingWatch] = None,
 ) -> dict[str, Any]:
     """`addresses`: names of parameters by the storage that they had. The first recording is that of the script as it is.
-    `turns`: of a step of passes."""
+    `turns`: of a step of passes; `clearing`: of another one."""
     for recording in recordings.values():
         if recording.unmatched:
             raise CaptureError(f"{recording.unmatched} allocations could not be told apart.")
@@ -94,6 +96,8 @@ def model_of(
     model = _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
     if turns is not None:
         model["points"][0].update(passes_of(storages[base].structure, model["points"][0]))
+    elif clearing is not None:
+        model["points"][0].update(clearing.rows(storages[base].structure))
     return model
 
 
@@ -197,6 +201,8 @@ class _Writer:
                     "blocks": self._blocks,
                     "calls": calls,
                     "stacks": self._stack_rows(),
+                    # Of a batch, so that they may differ from size to size.
+                    **({"buffers": facts["buffers"]} if facts["buffers"] else {}),
                 }
             ],
         }
@@ -267,7 +273,7 @@ class _Writer:
             "inputs": inputs,
             "outputs": outputs,
             "repeated": call.member is not None,
-            **({"backward": call.backward} if self._structure.recording.said else {}),
+            **({"backward": call.backward} if self._structure.is_by_turns else {}),
         }
 
     def _modules_of(self, number: int) -> list[str]:

@@ -15,8 +15,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
-from fsdp_capture.held_tensors import HeldTensors
+from fsdp_capture.gradient_clearing import ClearingWatch
+from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
+from fsdp_capture.old_tensors import OldTensors
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
@@ -66,6 +68,8 @@ class Session:
         self._torch: Any = None
         self._described: dict[str, Any] = {}
         self._held: Any = None
+        self._old: Any = None
+        self._clearing: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._cast: Hook = lambda module, args, kwargs: (args, kwargs)
@@ -83,10 +87,13 @@ class Session:
             self.unwrapped.note_place(p for group in optimizer.param_groups for p in group["params"])
 
         kind.__init__ = __init__
+        self._clearing = ClearingWatch(torch, self._optimizers)
+        self._clearing.mark_clearings(lambda: self._recorder if self._turns is None else None)
         real = torch.autograd.backward
 
         @functools.wraps(real)
         def backward(tensors, *args, **kwargs):
+            self._clearing.backward_begins()
             if self._turns is not None:
                 self._turns.backward_begins()
             if self._recorder is not None:
@@ -95,6 +102,14 @@ class Session:
 
         torch.autograd.backward = backward
         self._watch_clipping(torch.nn.utils)
+        self._watch_scaler(torch.amp.GradScaler)
+
+    def note_compile(self) -> None:
+        """The script would run compiled code here."""
+        self._limits.append(
+            "The script's torch.compile is left out: plans are of the model as PyTorch runs it op by op. What a compiled one allocates is "
+            "not predicted; as a rule it is less."
+        )
 
     def _watch_clipping(self, utils: Any) -> None:
         real = utils.clip_grad_norm_
@@ -108,13 +123,36 @@ class Session:
 
         utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
+    def _watch_scaler(self, kind: Any) -> None:
+        """A scaler of float16's losses raises an error where it finds no gradients, and a recording drops them."""
+        real_step, real_update = kind.step, kind.update
+
+        @functools.wraps(real_step)
+        def step(scaler, optimizer, *args, **kwargs):
+            has_gradients = any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+            if scaler.is_enabled():
+                self._limits.append(
+                    "The script scales its losses (GradScaler): under FSDP2 its ranks tell each other of overflows by an all-reduce of 4 "
+                    "bytes a step, which is not predicted."
+                )
+            is_real = has_gradients or not scaler.is_enabled()
+            return real_step(scaler, optimizer, *args, **kwargs) if is_real else optimizer.step(*args, **kwargs)
+
+        @functools.wraps(real_update)
+        def update(scaler, *args, **kwargs):
+            if not scaler.is_enabled() or any(state["found_inf_per_device"] for state in scaler._per_optimizer_states.values()):
+                return real_update(scaler, *args, **kwargs)
+            return scaler._per_optimizer_states.clear()
+
+        kind.step, kind.update = step, update
+
     def _step_ended(self) -> None:
         if self._backwards and self._phases.backwards == self._backwards[-1]:
             return  # another optimizer of the same step: how many there are is not known in the first one
         self._backwards.append(self._phases.backwards)
         try:
             if len(self._backwards) < _WARM_UP:
-                return
+                return self._clearing.look()
             if self._turns is not None:
                 self._turn_ended()
             if self._root is None and not self._begins():
@@ -156,6 +194,7 @@ class Session:
         if self._turns is not None:
             self._turns.mark_trained(self._described)
         self._held = HeldTensors(self._torch, self._root)
+        self._old = OldTensors(self._torch, self._history)
         for model in self._turns.models() if self._turns is not None else [self._root]:
             model.register_forward_pre_hook(self._note_given, with_kwargs=True)
         if self._turns is None:
@@ -257,7 +296,6 @@ class Session:
             parameter.grad = None
 
     def _facts(self) -> dict[str, Any]:
-        properties = self._torch.cuda.get_device_properties(self._meter.device)
         accumulation = self._backwards[1] - self._backwards[0] if self._turns is None else 1
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if accumulation > 1 and ranks > 1:
@@ -272,7 +310,7 @@ class Session:
             "command": self._command or list(sys.orig_argv),
             "batch_option": self._batch_option,
             "framework": str(self._torch.__version__),
-            "gpu": properties.name,
+            "gpu": self._gpu(),
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
             "tf32": _tf32(self._torch),
@@ -295,10 +333,19 @@ class Session:
     def _optimizers(self) -> list[Any]:
         return [optimizer for optimizer in (reference() for reference in self._steps.optimizers) if optimizer is not None]
 
-    def end(self, why: str) -> None:
+    def _gpu(self) -> str:
+        return str(self._torch.cuda.get_device_properties(self._meter.device).name)
+
+    def end(self, why: str, is_out_of_memory: bool = False) -> None:
         """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""
         if self._is_written:
             return
+        if not self._recordings and is_out_of_memory:
+            return self._fail(
+                f"The script ran out of memory before a step was recorded, on one stub {self._gpu()}. A capture runs the whole model on one "
+                "card: give it a smaller batch (a plan may have more GPUs, and no larger batch), or a larger card by --gpu.",
+                stop=False,
+            )
         if not self._recordings and why:
             return  # how the script failed is said by the rehearsal
         if not self._recordings:
@@ -317,10 +364,10 @@ class Session:
         try:
             check_alike(self._step_forward.forwards)
             stacks = find_stacks(self._root)
-            self._described["buffers"] += self._held.rows(len(self._backwards) - 1)
-            self._limits += self._held.limits()
+            of_point = self._add_held()
             turns = self._turns.checked(self._clip_grad_norm) if self._turns is not None else None
-            model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts(), turns)
+            facts = {**self._facts(), "buffers": of_point}
+            model = model_of(self._described, stacks, self._addresses, self._recordings, facts, turns, self._clearing)
             if self._turns is not None:
                 self._turns.check_clearings(next(iter(self._recordings.values())))
             model = with_points_before(self._path, model)
@@ -335,6 +382,19 @@ class Session:
         self._write(model)
         if stop:
             self._stop()
+
+    def _add_held(self) -> list[dict[str, Any]]:
+        """Notes what there is beside parameters and buffers. Returns of it what may differ from size to size."""
+        tensors = self._held.tensors(len(self._backwards) - 1)
+        states = [each for o in self._optimizers() for state in o.state.values() for each in self._torch.utils._pytree.tree_leaves(state)]
+        gradients = [p.grad for p in self._root.parameters() if p.grad is not None]
+        registered = [*self._root.parameters(), *self._root.buffers(), *gradients, *self._clearing.gradients()]
+        known = [t for t in (*tensors.values(), *states, *registered) if isinstance(t, self._torch.Tensor) and t.is_cuda]
+        rows = self._held.rows(tensors)
+        of_point = [row for row in rows if row["name"].startswith(OF_BATCH)] + self._old.rows(known)
+        self._described["buffers"] += [row for row in rows if not row["name"].startswith(OF_BATCH)]
+        self._limits += self._held.limits() + self._old.limits()
+        return of_point
 
     def _write(self, model: dict[str, Any]) -> None:
         self._is_written = True

@@ -95,7 +95,7 @@ class Structure:
     casts: dict[int, str] = field(default_factory=dict)
     is_by_turns: bool = False
     num_passes: int = 1
-    # Of a step of passes: (pass, part in front of which, in Recording.said) of what is cleared, and (pass, in said) of optimizers.
+    # (pass, part in front of which, in Recording.said) of what is cleared; of a step of passes (pass, in said) of optimizers.
     clearings: list[tuple[int, int, int]] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
 
@@ -114,8 +114,8 @@ def structure_of(
         structure = PassCutter(recording, member_of, tops).run()
         structure.is_by_turns = True
     else:
-        parts, before_root, part_of_event = _cut(recording, member_of)
-        structure = Structure(recording, parts, [], before_root, part_of_event)
+        parts, before_root, part_of_event, clearings = _cut(recording, member_of)
+        structure = Structure(recording, parts, [], before_root, part_of_event, clearings=clearings)
     _attribute_backward(structure)
     _drop_empty(structure)
     structure.calls = _calls(recording, structure.parts)
@@ -132,8 +132,10 @@ def _members(recording: Recording, members: set[str]) -> list[int]:
     return result
 
 
-def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[int], list[int]]:
+def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[int], list[int], list[tuple[int, int, int]]]:
+    """Parts, allocations of the batch, the part of each event, and clearings as Structure has them."""
     parts: list[OpPart] = []
+    clearings: list[tuple[int, int, int]] = []
     before_root: set[int] = set()
     part_of_event = [-1] * len(recording.events)
     roots = {number for number, call in enumerate(recording.calls) if call.name == ""}
@@ -141,6 +143,9 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
     for position, event in enumerate(recording.events):
         is_backward = is_backward or event.what in ("end", "window")
         if is_backward:
+            continue
+        if event.what == "clear":
+            clearings.append((0, len(parts), event.number))
             continue
         if event.what in ("enter", "leave") and event.number in roots:
             inside += 1 if event.what == "enter" else -1
@@ -163,7 +168,7 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
             parts[-1].made.append(event.number)
         elif event.what == "op":
             parts[-1].dispatched.append(event.number)
-    return parts, before_root, part_of_event
+    return parts, before_root, part_of_event, clearings
 
 
 class PassCutter:

@@ -1,6 +1,6 @@
 """What a script wraps its model in gives way to the plan.
 
-DistributedDataParallel and FullyShardedDataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
+DistributedDataParallel, FullyShardedDataParallel and DataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
 forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns what it is given; where that is the
 model of the plan, the plan is applied there. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be
 taken away from under a script, and are refused.
@@ -38,6 +38,7 @@ class Wrappers:
 
     def install(self, after_import: Callable) -> None:
         after_import("torch.nn.parallel.distributed", self._ddp)
+        after_import("torch.nn.parallel.data_parallel", self._data_parallel)
         after_import("torch.distributed.fsdp.fully_sharded_data_parallel", self._fsdp1)
         after_import("torch.distributed.fsdp._fully_shard._fully_shard", self._setters)
         after_import("torch.distributed.fsdp._fully_shard", self._fsdp2)
@@ -80,6 +81,20 @@ class Wrappers:
         kind.train, kind.join, kind._get_ddp_logging_data = base.train, _joined, lambda holder: {}
         for name in ("__getstate__", "__setstate__"):  # they are about buckets
             delattr(kind, name)
+        kind._rehearsal_stand_in = True
+
+    def _data_parallel(self, module: ModuleType) -> None:
+        """It copies its module to all GPUs that there are in each forward, which shards cannot be."""
+        kind, base = module.DataParallel, module.Module
+
+        def __init__(holder: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+            self._note("DataParallel")
+            base.__init__(holder)
+            holder.module, holder.dim = module, dim
+            holder.device_ids = [0]
+            holder.output_device = holder.src_device_obj = None
+
+        kind.__init__, kind.forward = __init__, _call_where_it_lies
         kind._rehearsal_stand_in = True
 
     def _fsdp1(self, module: ModuleType) -> None:
@@ -214,6 +229,21 @@ def _call_inner(name: str) -> Callable:
         return holder._modules[name](*args, **kwargs)
 
     return forward
+
+
+def _call_where_it_lies(holder: Any, *args: Any, **kwargs: Any) -> Any:
+    """Tensors may be handed on from the CPU: DataParallel copies them to its GPUs."""
+    import torch
+
+    inner = holder._modules["module"]
+    first = next(inner.parameters(), None)
+
+    def move(value: Any) -> Any:
+        return value.to(first.device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+
+    if first is not None and first.device.type != "cpu":
+        args, kwargs = torch.utils._pytree.tree_map(move, (args, kwargs))
+    return inner(*args, **kwargs)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

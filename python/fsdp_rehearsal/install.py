@@ -11,8 +11,9 @@ from fsdp_rehearsal.apply_plan import ApplyPlan
 from fsdp_rehearsal.apply_wrappers import Wrappers
 from fsdp_rehearsal.batches import Batches
 from fsdp_rehearsal.categories import Owners
+from fsdp_rehearsal.eager import leave_out_compile
 from fsdp_rehearsal.faults import Faults
-from fsdp_rehearsal.guard import failed
+from fsdp_rehearsal.guard import failed, warn
 from fsdp_rehearsal.history import History
 from fsdp_rehearsal.launchers import Launchers
 from fsdp_rehearsal.meter import Meter
@@ -81,6 +82,8 @@ def install(settings: Settings, is_owner: bool) -> None:
         if record.applying is not None:  # not a probe: what it raises ends the program
             record.applying.install(torch)
             Wrappers(record.applying).install(after_import)
+        if settings.eager:
+            leave_out_compile(torch, lambda: warn("plan_in_place", "The script's torch.compile is left out, as it was in the capture."))
         record.readbacks.install(stub)
         if settings.capture and is_owner:
             from fsdp_capture.session import Session
@@ -89,6 +92,7 @@ def install(settings: Settings, is_owner: bool) -> None:
             session.install(torch)
             record.at_end.append(session.end)
             Wrappers(session.unwrapped).install(after_import)
+            leave_out_compile(torch, session.note_compile)
         if settings.follow_values:
             try:
                 known_values.install(torch, stub, settings.routing == "balanced", modules.in_forward, lambda: steps.calls)

@@ -93,6 +93,10 @@ class Ledger:
         if top >= 0:
             self._note_peak(entries, before, began, requested, top, resolve)
 
+    def alive_since(self, position: int) -> dict[int, Block]:
+        """By address: what was allocated before an event, and has not been freed."""
+        return {address: block for address, block in self._alive.items() if block.position < position}
+
     def _note_peak(self, entries, alive: dict, position: int, requested: int, top: int, resolve: Resolve) -> None:
         """Replays the piece up to the event number `top`, which begins at `position` with `alive`."""
         places = _Places(self)

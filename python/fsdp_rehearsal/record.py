@@ -56,7 +56,7 @@ class Record:
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
         self._started = time.time()
-        self.at_end: list[Any] = []  # called with the message of the exception that ended the run, or ""
+        self.at_end: list[Any] = []  # called with the message of the exception that ended the run, or "", and whether memory ran out
         self.progress = Progress(settings.progress if is_owner else "", settings.steps)
         self._settings = settings
         self._is_owner = is_owner
@@ -80,7 +80,7 @@ class Record:
         error = self.faults.exception
         for action in self.at_end:
             try:
-                action(str(error["message"]) if error is not None else "")
+                action(str(error["message"]) if error is not None else "", why == "out_of_memory")
             except Exception as failure:
                 failed("The end of the run", failure)
         if self._write(why):

@@ -35,6 +35,7 @@ class Settings:
     routing: str = "balanced"  # what a router of experts picks; none: always the first expert
     apply: str = ""  # file with a plan to put into the program; "": none
     apply_name: str = ""  # what the user calls that file
+    eager: bool = False  # torch.compile of the script gives way
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -81,6 +82,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         routing=routing,
         apply=environ.get(_PREFIX + "APPLY", ""),
         apply_name=environ.get(_PREFIX + "APPLY_NAME", ""),
+        eager=environ.get(_PREFIX + "EAGER", "") == "1",
     )
     if settings.world_size is not None and settings.rank >= settings.world_size:
         wrong.append(f"{_PREFIX}RANK is {settings.rank}, but there are {settings.world_size} ranks, the first of them 0.")

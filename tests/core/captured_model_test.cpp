@@ -133,6 +133,24 @@ TEST(CapturedModel, IsAModelWhoseOpsWereRecorded) {
   EXPECT_FALSE(can_checkpoint(*model, Dtype::Float32));
 }
 
+TEST(CapturedModel, SaysWhereItsScriptClearsGradientsAndWhatABatchHolds) {
+  std::string text(kFile);
+  const std::string before = "\"inputs\": [0], \"loss\": 3,";
+  const std::size_t place = text.find(before);
+  ASSERT_NE(place, std::string::npos);
+  text.insert(place, R"("clears_gradients_at": 2, "buffers": [
+    {"name": "beside/script/0", "shape": [640], "dtype": "uint8", "persistent": false, "registered": false}], )");
+  const auto model = build_model(read_file(text), {});
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(model->clears_gradients_at, 2);
+  EXPECT_FALSE(model->keeps_gradients);
+  EXPECT_TRUE(begins_with_gradients(*model));
+  ASSERT_EQ(model->buffers.size(), 2U);
+  EXPECT_EQ(model->buffers[1].name, "beside/script/0");
+  EXPECT_EQ(buffer_bytes(*model), Bytes(16));
+  EXPECT_FALSE(begins_with_gradients(*build_model(read_file(), {})));
+}
+
 TEST(CapturedModel, HasTheSizesThatWereCaptured) {
   const ModelSpec spec = read_file();
   const auto other = build_model(spec, {.dimensions = {{"batch", 3}}});

@@ -43,6 +43,10 @@ def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -
     return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick, refusal=refusal)
 
 
+def _habit(name: str, title: str, is_quick: bool = False, quick_plans: tuple[str, ...] = Case.quick_plans, refusal: str = "") -> Case:
+    return Case(f"habit-{name}", title, ("habits.py", name), is_quick=is_quick, quick_plans=quick_plans, refusal=refusal)
+
+
 CASES = (
     _published("Llama", "Llama"),
     _published("Qwen2", "Qwen2, tied embeddings", "tied", is_quick=True),
@@ -80,6 +84,13 @@ CASES = (
     Case("llava", "LLaVA", ("vision_language.py", "llava"), is_quick=True, quick_plans=("hybrid",)),
     Case("smolvlm", "SmolVLM", ("vision_language.py", "smolvlm")),
     Case("qwen2-5-vl", "Qwen2.5-VL", ("vision_language.py", "qwen2_5_vl"), is_quick=True, quick_plans=("sharded",)),
+    _habit("between", "an MLP that clears gradients between loss and backward, fp32", is_quick=True, quick_plans=("replicated", "checkpointed")),
+    _habit("after_forward", "an MLP that clears gradients in front of the loss, fp32"),
+    _habit("by_hand", "an MLP that clears gradients by hand, fp32"),
+    _habit("kept", "an MLP that zeroes gradients where they lie, fp32", is_quick=True, quick_plans=("replicated", "hybrid")),
+    _habit("data", "an MLP whose data lies on the GPU, fp32", is_quick=True, quick_plans=("sharded",)),
+    _habit("data_parallel", "an MLP in DataParallel, fp32", is_quick=True, quick_plans=("hybrid",)),
+    _habit("compiled", "an MLP that is compiled, fp32", is_quick=True, quick_plans=("checkpointed",)),
     Case("autoencoder", "two models, one optimizer, fp32", ("parts.py", "autoencoder")),
     Case("prompted", "a table that is called beside its model", ("parts.py", "prompted")),
     Case("evaluated-parts", "parts of a model, evaluated between steps", ("parts.py", "evaluated")),
@@ -126,6 +137,9 @@ REFUSED = (
     Case("turns-penalty", "a WGAN with a gradient penalty", ("turns.py", "penalty"), is_quick=True, refusal="a gradient penalty does"),
     Case("turns-kept", "a GAN that clears gradients by hand", ("turns.py", "kept_gradients"), is_quick=True,
          refusal="in another way than by zero_grad()"),
+    _habit("by_model", "an MLP that clears gradients by its model, between loss and backward", is_quick=True,
+           refusal="by zero_grad() of its model between forward and backward"),
+    _habit("too_large", "a batch that does not fit on the card", is_quick=True, refusal="ran out of memory before a step was recorded"),
     _by_hand("LossOnHost", "a loss that is moved to the CPU", refusal="The backward begins with a tensor on the CPU"),
     Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),

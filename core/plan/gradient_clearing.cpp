@@ -1,0 +1,50 @@
+// Where gradients go. Lowerings let them go behind the optimizer's step, which is as good as a zero_grad() in front of
+// the next forward: nothing large happens in between. Scripts also call it between the loss and its backward. The
+// gradients of a step are then there while the next forward fills up what the backward needs, and the peak is higher by
+// all of them. With set_to_none=False they never go: a backward adds to what is there.
+//
+// The clearing belongs to the script and not to the framework, so it is moved behind any lowering. DeepSpeed's engines
+// clear gradients by themselves, whatever the script does.
+//
+// Sources: torch/optim/optimizer.py (zero_grad), torch 2.11.
+//
+// Not modeled: gradients that are cleared for some parameters and kept for others.
+
+#include "core/plan/gradient_clearing.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace fsdp {
+
+namespace {
+
+// The first instruction of the first micro-batch, with the frees that it begins with, at or behind a call.
+std::size_t place_of_call(const std::vector<Instruction>& steps, int call) {
+  std::size_t begin = 0;
+  while (begin < steps.size()) {
+    const Action action = action_at(steps, begin);
+    const Instruction& main = steps[action.main];
+    const bool is_behind = main.kind == InstructionKind::Forward && main.call >= call;
+    if (is_behind || main.phase != StepPhase::Forward) return begin;
+    begin = action.end;
+  }
+  return begin;
+}
+
+}  // namespace
+
+void place_clearing(Schedule& schedule, const Model& model) {
+  if (!begins_with_gradients(model)) return;
+  std::vector<Instruction>& steps = schedule.instructions;
+  const auto is_clearing = [](const Instruction& step) { return step.kind == InstructionKind::ZeroGrad; };
+  const auto found = std::find_if(steps.begin(), steps.end(), is_clearing);
+  if (found == steps.end()) return;
+  const Instruction clearing = *found;
+  steps.erase(found);
+  if (model.keeps_gradients) return;
+  const std::size_t place = place_of_call(steps, model.clears_gradients_at);
+  steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), clearing);
+}
+
+}  // namespace fsdp

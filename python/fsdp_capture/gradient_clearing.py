@@ -1,0 +1,96 @@
+"""Where a script clears the gradients of the step before: behind the optimizer's step, within the next forward, as one that calls
+zero_grad() between loss and backward, or never, as one that zeroes them where they lie (set_to_none=False).
+
+A step is looked at before any is recorded, since a recording drops gradients: were they there when its forward began, and when its
+backward did? Where in the forward they went is what a mark of zero_grad() in the recording says. Who clears them by hand leaves no
+mark, and is taken to do it in front of the backward.
+
+Not modeled: gradients of some parameters that go while those of others stay; of which there are more counts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Optional
+
+from fsdp_capture.passes import CaptureError
+from fsdp_capture.recorder import CLEARED
+from fsdp_capture.structure import Structure
+
+
+class ClearingWatch:
+    def __init__(self, torch: Any, optimizers: Callable[[], list[Any]]) -> None:
+        """`optimizers`: those that have stepped so far."""
+        self._torch, self._optimizers = torch, optimizers
+        self._in_forward: Optional[bool] = None  # whether there were gradients when the forward began
+        self._in_backward: Optional[bool] = None
+        self._hook: Any = None
+        self._by_module = False  # the last that was said was of a module, and not of an optimizer
+
+    def mark_clearings(self, recorder: Callable[[], Any]) -> None:
+        """From now on zero_grad() is said in what is recorded. `recorder`: of a recording that is under way, or None."""
+        for kind in (self._torch.optim.Optimizer, self._torch.nn.Module):
+            self._mark(kind, recorder)
+
+    def _mark(self, kind: Any, recorder: Callable[[], Any]) -> None:
+        real = kind.zero_grad
+
+        @functools.wraps(real)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            recording = recorder()
+            if recording is not None:
+                recording.mark(CLEARED)
+                self._by_module = kind is self._torch.nn.Module
+            real(owner, *args, **kwargs)
+
+        kind.zero_grad = zero_grad
+
+    def look(self) -> None:
+        """A step has ended, and the next one is looked at."""
+        self._hook = self._torch.nn.modules.module.register_module_forward_pre_hook(self._forward_begins)
+
+    def _forward_begins(self, module: Any, args: Any) -> None:
+        if self._in_forward is None and self._torch.is_grad_enabled():
+            self._in_forward = self._are_there()
+
+    def backward_begins(self) -> None:
+        if self._hook is None:
+            return
+        self._hook.remove()
+        self._hook = None
+        self._in_backward = self._are_there()
+
+    def gradients(self) -> list[Any]:
+        """That are there now."""
+        parameters = [p for o in self._optimizers() for group in o.param_groups for p in group["params"]]
+        return [p.grad for p in parameters if p.grad is not None]
+
+    def _are_there(self) -> bool:
+        parameters = [p for o in self._optimizers() for group in o.param_groups for p in group["params"]]
+        there = sum(p.numel() for p in parameters if p.grad is not None)
+        return 2 * there > sum(p.numel() for p in parameters if p.requires_grad)
+
+    def rows(self, structure: Structure) -> dict[str, Any]:
+        """What a point says of it. `structure`: of the step as the script runs it."""
+        if self._in_backward:
+            return {"keeps_gradients": True}
+        if not self._in_forward:
+            return {}
+        call = _call_behind_clearing(structure)
+        if call > 0 and self._by_module and structure.clearings:
+            raise CaptureError(
+                "The script clears gradients by zero_grad() of its model between forward and backward. Under FSDP2 that misses all that is "
+                "gathered by then, as the root's parameters are, and these gradients add up from step to step. Call it on the optimizer, or "
+                "in front of the forward."
+            )
+        return {"clears_gradients_at": call}
+
+
+def _call_behind_clearing(structure: Structure) -> int:
+    """The first call that is behind the last zero_grad(); the number of calls where none is."""
+    part = structure.clearings[-1][1] if structure.clearings else len(structure.parts)
+    if part >= len(structure.parts):
+        return len(structure.calls)
+    call, op = structure.parts[part].place
+    return call + (op > 0)
