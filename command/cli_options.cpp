@@ -94,6 +94,7 @@ constexpr std::array kOptions = {
 
     of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, kNamesLinks),
     of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, kNamesLinks),
+    of_choice(PlanChoice::BusBandwidth, "--bus-bandwidth", "RATE", kMachines, kNamesLinks),
     of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, kNamesLinks),
     of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, kNamesLinks),
     of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kNamesLinks),
@@ -101,6 +102,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::NcclVersion, "--nccl-version", "VERSION", kMachines, kNamesLinks),
     of_choice(PlanChoice::NcclAlgorithms, "--nccl-algo", "LIST", kMachines, kNamesLinks),
     of_choice(PlanChoice::NcclProtocols, "--nccl-proto", "LIST", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NodeSpread, "--node-spread", "SHARE", kMachines, kOnMachines),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
     of_choice(PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "RATE", kMachines, kOnMachines),
     of_choice(PlanChoice::NvmeCapacity, "--nvme-capacity", "SIZE", kMachines, kOnMachines),

@@ -158,7 +158,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const Model& model = predictor.model();
   const simulator::MeshCosts& mesh = predictor.mesh_costs(family.mesh);
   const simulator::ComputeCosts costs =
-      simulator::compute_costs(cluster.gpu, activation_dtype(model, plan), plan.runtime.implementations);
+      simulator::compute_costs(cluster, activation_dtype(model, plan), plan.runtime.implementations);
   const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
   const std::size_t longest = static_cast<std::size_t>(wrapping.longest());

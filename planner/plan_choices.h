@@ -51,6 +51,7 @@ enum class PlanChoice : std::uint8_t {
   ClusterFile,
   IntraLinkName,
   IntraBandwidth,
+  BusBandwidth,
   NetworkName,
   NicBandwidth,
   GpusPerNic,
@@ -58,6 +59,7 @@ enum class PlanChoice : std::uint8_t {
   NcclVersion,
   NcclAlgorithms,
   NcclProtocols,
+  NodeSpread,
   HostMemory,
   NvmeBandwidth,
   NvmeCapacity,
@@ -133,6 +135,7 @@ struct PlanChoices {
   std::optional<std::string> cluster_file = {};  ///< A file, or the name of a shipped cluster.
   std::optional<IntraLink> intra_link = {};
   std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
+  std::optional<BytesPerSecond> bus_bandwidth = {};  ///< That large collectives of a node reach, as nccl-tests has it.
   std::optional<NetworkKind> network = {};
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
@@ -140,6 +143,7 @@ struct PlanChoices {
   std::optional<std::string> nccl_version = {};       ///< "2.27.5"
   std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
   std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
+  std::optional<double> node_spread = {};             ///< Standard deviation of the nodes' times, as a share.
   std::optional<Bytes> host_memory = {};              ///< Of a node.
   std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's drives.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
@@ -232,6 +236,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Link between the GPUs of a node"},
     PlanChoiceInfo{PlanChoice::IntraBandwidth, "--intra-bandwidth", "",
                    "Nominal bandwidth of that link per GPU and direction, such as 300GB/s"},
+    PlanChoiceInfo{PlanChoice::BusBandwidth, "--bus-bandwidth", "",
+                   "What large collectives of a node reach: busbw of nccl-tests, such as 12GB/s"},
     PlanChoiceInfo{PlanChoice::NetworkName, "--network", "infiniband|roce|ethernet|efa|slingshot|tcpx",
                    "Network between the nodes"},
     PlanChoiceInfo{PlanChoice::NicBandwidth, "--nic-bandwidth", "", "Bandwidth of a NIC per direction"},
@@ -240,6 +246,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::NcclVersion, "--nccl-version", "", "Version of NCCL, such as 2.27.5"},
     PlanChoiceInfo{PlanChoice::NcclAlgorithms, "--nccl-algo", "", "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
     PlanChoiceInfo{PlanChoice::NcclProtocols, "--nccl-proto", "", "NCCL_PROTO, such as Simple"},
+    PlanChoiceInfo{PlanChoice::NodeSpread, "--node-spread", "",
+                   "How far nodes differ in speed, as a share (default: 0.035; 0: all alike)"},
     PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
     PlanChoiceInfo{PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "",
                    "What a node reads from its NVMe drives or writes to them, such as 6GB/s"},

@@ -24,6 +24,7 @@ ClusterOverrides overrides_of(const PlanChoices& choices) {
           .memory = choices.memory,
           .intra_link = choices.intra_link,
           .intra_bandwidth = choices.intra_bandwidth,
+          .bus_bandwidth = choices.bus_bandwidth,
           .network = choices.network,
           .nic_bandwidth = choices.nic_bandwidth,
           .gpus_per_nic = choices.gpus_per_nic,
@@ -33,7 +34,8 @@ ClusterOverrides overrides_of(const PlanChoices& choices) {
           .nccl_protocols = choices.nccl_protocols,
           .host_memory = choices.host_memory,
           .nvme_bandwidth = choices.nvme_bandwidth,
-          .nvme_capacity = choices.nvme_capacity};
+          .nvme_capacity = choices.nvme_capacity,
+          .node_spread = choices.node_spread};
 }
 
 bool is_file(const std::string& name) {

@@ -57,6 +57,12 @@ Result<GradientClipping> read_clipping(std::string_view text, std::string_view w
   return GradientClipping{norm};
 }
 
+Result<double> read_share(const std::string& text, std::string_view where) {
+  const std::optional<double> share = parse_number(text);
+  if (share) return *share;
+  return failure(std::string(where), fmt::format("\"{}\" is not a number.", text), "Write it as 0.035.");
+}
+
 Result<std::string> read_flavor(const std::string& text, std::string_view where) {
   const Result<Runtime> runtime = runtime_of_flavor(text);
   if (runtime) return text;
@@ -120,6 +126,8 @@ Result<void> read_machine_choice(PlanChoice choice, const std::string& text, Pla
       return put(read_name(text, kIntraLinkNames, where), choices.intra_link);
     case PlanChoice::IntraBandwidth:
       return put(parse_bandwidth(text, where), choices.intra_bandwidth);
+    case PlanChoice::BusBandwidth:
+      return put(parse_bandwidth(text, where), choices.bus_bandwidth);
     case PlanChoice::NetworkName:
       return put(read_name(text, kNetworkNames, where), choices.network);
     case PlanChoice::NicBandwidth:
@@ -137,6 +145,8 @@ Result<void> read_machine_choice(PlanChoice choice, const std::string& text, Pla
     case PlanChoice::NcclProtocols:
       choices.nccl_protocols = text;
       return {};
+    case PlanChoice::NodeSpread:
+      return put(read_share(text, where), choices.node_spread);
     case PlanChoice::HostMemory:
       return put(parse_size(text, where), choices.host_memory);
     case PlanChoice::NvmeBandwidth:
@@ -295,6 +305,8 @@ std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices&
       return text_of(choices.intra_link, kIntraLinkNames);
     case PlanChoice::IntraBandwidth:
       return text_of(choices.intra_bandwidth);
+    case PlanChoice::BusBandwidth:
+      return text_of(choices.bus_bandwidth);
     case PlanChoice::NetworkName:
       return text_of(choices.network, kNetworkNames);
     case PlanChoice::NicBandwidth:
@@ -309,6 +321,9 @@ std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices&
       return text_of(choices.nccl_algorithms);
     case PlanChoice::NcclProtocols:
       return text_of(choices.nccl_protocols);
+    case PlanChoice::NodeSpread:
+      return choices.node_spread ? std::vector<std::string>{fmt::format("{}", *choices.node_spread)}
+                                 : std::vector<std::string>{};
     case PlanChoice::HostMemory:
       return text_of(choices.host_memory);
     case PlanChoice::NvmeBandwidth:

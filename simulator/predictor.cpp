@@ -263,7 +263,7 @@ Result<StepCurves> Predictor::curves(const Plan& plan, std::optional<std::int64_
 }
 
 CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
-  const TapeSettings settings = tape_settings(impl_->model, plan, impl_->cluster.gpu);
+  const TapeSettings settings = tape_settings(impl_->model, plan, impl_->cluster);
   const auto cost_of = [&](CheckpointMode wanted) -> CallCost {
     const TimedTape& timed = impl_->library.tape(settings, call, wanted);
     return {.forward = timed.times.forward.back(),

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/parse_units.h"
+#include "core/cluster/node_spread.h"
 #include "core/plan/plan_names.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/curves/tensor_names.h"
@@ -244,6 +245,17 @@ void add_measured(const PreparedPlan& prepared, std::vector<std::string>& lines)
   lines.push_back(line + ".");
 }
 
+/// What waiting for the slowest node costs; empty: nothing.
+std::string assumption_about_nodes(const Cluster& cluster) {
+  const double longer = slowest_node(cluster);
+  if (longer == 1) return "";
+  const Sourced<double> spread = node_spread(cluster);
+  return fmt::format(
+      "Computing takes {:.1f} % longer than on one node: all wait for the slowest of {} nodes, whose times differ by "
+      "{:.3g} % ({}; --node-spread).",
+      100 * (longer - 1), cluster.nodes, 100 * spread.value, name_of(spread.provenance));
+}
+
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh, Bytes held) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
   if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
@@ -299,6 +311,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "later "
         "step.");
   }
+  if (std::string line = assumption_about_nodes(*prepared.cluster); !line.empty()) lines.push_back(std::move(line));
   add_measured(prepared, lines);
   const bool was_measured = prepared.costs.tables() != nullptr;
   if (prepared.layout.mesh.shard > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);

@@ -26,6 +26,7 @@
 #include <tuple>
 
 #include "core/base/parse_units.h"
+#include "core/cluster/node_spread.h"
 
 namespace fsdp {
 
@@ -97,6 +98,10 @@ Errors check(const ClusterOverrides& overrides) {
                  "What a drive holds must be above 0.", "\"2T\"");
   check_positive(overrides.intra_bandwidth && !(overrides.intra_bandwidth->count() > 0), "--intra-bandwidth",
                  "The bandwidth of a link must be above 0.", "\"16GB/s\"");
+  check_positive(overrides.bus_bandwidth && !(overrides.bus_bandwidth->count() > 0), "--bus-bandwidth",
+                 "The bandwidth of collectives must be above 0.", "\"12GB/s\"");
+  check_positive(overrides.node_spread && !(*overrides.node_spread >= 0 && *overrides.node_spread <= 1),
+                 "--node-spread", "Nodes differ by a share from 0 to 1.", "0.035");
   check_positive(overrides.nic_bandwidth && !(overrides.nic_bandwidth->count() > 0), "--nic-bandwidth",
                  "The bandwidth of a link must be above 0.", "\"12.5GB/s\"");
   return errors;
@@ -125,6 +130,7 @@ Result<void> override_intra_node(Cluster& cluster, const ClusterOverrides& overr
     cluster.intra_node.bandwidth = given(*overrides.intra_bandwidth, "--intra-bandwidth");
     cluster.intra_node.bus_bandwidth.reset();
   }
+  if (overrides.bus_bandwidth) cluster.intra_node.bus_bandwidth = given(*overrides.bus_bandwidth, "--bus-bandwidth");
   return {};
 }
 
@@ -314,6 +320,7 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
   if (overrides.host_memory) cluster.host_memory = given(*overrides.host_memory, "--host-mem");
   if (overrides.nvme_bandwidth) cluster.nvme_rate = given(*overrides.nvme_bandwidth, "--nvme-bandwidth");
   if (overrides.nvme_capacity) cluster.nvme_capacity = given(*overrides.nvme_capacity, "--nvme-capacity");
+  if (overrides.node_spread) cluster.node_spread = given(*overrides.node_spread, "--node-spread");
   return cluster;
 }
 
@@ -402,6 +409,8 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
   if (cluster.nodes > 1) {
     add_link("NIC bandwidth", cluster.network.nic_bandwidth);
     add("Network latency", cluster.network.latency, format_time(cluster.network.latency.value));
+    const Sourced<double> spread = node_spread(cluster);
+    add("Spread of the nodes' speed", spread, fmt::format("{:.3g} %", 100 * spread.value));
   }
   return lines;
 }

@@ -136,6 +136,8 @@ struct Cluster {
   /// Of a node's NVMe drives together, for a file that is read or written. Missing: `nvme_bandwidth` assumes one drive.
   std::optional<Sourced<BytesPerSecond>> nvme_rate = {};
   std::optional<Sourced<Bytes>> nvme_capacity = {};  ///< Of a node's NVMe drives together. Missing: it is not checked.
+  /// Of the time that its nodes take for the same work: standard deviation, as a share. Missing: see `node_spread`.
+  std::optional<Sourced<double>> node_spread = {};
   /// What was assumed to fill in what nobody said, as sentences for the report.
   std::vector<std::string> assumptions;
 
@@ -160,6 +162,7 @@ struct ClusterOverrides {
   std::optional<Bytes> memory = {};  ///< Total device memory of a GPU.
   std::optional<IntraLink> intra_link = {};
   std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
+  std::optional<BytesPerSecond> bus_bandwidth = {};    ///< As `IntraNodeLink::bus_bandwidth`.
   std::optional<NetworkKind> network = {};
   std::optional<BytesPerSecond> nic_bandwidth = {};
   std::optional<int> gpus_per_nic = {};
@@ -170,6 +173,7 @@ struct ClusterOverrides {
   std::optional<Bytes> host_memory = {};              ///< Of one node.
   std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's NVMe drives together.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
+  std::optional<double> node_spread = {};             ///< As `Cluster::node_spread`, 0 to 1.
 };
 
 /// The cluster with what the user said. Error: each number that makes no sense, named by its flag (`--gpus`, `--mem`,

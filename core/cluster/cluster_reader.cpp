@@ -58,6 +58,7 @@ constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has 
 
 /// A share of a peak: nothing reaches more than all of it, and a share of zero would take forever.
 constexpr RealRange kShare{0.01, 1};
+constexpr RealRange kSpread{0, 1};
 
 /// What every file begins with. An error when it is of another kind or of another version.
 void head_fields(Fields& fields, FileKind expected) {
@@ -384,6 +385,11 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   fields.optional("nvme_bandwidth", "What one node reads from its NVMe drives, or writes to them, in a second.",
                   cluster.nvme_rate);
   fields.optional("nvme_capacity", "What the NVMe drives of one node hold.", cluster.nvme_capacity);
+  fields.optional(
+      "node_spread",
+      "Standard deviation of the time that nodes take for the same work, as a share of it. Missing: that of "
+      "published runs.",
+      cluster.node_spread, kSpread);
   cluster.intra_node = cluster.gpu.intra_node;
   cluster.host_link = cluster.gpu.host_link;
   cluster.network = cluster.gpu.network;
@@ -507,6 +513,7 @@ void write_cluster(const Cluster& cluster, JsonWriter& json) {
   write_figure(json, "host_memory", cluster.host_memory);
   write_figure(json, "nvme_bandwidth", cluster.nvme_rate);
   write_figure(json, "nvme_capacity", cluster.nvme_capacity);
+  write_figure(json, "node_spread", cluster.node_spread);
   write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
   if (cluster.nccl != NcclSettings{}) {
     json.key("nccl");

@@ -32,10 +32,11 @@ std::vector<PlanChoice> excluded_by(PlanChoice choice) {
     case PlanChoice::GpuName:
       return {PlanChoice::ClusterFile, PlanChoice::Memory};
     case PlanChoice::ClusterFile:
-      return {PlanChoice::GpuName,       PlanChoice::Memory,         PlanChoice::Gpus,        PlanChoice::Nodes,
-              PlanChoice::IntraLinkName, PlanChoice::IntraBandwidth, PlanChoice::NetworkName, PlanChoice::NicBandwidth};
+      return {PlanChoice::GpuName,      PlanChoice::Memory,        PlanChoice::Gpus,
+              PlanChoice::Nodes,        PlanChoice::IntraLinkName, PlanChoice::IntraBandwidth,
+              PlanChoice::BusBandwidth, PlanChoice::NetworkName,   PlanChoice::NicBandwidth};
     case PlanChoice::IntraLinkName:
-      return {PlanChoice::IntraBandwidth};
+      return {PlanChoice::IntraBandwidth, PlanChoice::BusBandwidth};
     case PlanChoice::NetworkName:
       return {PlanChoice::NicBandwidth};
     default:

@@ -4,19 +4,15 @@
 // 0.9 to 1.0 of the time for large buffers, 0.4 to 0.8 for 1 to 64 MiB, and 0.25 to 0.8 for less on several nodes. So
 // the time of the cell that NCCL chooses, latency L and transfer X, is corrected to
 //
-//   t = a L  +  q sqrt(X in us)  +  X / eta.
+//   t = L  +  2 sqrt(X in us)  +  X / eta
 //
-// The square root is the ramp of a pipeline. A buffer cut into chunks pays one latency for each chunk and one chunk's
-// transfer for each hop; the best cut gives alpha + beta S + 2 sqrt(alpha beta S).
+// inside one NVLink node. The square root is the ramp of a pipeline. A buffer cut into chunks pays one latency for each
+// chunk and one chunk's transfer for each hop; the best cut gives alpha + beta S + 2 sqrt(alpha beta S). Where the
+// cluster states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over the bus of
+// NCCL's rings (not for NVLS, which all-gathers do not use), else 1.
 //
-//   class             a    q   eta
-//   one NVLink node   1    2   1
-//   one PCIe node     1    1   0.7
-//
-// Over several nodes the network's hops decide; they have a clock of their own (network_clock.cpp).
-//
-// Where the cluster states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over
-// the bus of NCCL's rings (not for NVLS, which all-gathers do not use).
+// Over several nodes the network's hops decide, and between GPUs that only have PCIe the way through host memory; these
+// have clocks of their own (network_clock.cpp, pcie_clock.cpp).
 //
 // The curve is made monotone (NCCL's own table is not: its tree correction jumps at powers of two) and stored at 4
 // sizes to the octave, so that asking for a size is a look-up whatever the number of ranks.
@@ -33,16 +29,15 @@
 // Under a ring of n ranks each rank sends (n-1)/n of the buffer, twice that for all-reduce. That is exact when n
 // divides the buffer, as FSDP pads it to do.
 //
-// Sources: the ramp and the two rows were fitted (grid search, relative error) to measurements published by owners of
-// the machines; tests/golden/nccl holds an extract with the source of every table, and collective_cost_test.cpp states
-// the error of each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in
+// Sources: the ramp was fitted (grid search, relative error) to measurements published by owners of the machines;
+// tests/golden/nccl holds an extract with the source of every table, and collective_cost_test.cpp states the error of
+// each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in
 // MPICH", IJHPCA, 2005; "busbw" in nccl-tests, doc/PERFORMANCE.md.
 //
 // Not modeled: other traffic on the links, PCIe lanes shared by sibling groups of one node, kernels that compete for
 // SMs, rails of different length, the first call (which connects), and one process driving several GPUs, which adds
-// about 5 us for each GPU. PCIe boxes of the same kind differ by a factor of six among themselves: there the band is
-// wide, and only a measurement helps. On the wire, LL doubles the bytes, LL128 adds 1/15, and trees and NVLS send less
-// from some ranks than from others.
+// about 5 us for each GPU. On the wire, LL doubles the bytes, LL128 adds 1/15, and trees and NVLS send less from some
+// ranks than from others.
 
 #include "simulator/nccl/collective_cost.h"
 
@@ -56,28 +51,13 @@
 #include <optional>
 
 #include "simulator/nccl/network_clock.h"
+#include "simulator/nccl/pcie_clock.h"
 
 namespace fsdp::simulator {
 
 namespace {
 
-struct ClockCorrection {
-  double latency_factor;
-  double ramp;        // Microseconds for each square root of a microsecond of transfer.
-  double efficiency;  // Of the bandwidth that NCCL assumes.
-};
-
-ClockCorrection correction_of(LinkClass link_class) {
-  switch (link_class) {
-    case LinkClass::NvlinkNode:
-      return {.latency_factor = 1, .ramp = 2, .efficiency = 1};
-    case LinkClass::PcieNode:
-      return {.latency_factor = 1, .ramp = 1, .efficiency = .7};
-    case LinkClass::SeveralNodes:
-      break;
-  }
-  return {1, 0, 1};
-}
+constexpr double kRamp = 2;  // Microseconds for each square root of a microsecond of transfer.
 
 bool knows_plateau(const GroupShape& shape) {
   return shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
@@ -202,14 +182,21 @@ Bands bands_of(NetworkKind network, bool nic_near_gpu) {
   return {.small = {.low = .75, .high = 4}, .large = {.low = .8, .high = nic_near_gpu ? 1.6 : 2.2}};
 }
 
-// Nine of ten measured points lie inside (measured over predicted, all published tables at hand). For PCIe that range
-// would only say which boxes were measured, so it is widened to the spread among boxes of one kind.
+// Between GPUs that only have PCIe, where nobody stated the bus bandwidth (pcie_clock.cpp).
+constexpr Bands kPeerBands{.small = {.low = .65, .high = 1.6}, .large = {.low = .85, .high = 1.3}};
+constexpr Bands kHostBands{.small = {.low = .85, .high = 7.5}, .large = {.low = .85, .high = 7.5}};
+// With the figure of another box of the card: those of one kind differ by a factor of sixteen.
+constexpr Bands kOtherBoxBands{.small = {.low = .17, .high = 3}, .large = {.low = .17, .high = 3}};
+// With the one of this box.
+constexpr Bands kThisBoxBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.15}};
+
+// Nine of ten measured points lie inside (measured over predicted, all published tables at hand).
 Bands bands_of(const GroupShape& shape, LinkClass link_class) {
   switch (link_class) {
     case LinkClass::NvlinkNode:
       return {.small = {.low = .8, .high = 1.7}, .large = {.low = .85, .high = 1.25}};
     case LinkClass::PcieNode:
-      return {.small = {.low = .5, .high = 4}, .large = {.low = .5, .high = 4}};
+      return shape.intra_link == IntraLink::PciePeer ? kPeerBands : kHostBands;
     case LinkClass::SeveralNodes:
       return bands_of(shape.network, shape.nic_near_gpu);
   }
@@ -217,17 +204,13 @@ Bands bands_of(const GroupShape& shape, LinkClass link_class) {
 }
 
 // A known plateau narrows the band by as much as it speaks for this very node. Two owners' NVLink boxes of one kind
-// differ by up to 15 percent; PCIe boxes of one kind reach anything from 2 to 15 GB/s, so there only the user knows.
+// differ by up to 15 percent; PCIe boxes of one kind reach anything from 1 to 15 GB/s, so there only the user knows.
 Bands bands_with_plateau(const GroupShape& shape, LinkClass link_class) {
   const Provenance provenance = shape.bus_bandwidth_provenance;
+  if (link_class == LinkClass::PcieNode) return provenance == Provenance::Given ? kThisBoxBands : kOtherBoxBands;
   Bands bands = bands_of(shape, link_class);
-  const bool speaks_for_this_node =
-      provenance == Provenance::Given || (provenance == Provenance::Measured && link_class == LinkClass::NvlinkNode);
-  if (speaks_for_this_node) {
-    bands.large = {.low = .85, .high = 1.2};
-  } else if (link_class == LinkClass::PcieNode) {
-    bands = {.small = {.low = .3, .high = 2.5}, .large = {.low = .3, .high = 2.5}};
-  }
+  const bool was_seen = provenance == Provenance::Given || provenance == Provenance::Measured;
+  if (was_seen) bands.large = {.low = .85, .high = 1.2};
   return bands;
 }
 
@@ -252,10 +235,15 @@ std::string measured_provenance(const CollectiveCost& cost) {
 std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) {
   if (own_tables(cost.shape) != nullptr) return fmt::format("Collectives: {}.", describe(*own_tables(cost.shape)));
   if (measured_collectives(cost.shape) != nullptr) return measured_provenance(cost);
-  const std::string plateau = knows_plateau(cost.shape)
-                                  ? fmt::format(" at {:.3g} GB/s ({})", 1e-9 * cost.shape.bus_bandwidth.count(),
-                                                name_of(cost.shape.bus_bandwidth_provenance))
-                                  : "";
+  const bool is_pcie = cost.link_class == LinkClass::PcieNode;
+  std::string plateau;
+  if (knows_plateau(cost.shape)) {
+    plateau = fmt::format(" at {:.3g} GB/s ({})", 1e-9 * cost.shape.bus_bandwidth.count(),
+                          name_of(cost.shape.bus_bandwidth_provenance));
+  } else if (is_pcie) {
+    plateau = fmt::format(" at {:.3g} GB/s (a share of the link's rate)", 1e-9 * pcie_bus(cost.shape).count());
+  }
+  const bool would_help = is_pcie && cost.shape.bus_bandwidth_provenance != Provenance::Given;
   const bool has_one_band = cost.band.low == cost.small_band.low && cost.band.high == cost.small_band.high;
   const std::string small =
       has_one_band ? "" : fmt::format(" ({} to {} times below 64 MiB)", cost.small_band.low, cost.small_band.high);
@@ -263,9 +251,10 @@ std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) 
       cost.shape.nodes > 1 ? fmt::format(" over {}", describe(cost.shape.network)) : std::string();
   return fmt::format(
       "Collectives: NCCL {} tuning tables on {}, corrected for {}{}{}. Not calibrated on this machine: expect {} to {} "
-      "times the predicted time{}.",
+      "times the predicted time{}.{}",
       tuning.topology.rules.minor_version > kLastMinorOfOldNvls ? ">=2.28" : "<=2.27", describe(tuning.topology),
-      to_string(cost.link_class), network, plateau, cost.band.low, cost.band.high, small);
+      to_string(cost.link_class), network, plateau, cost.band.low, cost.band.high, small,
+      would_help ? " The busbw that nccl-tests reports narrows it: --bus-bandwidth." : "");
 }
 
 }  // namespace
@@ -285,13 +274,12 @@ const char* to_string(LinkClass link_class) {
 Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape, CollectiveKind kind,
                        Bytes total) {
   if (shape.nodes > 1) return time_over_network(tuning, shape, kind, total);
-  const ClockCorrection correction = correction_of(link_class);
+  if (link_class == LinkClass::PcieNode) return time_over_pcie(tuning, shape, kind, total);
   const NcclChoice choice = nccl_choice(tuning, kind, total);
-  const double efficiency = known_efficiency(tuning, choice, shape).value_or(correction.efficiency);
+  const double efficiency = known_efficiency(tuning, choice, shape).value_or(1);
   const double latency = 1e6 * choice.latency.count();
   const double transfer = 1e6 * choice.transfer.count();
-  return Seconds(1e-6 *
-                 (correction.latency_factor * latency + correction.ramp * std::sqrt(transfer) + transfer / efficiency));
+  return Seconds(1e-6 * (latency + kRamp * std::sqrt(transfer) + transfer / efficiency));
 }
 
 CollectiveCost collective_cost(const GroupShape& shape) {

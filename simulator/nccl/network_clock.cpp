@@ -39,20 +39,17 @@
 #include <cassert>
 #include <cmath>
 
+#include "simulator/nccl/smooth_maximum.h"
+
 namespace fsdp::simulator {
 
 namespace {
 
 constexpr double kStepShare = .7;
-constexpr double kNorm = 1.3;
 constexpr double kLatencyFactor = .9;
 constexpr double kChunkHops = 8.5;
 constexpr double kNvlsTreeChunk = 42;
 constexpr double kChunkGrowth = .3;
-
-double smooth_maximum(double a, double b) {
-  return std::pow(std::pow(a, kNorm) + std::pow(b, kNorm), 1 / kNorm);
-}
 
 // How much longer a ring takes for passing through nodes whose links are hardly faster than it.
 double passing_through(const NcclTopology& t, double sharing) {

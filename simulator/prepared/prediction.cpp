@@ -137,7 +137,8 @@ void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
 
 }  // namespace
 
-TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu, std::int64_t rank) {
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank) {
+  const Gpu& gpu = cluster.gpu;
   TapeSettings settings;
   settings.rules = {.activation = activation_dtype(model, plan),
                     .implementations = implementations_of(plan),
@@ -145,7 +146,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu,
                     .num_sms = gpu.num_sms.value};
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
-  settings.costs = compute_costs(gpu, settings.rules.activation, settings.rules.implementations);
+  settings.costs = compute_costs(cluster, settings.rules.activation, settings.rules.implementations);
   take_machine(gpu, plan.mesh.world_size(), settings.costs);
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
@@ -287,7 +288,7 @@ void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library) {
   see_from(prepared.layout, rank);
   if (!prepared.layout.gathers_each_read) return;
   // Refused is what every rank is refused.
-  take_tapes(prepared, tape_settings(*prepared.index->model, prepared.plan, prepared.cluster->gpu, rank), library);
+  take_tapes(prepared, tape_settings(*prepared.index->model, prepared.plan, *prepared.cluster, rank), library);
   prepared.ids = ids_of(prepared);
 }
 
@@ -329,7 +330,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     Errors errors = check_drive(prepared.layout, plan, first, prepared.schedule);
     if (!errors.empty()) return tl::unexpected(std::move(errors));
   }
-  const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu, prepared.layout.rank);
+  const TapeSettings settings = tape_settings(*index.model, plan, cluster, prepared.layout.rank);
   prepared.activation = settings.rules.activation;
   prepared.use_cache = settings.rules.implementations.use_cache;
   prepared.costs = settings.costs;

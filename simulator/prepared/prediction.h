@@ -65,7 +65,7 @@ struct PreparedPlan {
 
 /// What the tapes of a plan depend on.
 /// `rank`: in the shard group.
-TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu, std::int64_t rank = 0);
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank = 0);
 
 enum class PreparedFor {
   Everything,

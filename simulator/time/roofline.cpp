@@ -19,6 +19,8 @@
 // was recorded under autocast runs at the rates of the dtype that it computed in, and moves the bytes that it was seen
 // to.
 //
+// Over several nodes all wait for the slowest (core/cluster/node_spread.cpp), on which everything takes longer.
+//
 // The band is that of the published steps: nine in ten lie inside. Half of the sources find it, the other half check it
 // (tests/accuracy/published_runs_test.py). A card that borrows its shares has a band that is wider by what borrowing
 // costs where it can be measured: H100 predicted with the shares of A100, and the other way around.
@@ -30,6 +32,8 @@
 // beside.
 
 #include "simulator/time/roofline.h"
+
+#include "core/cluster/node_spread.h"
 
 namespace fsdp::simulator {
 
@@ -64,6 +68,21 @@ ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementatio
   const bool is_16_bit = activation == Dtype::BFloat16 || activation == Dtype::Float16;
   if (is_16_bit && gpu.measured.get() != nullptr && gpu.measured.get()->products) costs.measured = gpu.measured;
   costs.memory = BytesPerSecond(gpu.memory_bandwidth.value.count() * gpu.achievable_bandwidth.value);
+  return costs;
+}
+
+ComputeCosts compute_costs(const Cluster& cluster, Dtype activation, const Implementations& use) {
+  ComputeCosts costs = compute_costs(cluster.gpu, activation, use);
+  const double longer = slowest_node(cluster);
+  if (longer == 1) return costs;
+  for (ArithmeticRates& rates : costs.by_dtype) {
+    for (FlopsPerSecond* rate : {&rates.gemm, &rates.convolution, &rates.attention}) {
+      *rate = FlopsPerSecond(rate->count() / longer);
+    }
+  }
+  costs.memory = BytesPerSecond(costs.memory.count() / longer);
+  costs.kernel_floor = costs.kernel_floor * longer;
+  costs.launch = costs.launch * longer;
   return costs;
 }
 

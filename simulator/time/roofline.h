@@ -60,6 +60,9 @@ struct ComputeCosts {
 /// dtype (bf16 before Ampere) runs at its fp32 rate.
 ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementations& use);
 
+/// The same on the slowest node of a cluster, for which the others wait: what a step on several nodes takes.
+ComputeCosts compute_costs(const Cluster& cluster, Dtype activation, const Implementations& use);
+
 /// Time of the parts of an op on the device.
 Seconds device_time(const OpWork::Part& part, const ComputeCosts& costs);
 

@@ -218,8 +218,8 @@ def metrics_seconds(run: Run, card: dict[str, Any] | None) -> float:
     return run.accumulation * run.micro_batch * run.seq * run.vocabulary * METRICS_BYTES_PER_LOGIT / rate
 
 
-def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[str, Any] | None = None) -> Prediction:
-    """Asks `fsdp-plan simulate`. `card`: another than that of the library."""
+def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[str, Any] | None = None, spread: float | None = None) -> Prediction:
+    """Asks `fsdp-plan simulate`. `card`: another than that of the library; `spread`: how far nodes differ, as a share."""
     spec, plan = folder / "spec.json", folder / "plan.json"
     spec.write_text(json.dumps(run.spec()), encoding="utf-8")
     plan.write_text(json.dumps(run.plan(str(spec))), encoding="utf-8")
@@ -230,6 +230,7 @@ def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[st
         (folder / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")
         words = ["--cluster", str(folder / "cluster.json")]
     words = [*words, "--mem", run.memory] if run.memory else words
+    words = words if spread is None else [*words, "--node-spread", str(spread)]
     report = command.answer(program, "simulate", plan, *words, "--json")
     memory, metrics = report["memory"], metrics_seconds(run, card)
     step, low, high = (seconds + metrics for seconds in (report["time"]["step"], *(report["time"]["uncertainty"][k] for k in ("low", "high"))))

@@ -82,6 +82,26 @@ def groups(predictions: list[Prediction]) -> list[str]:
     return lines
 
 
+def several_nodes(predictions: list[Prediction], alike: list[Prediction]) -> list[str]:
+    """By card and nodes: what waiting for the slowest node explains. One node is there to compare with."""
+    lines = ["| GPU, source, nodes | runs | tokens/s, predicted over published: median | as if nodes were alike | mean error | as if alike |",
+             "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
+    same = {p.run: p for p in alike}
+    sources = {p.run.table for p in alike}
+
+    def row(name: str, group: list[Prediction]) -> str:
+        others = [same.get(p.run, p) for p in group]
+        medians = [f"{statistics.median(p.ratio for p in each):.2f}" for each in (group, others)]
+        errors = [percent(scores.errors(p.ratio - 1 for p in each).mean_absolute) for each in (group, others)]
+        return f"| {name} | {len(group)} | {' | '.join(medians + errors)} |"
+
+    chosen = [p for p in predictions if p.run.table in sources and p.run.gpus_per_node == 8]
+    for name, group in scores.grouped(chosen, lambda p: f"{p.run.gpu}, {p.run.project.split('/')[1]}, {p.run.nodes:2}").items():
+        lines.append(row(" ".join(name.split()), group))
+    several = [p for p in predictions if p.run.nodes > 1]
+    return [*lines, row("several nodes, all", several)]
+
+
 def worst(predictions: list[Prediction]) -> list[str]:
     lines = ["| worst ten: accumulation x batch x sequence | tokens/s, predicted | inside | reason |", "|---|---:|---|---|"]
     rows = sorted(scores.eager(predictions), key=lambda p: (-abs(p.ratio - 1), p.run.name))[:WORST]

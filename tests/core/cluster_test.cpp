@@ -226,6 +226,16 @@ TEST(MakeCluster, TheUserHasTheLastWord) {
   EXPECT_EQ(cluster->assumptions, Lines{});
 }
 
+TEST(MakeCluster, TheBusBandwidthThatIsGivenHoldsForTheLinkThatIsGivenBesideIt) {
+  const auto cluster =
+      make_cluster(gpu("A100"), 4, 1, {.intra_link = IntraLink::PcieHost, .bus_bandwidth = BytesPerSecond(12e9)});
+  ASSERT_TRUE(cluster) << message(cluster);
+  EXPECT_EQ(cluster->intra_node.bus_bandwidth,
+            (Sourced<BytesPerSecond>{BytesPerSecond(12e9), Provenance::Given, "--bus-bandwidth"}));
+  EXPECT_EQ(message(make_cluster(gpu("T4"), 4, 1, {.bus_bandwidth = BytesPerSecond(0)})),
+            "--bus-bandwidth: The bandwidth of collectives must be above 0. Write it as \"12GB/s\".");
+}
+
 TEST(MakeCluster, ANetworkOfAnotherKindHasTheHopsOfThatKind) {
   const Gpu h100 = gpu("H100 SXM");
   EXPECT_EQ(make_cluster(h100, 8, 2)->network.latency.value, usual_latency(NetworkKind::Infiniband).value);

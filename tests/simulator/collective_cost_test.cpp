@@ -184,8 +184,9 @@ TEST(CollectiveCost, GroupsThatShareANicWaitForEachOther) {
 
 TEST(CollectiveCost, TheProvenanceSaysWhatWasAssumedAndHowWideTheBandIs) {
   EXPECT_EQ(cost_of(pcie(4, 75, 3, CpuVendor::Intel)).provenance,
-            "Collectives: NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node. Not "
-            "calibrated on this machine: expect 0.5 to 4 times the predicted time.");
+            "Collectives: NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node at "
+            "7.09 GB/s (a share of the link's rate). Not calibrated on this machine: expect 0.85 to 7.5 times the "
+            "predicted time. The busbw that nccl-tests reports narrows it: --bus-bandwidth.");
   const std::string nodes = cost_of(h100_group(2, 8)).provenance;
   EXPECT_TRUE(
       nodes.ends_with("corrected for several nodes over InfiniBand. Not calibrated on this machine: expect 0.85 "
@@ -213,7 +214,8 @@ RC_GTEST_PROP(RingBytesSent, TheClosedFormAgreesWithWalkingTheRing, ()) {
   RC_ASSERT(ring_bytes_sent(AllGather, part * ranks, ranks) == walked);
 }
 
-// ---- Measured tables: tests/golden/nccl/README.md says where they are from ----
+// ---- Measured tables: tests/golden/nccl/README.md says where they are from; pcie_clock_test.cpp has those over PCIe
+// ----
 
 struct Machine {
   const char* table;
@@ -229,10 +231,6 @@ const std::vector<Machine>& machines() {
       {"xx_h100_1n8g_reduce_scatter", h100_group(1, 8), 1, .04},
       {"vtrain_a100_8g_ar", with_version(a100_nodes(1, 8, IntraLink::NvSwitch, 1), 27), 8, .05},
       {"vtrain_v100_4g_ar", with_version(four_v100_of_eight(), 27), 4, .13},
-      {"gdr116_v100_4x16g_ar", with_version(pcie(4, 70, 3, CpuVendor::Intel), 27), 4, .08},
-      {"b4090_8g_shm_ar", with_version(pcie(8, 89, 4, CpuVendor::Amd), 27), 8, .19},
-      {"sm02_a100pcie_4g_ar", with_version(pcie(4, 80, 4, CpuVendor::Intel), 27), 4, .17},
-      {"kal_4090x4_docker_ar", with_version(pcie(4, 89, 4, CpuVendor::Amd), 27), 4, .54},
   };
   return kMachines;
 }
@@ -273,10 +271,7 @@ TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
       bands[{collective_cost(machine.shape).link_class, band}].push_back(values[i]);
     }
   }
-  const std::vector<Band> expected = {
-      {LinkClass::NvlinkNode, 1, .11}, {LinkClass::NvlinkNode, 2, .03}, {LinkClass::PcieNode, 0, .15},
-      {LinkClass::PcieNode, 1, .34},   {LinkClass::PcieNode, 2, .37},
-  };
+  const std::vector<Band> expected = {{LinkClass::NvlinkNode, 1, .11}, {LinkClass::NvlinkNode, 2, .03}};
   EXPECT_EQ(bands.size(), expected.size());
   for (const Band& band : expected) {
     EXPECT_NEAR(mean_error(bands.at({band.link_class, band.index})), band.expected_error, .006)

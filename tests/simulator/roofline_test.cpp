@@ -137,5 +137,19 @@ TEST(ConvolutionWorkspace, IsNothingWithoutConvolutionsAndOnCpu) {
   EXPECT_EQ(convolution_workspace(PreparedRun(model_of("resnet18.json"), plan_of_root(), 0).prepared()), Bytes(0));
 }
 
+// 16 nodes, of which the slowest takes 6.2 % longer.
+TEST(Roofline, SeveralNodesWaitForTheSlowest) {
+  Cluster cluster{.gpu = card()};
+  const OpWork::Part part{.gemm_flops = 5e12, .bytes = 1e9, .num_kernels = 100};
+  const Seconds alone = device_time(part, compute_costs(cluster, Dtype::BFloat16, {}));
+  EXPECT_EQ(alone, device_time(part, compute_costs(card(), Dtype::BFloat16, {})));
+  cluster.nodes = 16;
+  const ComputeCosts costs = compute_costs(cluster, Dtype::BFloat16, {});
+  EXPECT_NEAR(device_time(part, costs) / alone, 1.062, .001);
+  EXPECT_EQ(costs.rates().peak, compute_costs(card(), Dtype::BFloat16, {}).rates().peak);
+  cluster.node_spread = {0, Provenance::Given, "test"};
+  EXPECT_EQ(device_time(part, compute_costs(cluster, Dtype::BFloat16, {})), alone);
+}
+
 }  // namespace
 }  // namespace fsdp::simulator

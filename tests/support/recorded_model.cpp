@@ -286,7 +286,7 @@ Model recorded_model(const Model& model, const std::vector<Plan>& plans, const G
     const Call& call = model.calls[c];
     Block block = without_rules(model.blocks[call.block]);
     for (const Plan& plan : plans) {
-      const simulator::TapeSettings settings = simulator::tape_settings(model, plan, gpu);
+      const simulator::TapeSettings settings = simulator::tape_settings(model, plan, Cluster{.gpu = gpu});
       for (const bool checkpointed : {false, true}) {
         if (checkpointed && !call.repeated) continue;
         const CheckpointMode mode = checkpointed ? CheckpointMode::Full : CheckpointMode::None;
