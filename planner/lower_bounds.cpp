@@ -18,10 +18,13 @@
 // gives up those of a unit when it leaves its last pass. The bound is the largest such sum over a
 // few calls that are likely to be the peak: the last block of each stack, the blocks on both sides of the border of
 // checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
-// their maximum is. What lies outside of the allocator and the margin are added.
+// their maximum is. So is what the optimizer's step needs: shards, states, and of a foreach step under FSDP2 one
+// temporary of each parameter's size. The allocator gives no memory of one stream to another, so that under FSDP2 the
+// most of two other streams comes on top: all sharded gradients, and the output of the largest gather. What lies
+// outside of the allocator and the margin are added.
 //
-// Not counted: communication buffers, gradients of other units, fragmentation. Of a step of several passes only states
-// are: activations of one are gone in the next, and an optimizer steps with its own gradients.
+// Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. Of a step of several passes only
+// states are: activations of one are gone in the next, and an optimizer steps with its own gradients.
 //
 // DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
 // and out of buckets that of the copies, and the buckets that of the unsharded root.
@@ -74,6 +77,16 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
       return moments;
   }
   return 0;
+}
+
+bool is_fsdp2(const Layout& layout) {
+  return layout.flat == FlatParameters::None && layout.zero.ranks == 0 && !layout.is_replicated;
+}
+
+/// Whether a step takes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
+bool makes_roots(const Optimizer& optimizer) {
+  return optimizer.implementation == OptimizerImplementation::Foreach && optimizer.kind != OptimizerKind::Sgd &&
+         optimizer.states == OptimizerStates::AsParameter;
 }
 
 bool has_cache(const Model& model) {
@@ -330,6 +343,8 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
 
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
+  sums.is_fsdp2 = is_fsdp2(layout) && !has_passes(predictor.model());
+  const bool has_temporaries = sums.is_fsdp2 && makes_roots(base_.optimizer);
   double optimizer = 0;
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
@@ -340,6 +355,12 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       const double of_element = is_muon ? static_cast<double>(size_of(unit.original_dtype).count())
                                         : state_bytes(base_.optimizer, unit.original_dtype);
       optimizer += static_cast<double>(parameter.local_elements) * of_element;
+      if (has_temporaries && !is_muon) {
+        sums.optimizer_temporaries += bytes_of(parameter.local_elements, unit.original_dtype);
+      }
+    }
+    if (sums.is_fsdp2 && layout.mesh.shard > 1 && !unit.windows.empty()) {
+      sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
     }
     if (unit.is_root) sums.root = unsharded_bytes(unit);
   }
@@ -362,7 +383,9 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     set_bucket_bytes(layout, sums);
   }
   sums.states += static_cast<std::int64_t>(optimizer);
-  if (family.cpu_offload && layout.zero.ranks == 0) sums.states = sums.gradients = 0;
+  if (family.cpu_offload && layout.zero.ranks == 0) {
+    sums.states = sums.gradients = sums.optimizer_temporaries = 0;
+  }
   add_times(family, plan, layout, predictor, sums);
 
   const Model& model = predictor.model();
@@ -426,7 +449,7 @@ const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
 }
 
 std::int64_t LowerBounds::kept_gradients(const Family& family, const UnitSums& units, std::size_t call) {
-  if (family.sync_every_micro_batch) return units.gradients;
+  if (family.sync_every_micro_batch) return units.is_fsdp2 ? 0 : units.gradients;  // memory() adds them.
   // With three micro-batches there is one that neither makes the first gradients nor reduces any.
   return family.accumulation > 2 ? units.accumulated : units.accumulated_of_call[call];
 }
@@ -472,7 +495,8 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
 std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
                                  const CountRange& checkpointed) const {
   // Where several backwards follow each other, no call need hold what all before it keep.
-  std::int64_t highest = has_passes(*index_.model) ? units.states : units.states + units.gradients;
+  std::int64_t highest = units.states + units.optimizer_temporaries;
+  if (!has_passes(*index_.model) && !units.is_fsdp2) highest += units.gradients;
   const auto look_at = [&](int call) {
     highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
   };
@@ -485,6 +509,7 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   if (!has_passes(*index_.model)) {
     for (const int call : calls.outside) look_at(call);
   }
+  if (units.is_fsdp2) highest += units.gradients + units.largest_gather;
   Bytes device(highest);
   for (const DeviceTerm& term : units.outside) device += term.bytes;
   return (device + simulator::margin(Bytes(highest), units.outside, base_)).count();

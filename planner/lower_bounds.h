@@ -62,6 +62,9 @@ class LowerBounds {
   struct UnitSums {
     std::int64_t states = 0;                           ///< Sharded parameters and optimizer states of a rank.
     std::int64_t gradients = 0;                        ///< Sharded gradients of a rank.
+    bool is_fsdp2 = false;                             ///< Gathers and sharded gradients have streams of their own:
+    std::int64_t largest_gather = 0;                   ///< the output of one gather.
+    std::int64_t optimizer_temporaries = 0;            ///< What a foreach step makes beside its states, all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
     std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
     std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Of the first groups of the stack.
