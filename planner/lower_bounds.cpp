@@ -23,8 +23,8 @@
 // most of two other streams comes on top: all sharded gradients, and the output of the largest gather. What lies
 // outside of the allocator and the margin are added.
 //
-// Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. Of a step of several passes only
-// states are: activations of one are gone in the next, and an optimizer steps with its own gradients.
+// Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. Of a step of several passes
+// only states are: activations of one are gone in the next, and an optimizer steps with its own gradients.
 //
 // DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
 // and out of buckets that of the copies, and the buckets that of the unsharded root.
@@ -329,6 +329,22 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
+// What streams of their own hold, and what the optimizer makes on the compute stream.
+void LowerBounds::set_fsdp2_bytes(const Model& model, const Layout& layout, UnitSums& sums) const {
+  sums.is_fsdp2 = true;
+  for (const ShardedUnit& unit : layout.units) {
+    if (layout.mesh.shard > 1 && !unit.windows.empty()) {
+      sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
+    }
+    if (!makes_roots(base_.optimizer)) continue;
+    for (const ShardedParameter& parameter : unit.parameters) {
+      const bool is_muon = is_updated_by_muon(base_, model.parameters[parameter.parameter]);
+      if (!parameter.receives_gradient || is_muon) continue;
+      sums.optimizer_temporaries += bytes_of(parameter.local_elements, unit.original_dtype);
+    }
+  }
+}
+
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
@@ -343,8 +359,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
 
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
-  sums.is_fsdp2 = is_fsdp2(layout) && !has_passes(predictor.model());
-  const bool has_temporaries = sums.is_fsdp2 && makes_roots(base_.optimizer);
+  if (is_fsdp2(layout) && !has_passes(predictor.model())) set_fsdp2_bytes(predictor.model(), layout, sums);
   double optimizer = 0;
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
@@ -355,12 +370,6 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       const double of_element = is_muon ? static_cast<double>(size_of(unit.original_dtype).count())
                                         : state_bytes(base_.optimizer, unit.original_dtype);
       optimizer += static_cast<double>(parameter.local_elements) * of_element;
-      if (has_temporaries && !is_muon) {
-        sums.optimizer_temporaries += bytes_of(parameter.local_elements, unit.original_dtype);
-      }
-    }
-    if (sums.is_fsdp2 && layout.mesh.shard > 1 && !unit.windows.empty()) {
-      sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
     }
     if (unit.is_root) sums.root = unsharded_bytes(unit);
   }

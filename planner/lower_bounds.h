@@ -103,6 +103,7 @@ class LowerBounds {
                         const Cluster& cluster, const simulator::ComputeCosts& costs, UnitSums& sums) const;
   void set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                       const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const;
+  void set_fsdp2_bytes(const Model& model, const Layout& layout, UnitSums& sums) const;
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
   double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;

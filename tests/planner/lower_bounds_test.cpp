@@ -58,6 +58,20 @@ TEST(LowerBounds, ShardedStatesAndGradientsCountOnce) {
   EXPECT_LT(needs.predicted - needs.bound, 2 * one_of_them);
 }
 
+// Only what a foreach step makes beside the moments sets the two apart.
+TEST(LowerBounds, RootsOfSecondMomentsCountWhereAStepMakesThemAtOnce) {
+  Case c = deep_case();
+  c.space.base.optimizer.implementation = OptimizerImplementation::Foreach;
+  const Needs foreach = needs_of(c);
+  c.space.base.optimizer.implementation = OptimizerImplementation::Fused;
+  const Needs fused = needs_of(c);
+  const std::int64_t roots = num_parameters(c) * 4 / kGpus;
+  EXPECT_LE(foreach.bound, foreach.predicted);
+  EXPECT_LE(fused.bound, fused.predicted);
+  EXPECT_GT(foreach.bound - fused.bound, roots * 3 / 4);
+  EXPECT_LT(foreach.predicted - foreach.bound, roots);
+}
+
 TEST(LowerBounds, GradientsThatNoMicroBatchReducesButTheLastCountOnce) {
   for (const std::int64_t micro_batches : {2, 3, 5}) {
     Case c = deep_case();
