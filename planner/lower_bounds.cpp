@@ -79,10 +79,6 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
   return 0;
 }
 
-bool is_fsdp2(const Layout& layout) {
-  return layout.flat == FlatParameters::None && layout.zero.ranks == 0 && !layout.is_replicated;
-}
-
 /// Whether a step takes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
 bool makes_roots(const Optimizer& optimizer) {
   return optimizer.implementation == OptimizerImplementation::Foreach && optimizer.kind != OptimizerKind::Sgd &&
@@ -359,7 +355,8 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
 
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
-  if (is_fsdp2(layout) && !has_passes(predictor.model())) set_fsdp2_bytes(predictor.model(), layout, sums);
+  const bool is_fsdp2 = base_.runtime.framework == Framework::Fsdp2;
+  if (is_fsdp2 && !has_passes(predictor.model())) set_fsdp2_bytes(predictor.model(), layout, sums);
   double optimizer = 0;
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);

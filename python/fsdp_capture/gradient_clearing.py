@@ -63,13 +63,14 @@ class ClearingWatch:
 
     def gradients(self) -> list[Any]:
         """That are there now."""
-        parameters = [p for o in self._optimizers() for group in o.param_groups for p in group["params"]]
-        return [p.grad for p in parameters if p.grad is not None]
+        return [p.grad for p in self._parameters() if p.grad is not None]
+
+    def _parameters(self) -> list[Any]:
+        return [p for o in self._optimizers() for group in o.param_groups for p in group["params"]]
 
     def _are_there(self) -> bool:
-        parameters = [p for o in self._optimizers() for group in o.param_groups for p in group["params"]]
-        there = sum(p.numel() for p in parameters if p.grad is not None)
-        return 2 * there > sum(p.numel() for p in parameters if p.requires_grad)
+        there = sum(gradient.numel() for gradient in self.gradients())
+        return 2 * there > sum(p.numel() for p in self._parameters() if p.requires_grad)
 
     def rows(self, structure: Structure) -> dict[str, Any]:
         """What a point says of it. `structure`: of the step as the script runs it."""

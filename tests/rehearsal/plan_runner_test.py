@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 sys.dont_write_bytecode = True
@@ -129,40 +130,37 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
             print(f"{case.name:24} pinned {measured['memory']['host_pinned_bytes']:15} {lists:+}", flush=True)
             self.assertTrue(0 <= lists <= 4 << 20, f"{lists} bytes are pinned and not predicted.")
 
-    def check_recomputation_to_the_end(self) -> None:
-        """What is refused of ZeRO-3: the real DeepSpeed has let go of a parameter in front of its backward."""
-        case = next(case for case in ZERO3_CASES if case.name == "zero3_checkpoint")
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
+    def check_fails_and_is_refused(self, name: str, change: Callable[[dict[str, Any]], None], failure: str, refusal: str) -> None:
+        """`change`: of the checkpointing of a plan of ZeRO-3, which the real DeepSpeed then ends with an error for."""
+        case = next(case for case in ZERO3_CASES if case.name == name)
+        with tempfile.TemporaryDirectory() as folder_name:
+            folder = pathlib.Path(folder_name)
             spec_file, plan_file = write_case(case, LIBRARY, folder)
             job_file = write_job(case, predict(case, plan_file), spec_file, folder)
-            job = json.loads(job_file.read_text(encoding="utf-8"))
-            job["plan"]["activation_checkpointing"]["early_stop"] = False
-            job_file.write_text(json.dumps(job), encoding="utf-8")
-            with self.assertRaisesRegex(AssertionError, r"The size of tensor a \(0\) must match the size of tensor b"):
+            for file in (job_file, plan_file):
+                read = json.loads(file.read_text(encoding="utf-8"))
+                change(read.get("plan", read)["activation_checkpointing"])
+                file.write_text(json.dumps(read), encoding="utf-8")
+            with self.assertRaisesRegex(AssertionError, failure):
                 rehearse(job_file, folder / "record.json", case.rank, case.shard)
-            plan = json.loads(plan_file.read_text(encoding="utf-8"))
-            plan["activation_checkpointing"]["early_stop"] = False
-            plan_file.write_text(json.dumps(plan), encoding="utf-8")
-            with self.assertRaisesRegex(Refused, "activation_checkpointing/early_stop: DeepSpeed's ZeRO-3 ends with an error"):
+            with self.assertRaisesRegex(Refused, refusal):
                 predict(case, plan_file)
 
+    def check_recomputation_to_the_end(self) -> None:
+        """It has let go of a parameter in front of its backward."""
+        self.check_fails_and_is_refused("zero3_checkpoint", lambda given: given.update(early_stop=False),
+                                        r"The size of tensor a \(0\) must match the size of tensor b",
+                                        "activation_checkpointing/early_stop: DeepSpeed's ZeRO-3 ends with an error")
+
     def check_kept_products_with_biases(self) -> None:
-        """What is refused of ZeRO-3: DeepSpeed adds the bias to what selective checkpointing has kept."""
-        case = next(case for case in ZERO3_CASES if case.name == "zero3_peak_checkpoint_bf16")
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            spec_file, plan_file = write_case(case, LIBRARY, folder)
-            job_file = write_job(case, predict(case, plan_file), spec_file, folder)
-            for file, of in ((job_file, lambda read: read["plan"]), (plan_file, lambda read: read)):
-                read = json.loads(file.read_text(encoding="utf-8"))
-                for module in of(read)["activation_checkpointing"]["modules"]:
-                    module["mode"] = "selective"
-                file.write_text(json.dumps(read), encoding="utf-8")
-            with self.assertRaisesRegex(AssertionError, "Tensor cached during selective activation checkpoint has been mutated"):
-                rehearse(job_file, folder / "record.json", case.rank, case.shard)
-            with self.assertRaisesRegex(Refused, "adds its bias in place"):
-                predict(case, plan_file)
+        """It adds the bias to what selective checkpointing has kept."""
+        def select(given: dict[str, Any]) -> None:
+            for module in given["modules"]:
+                module["mode"] = "selective"
+
+        self.check_fails_and_is_refused("zero3_peak_checkpoint_bf16", select,
+                                        "Tensor cached during selective activation checkpoint has been mutated",
+                                        "adds its bias in place")
 
     def check_held(self, case: Case) -> None:
         """What is reserved when what another stream has used is free once the CPU has waited for it, and not before."""

@@ -19,13 +19,9 @@ using namespace fsdp::literals;
 using enum CollectiveKind;
 
 GroupShape pcie(int gpus, int compute_capability, int generation, CpuVendor cpu) {
-  return {.ranks = gpus,
-          .ranks_per_node = gpus,
-          .gpus_per_node = gpus,
-          .compute_capability = compute_capability,
-          .intra_link = IntraLink::PcieHost,
-          .pcie_generation = generation,
-          .cpu = cpu};
+  GroupShape shape = over_pcie(gpus, compute_capability, IntraLink::PcieHost, generation);
+  shape.cpu = cpu;
+  return shape;
 }
 
 GroupShape a100_nodes(int nodes, int ranks_per_node, IntraLink link, int gpus_per_nic) {
@@ -214,8 +210,7 @@ RC_GTEST_PROP(RingBytesSent, TheClosedFormAgreesWithWalkingTheRing, ()) {
   RC_ASSERT(ring_bytes_sent(AllGather, part * ranks, ranks) == walked);
 }
 
-// ---- Measured tables: tests/golden/nccl/README.md says where they are from; pcie_clock_test.cpp has those over PCIe
-// ----
+// ---- Measured tables: tests/golden/nccl/README.md says where they are from. pcie_clock_test.cpp has those over PCIe.
 
 struct Machine {
   const char* table;

@@ -2,18 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/group_shapes.h"
+
 namespace fsdp::simulator {
 namespace {
 
 using namespace fsdp::literals;
 
 GroupShape node_of(int gpus, int compute_capability, IntraLink link, double nvlink) {
-  return {.ranks = gpus,
-          .ranks_per_node = gpus,
-          .gpus_per_node = gpus,
-          .compute_capability = compute_capability,
-          .intra_link = link,
-          .nvlink_bandwidth = BytesPerSecond(nvlink)};
+  GroupShape shape = one_node(gpus, compute_capability, link);
+  shape.nvlink_bandwidth = BytesPerSecond(nvlink);
+  return shape;
 }
 
 // All-gather and reduce-scatter only: 24 channels x 12 MiB, and 180 MiB of queues and kernels.

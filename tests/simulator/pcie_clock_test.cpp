@@ -18,15 +18,6 @@ namespace {
 using namespace fsdp::literals;
 using enum CollectiveKind;
 
-GroupShape over_pcie(int gpus, int compute_capability, IntraLink link, int generation) {
-  return {.ranks = gpus,
-          .ranks_per_node = gpus,
-          .gpus_per_node = gpus,
-          .compute_capability = compute_capability,
-          .intra_link = link,
-          .pcie_generation = generation};
-}
-
 GroupShape with_bus(GroupShape shape, double bus) {
   shape.bus_bandwidth = BytesPerSecond(bus);
   shape.bus_bandwidth_provenance = Provenance::Given;

@@ -22,7 +22,23 @@ inline GroupShape h100_group(int nodes, int ranks_per_node) {
           .nic_bandwidth = BytesPerSecond(50e9)};
 }
 
-/// The same under NCCL 2.`minor`.
+/// A node of its own, whose GPUs are all of a group.
+inline GroupShape one_node(int gpus, int compute_capability, IntraLink link) {
+  return {.ranks = gpus,
+          .ranks_per_node = gpus,
+          .gpus_per_node = gpus,
+          .compute_capability = compute_capability,
+          .intra_link = link};
+}
+
+/// The same without NVLink.
+inline GroupShape over_pcie(int gpus, int compute_capability, IntraLink link, int generation) {
+  GroupShape shape = one_node(gpus, compute_capability, link);
+  shape.pcie_generation = generation;
+  return shape;
+}
+
+/// A group under NCCL 2.`minor`.
 inline GroupShape with_version(GroupShape shape, int minor) {
   shape.nccl.minor_version = minor;
   return shape;
