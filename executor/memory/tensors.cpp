@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/from_blob.h>
 
 namespace fsdp::executor {
 
@@ -58,6 +59,18 @@ bool is_resident(const at::Tensor& tensor) {
   const auto needed = (static_cast<std::size_t>(tensor.storage_offset()) + static_cast<std::size_t>(tensor.numel())) *
                       tensor.element_size();
   return tensor.numel() == 0 || tensor.storage().nbytes() >= needed;
+}
+
+at::Tensor borrowed(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options());
+}
+
+void hand_over_storage(const at::Tensor& from, const at::Tensor& to_borrower) {
+  c10::StorageImpl* storage = from.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* borrower = to_borrower.storage().unsafeGetStorageImpl();
+  borrower->set_data_ptr_noswap(storage->set_data_ptr(storage->allocator()->allocate(0)));
+  borrower->set_nbytes(storage->nbytes());
+  storage->set_nbytes(0);
 }
 
 void refill(const at::Tensor& to, const at::Tensor& from) {

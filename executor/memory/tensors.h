@@ -29,6 +29,13 @@ void fill_storage(const at::Tensor& tensor, std::int64_t bytes);
 /// Whether the storage holds all bytes that the tensor shows.
 bool is_resident(const at::Tensor& tensor);
 
+/// The same bytes, which stay those of `tensor`. REQUIRES: nobody reads it once they have gone, unless they were handed
+/// over.
+at::Tensor borrowed(const at::Tensor& tensor);
+
+/// Empties the storage of a tensor whose bytes were borrowed: they go with the last tensor of the borrower's storage.
+void hand_over_storage(const at::Tensor& from, const at::Tensor& to_borrower);
+
 /// Copies into a parameter that autograd has saved, whose version must not change: it holds the same values as before.
 void refill(const at::Tensor& to, const at::Tensor& from);
 

@@ -100,7 +100,7 @@ void GradientBuffer::complete(ParameterState& state) {
 
 bool GradientBuffer::may_go(int parameter) const {
   const bool is_full = num_filled_ == layout_.buckets[next_bucket_].parameters.size();
-  return places_[parameter].bucket == static_cast<int>(next_bucket_) || is_full;
+  return places_[parameter].bucket == static_cast<int>(next_bucket_) + (is_full ? 1 : 0);
 }
 
 void GradientBuffer::put(int parameter) {

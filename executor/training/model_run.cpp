@@ -250,8 +250,9 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
   const KeptOutputs::Scope calls(is_selective ? kept : nullptr);
   for (int op = begin; op < end; ++op) {
     const InGraph where = is_training_ ? in_graph(call, op) : InGraph::No;
-    const c10::AutoGradMode mode(where != InGraph::No);
     if (is_selective) kept->set_wanted(Wanted::Nothing);
+    if (is_in_backward_) parameters_.rerun_comes_to(op);
+    const c10::AutoGradMode mode(where != InGraph::No);
     OpListener* const listener = is_in_backward_ ? nullptr : listener_;
     if (listener != nullptr) listener->op_begins();
     run_op_at(call, op, where, piece, is_selective && keeps[op] ? kept : nullptr);

@@ -32,7 +32,9 @@ class ParameterAccess {
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
   /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
-  /// A checkpointed block has run again.
+  /// A checkpointed block that runs again has come to an op.
+  virtual void rerun_comes_to(int op) = 0;
+  /// It has run.
   virtual void has_run_again() = 0;
 };
 

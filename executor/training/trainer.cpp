@@ -204,14 +204,13 @@ void Trainer::fill_parameters() {
 
 at::Tensor Trainer::whole(int parameter) {
   if (reads_) return reads_->read(parameter);
-  if (zero_) zero_->prepare_read(parameter);
   const int unit = layout_.unit_of_parameter[parameter];
   const ParameterState& state = units_[unit]->parameter(parameter);
   const bool is_whole = flat_ ? flat_->unit(unit).is_whole() : units_[unit]->is_whole();
   if (!is_whole || !is_resident(state.whole)) {
     throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
   }
-  return state.whole;
+  return zero_ ? zero_->read(parameter) : state.whole;
 }
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
@@ -230,6 +229,10 @@ bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
   if (zero_) return zero_->gradients().add_to_earlier(parameter, gradient);
   if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
+}
+
+void Trainer::rerun_comes_to(int op) {
+  if (zero_) zero_->rerun_comes_to(op);
 }
 
 void Trainer::has_run_again() {

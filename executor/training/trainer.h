@@ -133,6 +133,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   at::Tensor whole(int parameter) override;
   void add_gradient(int parameter, at::Tensor gradient) override;
   bool add_to_earlier(int parameter, const at::Tensor& gradient) override;
+  void rerun_comes_to(int op) override;
   void has_run_again() override;
   void called(int unit, const CalledCollective& collective) override;
 

@@ -13,9 +13,13 @@
 //
 // Sources: deepspeed/runtime/zero/partition_parameters.py (_partition_param, all_gather_coalesced,
 // AllGatherCoalescedHandle.wait), stage3.py (__avg_scatter_grads, partition_grads, get_grad_norm_direct,
-// _prepare_fp32_grad_for_sub_group, unscale_and_clip_grads), runtime/comm/coalesced_collectives.py, DeepSpeed 0.19.8.
+// _prepare_fp32_grad_for_sub_group, unscale_and_clip_grads), runtime/comm/coalesced_collectives.py, DeepSpeed 0.19.8;
+// torch/utils/checkpoint.py (_recomputation_hook), torch 2.11.
 //
-// What is gathered has the values of before, which autograd may have saved: its version must not change.
+// What is gathered has the values of before, which autograd may have saved: its version must not change. What autograd
+// saves in a forward is the parameter itself, which is empty once it is let go. What it saves as a checkpointed block
+// runs again is a detached tensor, which keeps the gathered memory until its node has run, and the next gather takes
+// new memory.
 //
 // Not modeled: offload, second copies (hpZ), fp16, streams; that a learning rate's schedule stands still where a step
 // is left out.
@@ -32,7 +36,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/plan/zero_partition.h"
@@ -55,7 +58,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 bool is_of_parameters(InstructionKind kind) {
   return kind == InstructionKind::FetchParameters || kind == InstructionKind::WaitForParameters ||
          kind == InstructionKind::DropFetched || kind == InstructionKind::ReleaseParameters ||
-         kind == InstructionKind::LimitGathers;
+         kind == InstructionKind::LimitGathers || kind == InstructionKind::GatherParameters;
 }
 
 void make_resident(const at::Tensor& storage) {
@@ -73,7 +76,7 @@ Zero3Rank::Zero3Rank(const ModelIndex& index, const Plan& plan, const Layout& la
     : ZeroEngine(index, plan, layout, std::move(states), group, listener),
       place_of_(states_.size(), -1),
       parts_(states_.size()),
-      checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)) {
+      read_again_(states_.size()) {
   for (std::size_t i = 0; i < buffer().parameters.size(); ++i) place_of_[buffer().parameters[i]] = static_cast<int>(i);
   make_model();
   for (at::Tensor& flag : flags_) flag = zeros(MemoryCategory::Temp, 1, c10::kByte);
@@ -183,9 +186,10 @@ void Zero3Rank::begin_forward(bool has_trained) {
 
 bool Zero3Rank::run(const Instruction& step, const Schedule& schedule) {
   micro_batch_ = step.micro_batch;
-  // What comes before the block has run again comes behind that.
+  // A checkpointed block runs again when its backward asks for the first tensor. What the schedule has of it in front
+  // of that backward waits, and what comes meanwhile comes behind.
   const bool is_behind = !waiting_.empty() && is_of_parameters(step.kind);
-  if (is_behind || waits_for_its_block(step, schedule)) {
+  if (is_behind || step.rerun_op >= 0) {
     waiting_.emplace_back(&step, &schedule);
     return true;
   }
@@ -194,57 +198,29 @@ bool Zero3Rank::run(const Instruction& step, const Schedule& schedule) {
   return move(step, schedule);
 }
 
-// A checkpointed block runs again when its backward asks for the first tensor, and gathers and lets go on the way. The
-// schedule has that in front of the block's first backward.
-bool Zero3Rank::waits_for_its_block(const Instruction& step, const Schedule& schedule) {
-  if (step.phase != StepPhase::Backward || !is_of_parameters(step.kind)) return false;
-  std::vector<bool>& waits = waiting_in_[&schedule];
-  if (waits.empty()) waits = find_those_that_wait(schedule);
-  return waits[static_cast<std::size_t>(&step - schedule.instructions.data())];
-}
-
-std::vector<bool> Zero3Rank::find_those_that_wait(const Schedule& schedule) const {
-  std::vector<bool> waits(schedule.instructions.size(), false);
-  int before = -1;  // The call whose backward came last.
-  std::optional<std::size_t> first;
-  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const Instruction& step = schedule.instructions[i];
-    if (step.kind == InstructionKind::LoadInputs) before = -1;
-    if (step.phase != StepPhase::Backward) continue;
-    const bool gathers =
-        step.kind == InstructionKind::FetchParameters || step.kind == InstructionKind::WaitForParameters;
-    if (gathers && !first) first = i;
-    if (step.kind != InstructionKind::Backward) continue;
-    const bool runs_again = step.call != before && checkpoint_modes_[step.call] != CheckpointMode::None;
-    if (runs_again && first)
-      std::fill(waits.begin() + static_cast<std::ptrdiff_t>(*first), waits.begin() + static_cast<std::ptrdiff_t>(i),
-                true);
-    before = step.call;
-    first.reset();
-  }
-  return waits;
-}
-
-bool Zero3Rank::is_there(int parameter, const Schedule& schedule) const {
-  const bool is_under_way = std::any_of(gathers_.begin(), gathers_.end(), [&](const auto& gather) {
-    const std::vector<int>& parameters = schedule.groups[gather.first].parameters;
-    return gather.second.pending && std::find(parameters.begin(), parameters.end(), parameter) != parameters.end();
-  });
-  return !is_under_way && is_resident(states_[parameter]->storage);
-}
-
 void Zero3Rank::do_next() {
   const auto [step, schedule] = waiting_.front();
   waiting_.pop_front();
   move(*step, *schedule);
 }
 
-void Zero3Rank::prepare_read(int parameter) {
-  while (!waiting_.empty() && !is_there(parameter, *waiting_.front().second)) do_next();
+void Zero3Rank::rerun_comes_to(int op) {
+  runs_again_ = true;
+  const auto is_due = [&](const Instruction& step) { return step.rerun_op >= 0 && step.rerun_op <= op; };
+  while (!waiting_.empty() && is_due(*waiting_.front().first)) do_next();
 }
 
 void Zero3Rank::has_run_again() {
   while (!waiting_.empty()) do_next();
+  runs_again_ = false;
+}
+
+at::Tensor Zero3Rank::read(int parameter) {
+  const at::Tensor& whole = states_[parameter]->whole;
+  if (!runs_again_ || !is_cut()) return whole;
+  at::Tensor& again = read_again_[parameter];
+  if (!again.defined()) again = borrowed(whole);
+  return again.variable_data();
 }
 
 bool Zero3Rank::move(const Instruction& step, const Schedule& schedule) {
@@ -326,7 +302,11 @@ void Zero3Rank::gather_alone(int parameter) {
 }
 
 void Zero3Rank::release(int parameter) {
-  if (is_cut()) empty_storage(states_[parameter]->storage);
+  if (!is_cut()) return;
+  const at::Tensor& storage = states_[parameter]->storage;
+  const at::Tensor again = std::exchange(read_again_[parameter], {});
+  const bool is_saved = again.defined() && again.storage().use_count() > 1;
+  is_saved ? hand_over_storage(storage, again) : empty_storage(storage);
 }
 
 void Zero3Rank::begin_evaluation() {

@@ -34,7 +34,8 @@ class Zero3Rank final : public ZeroEngine {
   void end_evaluation() override;
   void finish_backward() override;
   bool run(const Instruction& step, const Schedule& schedule) override;
-  void prepare_read(int parameter) override;
+  at::Tensor read(int parameter) override;
+  void rerun_comes_to(int op) override;
   void has_run_again() override;
   LaterNumber take_norm() override;
   void update(const std::function<void()>& step) override;
@@ -52,9 +53,6 @@ class Zero3Rank final : public ZeroEngine {
   at::Tensor range_of(const at::Tensor& parts, std::size_t place) const;
 
   bool move(const Instruction& step, const Schedule& schedule);
-  bool is_there(int parameter, const Schedule& schedule) const;
-  bool waits_for_its_block(const Instruction& step, const Schedule& schedule);
-  std::vector<bool> find_those_that_wait(const Schedule& schedule) const;
   void do_next();
 
   void make_module(int module, std::vector<bool>& is_made);
@@ -75,9 +73,10 @@ class Zero3Rank final : public ZeroEngine {
   std::vector<ParameterState> groups_;  // [sub-groups] [part elements of the group] What the optimizer updates.
   at::Tensor grads_;                    // [part elements of all]
   std::map<int, Gather> gathers_;       // Under way, by the group of the schedule.
-  std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
-  /// [instructions] Of each schedule: they belong to a block that runs again.
-  std::map<const Schedule*, std::vector<bool>> waiting_in_;
+  /// [num parameters] What a block that runs again reads, in the gathered memory; undefined: none has.
+  std::vector<at::Tensor> read_again_;
+  bool runs_again_ = false;
+  /// Of a block that is to run again.
   std::deque<std::pair<const Instruction*, const Schedule*>> waiting_;
   std::array<at::Tensor, 2> flags_;  // [1] What the engine keeps of a barrier, and for overflows.
   int micro_batch_ = 0;

@@ -47,9 +47,11 @@ class ZeroEngine {
 
   /// Does an instruction of ZeRO; false: it is of something else. `schedule`: of which it is, and `step` lies in it.
   virtual bool run(const Instruction& step, const Schedule& schedule);
-  /// An op is about to read a parameter: of a block that runs again it is gathered, and what comes before it is done.
-  virtual void prepare_read(int /*parameter*/) {}
-  /// A checkpointed block has run again: what is left of it is done.
+  /// What an op computes with. REQUIRES: it is there.
+  virtual at::Tensor read(int parameter) { return states_[parameter]->whole; }
+  /// A checkpointed block that runs again has come to an op: what the schedule has in front of it is done.
+  virtual void rerun_comes_to(int /*op*/) {}
+  /// It has run: what is left of it is done.
   virtual void has_run_again() {}
   /// The norm of all gradients, which DeepSpeed takes whether it clips or not.
   virtual LaterNumber take_norm() = 0;
