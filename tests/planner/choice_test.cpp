@@ -155,6 +155,27 @@ TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
             (std::vector<CheckpointWay>{CheckpointMode::Full, CheckpointMode::Selective}));
 }
 
+// DeepSpeed's linear layer adds its bias in place, to what selective checkpointing has kept.
+TEST(Choice, Zero3IsNotSearchedWithWhatItsLinearLayersChange) {
+  const auto names_of = [](Framework framework, const std::string& name) {
+    Points points(*read_model_spec("model_specs/" + name + ".json"));
+    points.space.base.runtime.framework = framework;
+    points.space.base.zero = default_zero_options(framework);
+    points.space.base.initialization = Initialization::Meta;
+    points.all();
+    std::vector<std::string> names;
+    for (const CheckpointWay& way : points.families.families.back().ways) names.push_back(to_text(way));
+    return names;
+  };
+  const std::vector<std::string> without_linear = {"full", "save-attention"};
+  const std::vector<std::string> all = {"full", "save-attention", "selective", "save-matmuls"};
+  EXPECT_EQ(names_of(Framework::Zero3, "vit_b_16"), without_linear);
+  EXPECT_EQ(names_of(Framework::Fsdp2, "vit_b_16"), all);
+  EXPECT_EQ(names_of(Framework::Zero2, "vit_b_16"), all);
+  EXPECT_EQ(names_of(Framework::Zero3, "llama3_2_1b"), all);  // It has no biases.
+  EXPECT_EQ(names_of(Framework::Zero3, "gpt2"), all);         // Its Conv1D is none of DeepSpeed's layers.
+}
+
 TEST(Choice, EachStackCanHaveANumberOfItsOwn) {
   Points points(small_encoder_decoder({.layers = 3, .hidden = 256, .vocabulary = 8192}), 2);
   points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, std::nullopt, {1, 2}};
