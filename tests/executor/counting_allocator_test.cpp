@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "executor/memory/tensors.h"
+
 namespace fsdp::executor {
 namespace {
 
@@ -60,6 +62,27 @@ TEST_F(CountingAllocatorTest, ThePeakIsTheHighestSumAndKnowsWhenItWas) {
   begin_peak();  // 50 + 60 live
   EXPECT_EQ(live_peak().bytes.count() - before, 110);
   EXPECT_EQ(live_peak().moment, 5);
+}
+
+// What a parameter's storage has handed over goes with the last tensor that shows it; the storage takes new memory.
+TEST_F(CountingAllocatorTest, HandedOverBytesGoWithTheirBorrower) {
+  const CategoryScope scope(MemoryCategory::UnshardedParam);
+  const std::int64_t before = live(MemoryCategory::UnshardedParam);
+  const at::Tensor storage = bytes(1000);
+  storage.fill_(7);
+  at::Tensor borrower = borrowed(storage);
+  at::Tensor saved = borrower.variable_data();
+  EXPECT_EQ(live(MemoryCategory::UnshardedParam) - before, 1000);
+  hand_over_storage(storage, borrower);
+  borrower.reset();
+  EXPECT_FALSE(is_resident(storage));
+  EXPECT_EQ(live(MemoryCategory::UnshardedParam) - before, 1000);
+  fill_storage(storage, 1000);
+  storage.fill_(8);
+  EXPECT_EQ(live(MemoryCategory::UnshardedParam) - before, 2000);
+  EXPECT_EQ(saved.sum().item<std::int64_t>(), 7000);
+  saved.reset();
+  EXPECT_EQ(live(MemoryCategory::UnshardedParam) - before, 1000);
 }
 
 TEST_F(CountingAllocatorTest, AThreadsPeakLeavesOtherThreadsOut) {
