@@ -213,12 +213,18 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const Choice choice = smallest_of(box);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
   if (decisive_ && !above_sums_.contains(box.family)) {
-    const std::int64_t more = with_margin(live.device_lower_bound, choice).count() - smallest_sums(box);
+    const std::int64_t more = with_margin(live.own_lower_bound, choice).count() - smallest_sums(box);
     above_sums_.emplace(box.family, more);
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
   }
-  if (box.is_point()) return with_margin(live.own_lower_bound, choice).count();
-  return with_margin(live.device_lower_bound - slack_of(box), choice).count();
+  const Bytes least = box.is_point() ? live.own_lower_bound : least_of_box(live, slack_of(box));
+  return with_margin(least, choice).count();
+}
+
+Bytes PredictedCost::least_of_box(const simulator::Outcome& smallest, Bytes slack) {
+  // What a neighbor does without may have been the most of a stream's small tensors, and at another moment of its large
+  // ones.
+  return std::max(smallest.device_lower_bound - slack, smallest.pools_lower_bound - 2 * slack);
 }
 
 Bytes PredictedCost::slack_of(const Box& box) {
@@ -268,7 +274,7 @@ void SmallestCost::probe(Bytes enough) {
   constexpr std::size_t kNumProbes = 6;
   for (const Box& corner : corners(kNumProbes)) {
     if (least() <= enough) return;
-    bound(corner, num_levels() - 1);
+    if (Bytes(bound(corner, num_levels() - 2).memory) <= enough) bound(corner, num_levels() - 1);
   }
 }
 

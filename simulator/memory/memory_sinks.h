@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <numeric>
 #include <vector>
 
 #include "core/report/report.h"
@@ -96,8 +97,16 @@ class LiveSink {
   /// No allocator reserves less: memory of one stream's pool never serves another.
   Bytes reserved_lower_bound() const { return Bytes(std::max(before_, sum_of_peaks())); }
 
-  /// The same for an allocator of plain segments: small and large requests have pools of their own, each made of whole
-  /// segments.
+  /// The same for an allocator of plain segments, where small and large requests have pools of their own.
+  Bytes pools_lower_bound() const {
+    std::int64_t most = std::accumulate(pool_peak_.begin(), pool_peak_.end(), std::int64_t{0});
+    for (const PoolBytes& before : pool_peaks_before_) {
+      most = std::max(most, std::accumulate(before.begin(), before.end(), std::int64_t{0}));
+    }
+    return Bytes(most);
+  }
+
+  /// The same, each pool made of whole segments.
   Bytes segments_lower_bound(Bytes large_segment) const {
     std::int64_t most = sum_of_segments(pool_peak_, large_segment);
     for (const PoolBytes& before : pool_peaks_before_) most = std::max(most, sum_of_segments(before, large_segment));
