@@ -59,8 +59,8 @@ BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stag
   };
 }
 
-Result<Families> families_for(const Space& space, const Model& model, const Cluster& cluster) {
-  FSDP_TRY(Families families, families_of(space, model, cluster));
+Result<Families> families_for(const Space& space, const ModelIndex& index, const Cluster& cluster) {
+  FSDP_TRY(Families families, families_of(space, *index.model, cluster));
   // Whether a plan is valid depends on its units alone, so one plan for each way of wrapping tells.
   Errors errors;
   std::vector<bool> is_valid;
@@ -72,7 +72,7 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
     if (family == families.families.end()) continue;
     const Choice choice{static_cast<int>(family - families.families.begin()), family->kept.front(),
                         family->checkpointed.front()};
-    Errors found = check(plan_of(space.base, families, choice), model);
+    Errors found = check(plan_of(space.base, families, choice), index);
     is_valid.back() = found.empty();
     if (errors.empty()) errors = std::move(found);
   }
@@ -138,11 +138,11 @@ Proof Attempt::proof() const {
   return proof_of(*smallest, counts, memory, limit.num_beyond());
 }
 
-Result<Attempts> Attempts::make(const Space& space, const Model& model, const Cluster& cluster,
+Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, const Cluster& cluster,
                                 const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most) {
   Attempts attempts(space, options, budget_of(cluster));
   if (space.objective == SearchObjective::Memory) {
-    FSDP_TRY(Families all, families_for(whole(space), model, cluster));
+    FSDP_TRY(Families all, families_for(whole(space), index, cluster));
     // What saves more needs more: of the ways to checkpoint only the first can be the answer.
     for (Family& family : all.families) family.ways.resize(1);
     attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
@@ -151,7 +151,7 @@ Result<Attempts> Attempts::make(const Space& space, const Model& model, const Cl
     if (has_plans) attempts.wide_->find_smallest(attempts.budget_, options);
     return attempts;
   }
-  FSDP_TRY(Families families, families_for(space, model, cluster));
+  FSDP_TRY(Families families, families_for(space, index, cluster));
   attempts.usual_ = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
   attempts.answer_ = attempts.usual_.get();
   // Most searches end before that.
@@ -160,7 +160,7 @@ Result<Attempts> Attempts::make(const Space& space, const Model& model, const Cl
   attempts.usual_->find_fastest(space, attempts.budget_);
   attempts.is_paused_ = attempts.usual_->fastest.is_paused();
   if (attempts.usual_->fitting || is_stopped(options)) return attempts;
-  FSDP_TRY(Families all, families_for(whole(space), model, cluster));
+  FSDP_TRY(Families all, families_for(whole(space), index, cluster));
   attempts.is_all_ = all.families == attempts.usual_->families.families;
   if (attempts.is_all_ && !attempts.is_paused_) return attempts;
   attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);

@@ -27,7 +27,7 @@ BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stag
 
 /// The families of a space that are valid for the model. Errors: those of families_of, and of check where none is
 /// valid.
-Result<Families> families_for(const Space& space, const Model& model, const Cluster& cluster);
+Result<Families> families_for(const Space& space, const ModelIndex& index, const Cluster& cluster);
 
 /// A search for the fastest plan of some families that fits, with all that it runs on.
 struct Attempt {
@@ -76,7 +76,7 @@ class Attempts {
   /// After `most` predictions without a plan that fits it leaves open whether there is one, and after those of `space`
   /// which is the fastest (0: it leaves nothing open). Errors: those of families_for. REQUIRES: the arguments outlive
   /// this object.
-  static Result<Attempts> make(const Space& space, const Model& model, const Cluster& cluster,
+  static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
                                const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most);
 
   /// Whether the search was left before there was an answer.

@@ -96,13 +96,13 @@ bool has_cache(const Model& model) {
 LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of)
     : base_(base), families_(families), predictor_of_(std::move(predictor_of)) {
   if (families.families.empty()) return;
-  const Model& model = predictor_of_(families.families.front().micro_batch).model();
-  index_ = index_of(model);
+  index_ = &predictor_of_(families.families.front().micro_batch).index();
+  const Model& model = *index_->model;
   block_of_call_.assign(model.calls.size(), {-1, -1});
   for (std::size_t s = 0; s < families.blocks.size(); ++s) {
     StackOfCalls stack;
     for (const std::string& name : families.blocks[s]) {
-      const int module = index_.find(name);
+      const int module = index_->find(name);
       stack.all_calls.emplace_back();
       for (std::size_t c = 0; c < model.calls.size(); ++c) {
         if (model.calls[c].module != module || !model.calls[c].repeated) continue;
@@ -239,12 +239,12 @@ void LowerBounds::set_read_times(const Layout& layout, const Plan& plan, const s
   for (const simulator::BucketTimes& bucket : buckets) sums.reduce_copies += bucket.all_reduce + bucket.reduce_scatter;
   if (mesh.mesh.shard == 1) return;
   Seconds gathers{0};
-  for (const Call& call : index_.model->calls) {
-    for (const Op& op : index_.model->blocks[call.block].ops) {
+  for (const Call& call : index_->model->calls) {
+    for (const Op& op : index_->model->blocks[call.block].ops) {
       for (const int read : op.parameters) {
         const int p = call.parameters[read];
         const Dtype dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[p]);
-        const CutParameter cut = cut_parameter(index_.model->parameters[p].shape, mesh.mesh.shard, 0);
+        const CutParameter cut = cut_parameter(index_->model->parameters[p].shape, mesh.mesh.shard, 0);
         gathers += simulator::collective_time(mesh.shard, CollectiveKind::AllGather, size_of(dtype) * cut.full);
       }
     }
@@ -261,17 +261,12 @@ Plan LowerBounds::plan_of(const Family& family) const {
 }
 
 const Layout& LowerBounds::layout_of(const Family& family) {
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.arguments);
-  const auto found = layouts_.find(key);
-  if (found != layouts_.end()) return found->second;
   Plan plan = plan_of(family);
   set_offload(plan, base_.cpu_offload);
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
   plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
-  auto layout = make_layout(index_, plan);
-  assert(layout.has_value());
-  return layouts_.emplace(key, *std::move(layout)).first->second;
+  return predictor_of_(family.micro_batch).layout(plan);
 }
 
 void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
@@ -283,7 +278,7 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
     sums.accumulated += bytes;
     const int last_pass = unit.windows.back().begin;
     for (std::size_t c = 0; c < sums.accumulated_of_call.size(); ++c) {
-      if (last_pass <= index_.call_begin[c]) sums.accumulated_of_call[c] += bytes;
+      if (last_pass <= index_->call_begin[c]) sums.accumulated_of_call[c] += bytes;
     }
   }
 }
@@ -325,88 +320,100 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
-// What streams of their own hold, and what the optimizer makes on the compute stream.
-void LowerBounds::set_fsdp2_bytes(const Model& model, const Layout& layout, UnitSums& sums) const {
+// What streams of their own hold.
+void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
   sums.is_fsdp2 = true;
   for (const ShardedUnit& unit : layout.units) {
-    if (layout.mesh.shard > 1 && !unit.windows.empty()) {
-      sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
-    }
-    if (!makes_roots(base_.optimizer)) continue;
-    for (const ShardedParameter& parameter : unit.parameters) {
-      const bool is_muon = is_updated_by_muon(base_, model.parameters[parameter.parameter]);
-      if (!parameter.receives_gradient || is_muon) continue;
-      sums.optimizer_temporaries += bytes_of(parameter.local_elements, unit.original_dtype);
-    }
+    if (layout.mesh.shard == 1 || unit.windows.empty()) continue;
+    sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
   }
 }
 
-LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
-  Predictor& predictor = predictor_of_(family.micro_batch);
-  const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
-  Plan plan = plan_of(family);
-  plan.accumulation = family.accumulation;
-  const Layout& layout = layout_of(family);
+// States, and what the step makes beside them on the compute stream. Muon keeps one moment, and makes no roots.
+void LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) const {
+  double states = 0;
+  for (const ShardedUnit& unit : layout.units) {
+    std::int64_t by_muon = 0;
+    std::int64_t others = 0;
+    for (const ShardedParameter& parameter : unit.parameters) {
+      if (!parameter.receives_gradient) continue;
+      const bool is_muon =
+          base_.optimizer.muon && is_updated_by_muon(base_, index_->model->parameters[parameter.parameter]);
+      (is_muon ? by_muon : others) += parameter.local_elements;
+    }
+    states += static_cast<double>(bytes_of(by_muon, unit.original_dtype));
+    states += static_cast<double>(others) * state_bytes(base_.optimizer, unit.original_dtype);
+    if (sums.is_fsdp2 && makes_roots(base_.optimizer)) {
+      sums.optimizer_temporaries += bytes_of(others, unit.original_dtype);
+    }
+  }
+  sums.optimizer_states = states;
+}
 
+const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const Layout& layout) {
+  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.arguments, family.cpu_offload);
+  const auto found = unit_bytes_.find(key);
+  if (found != unit_bytes_.end()) return found->second;
+  return unit_bytes_.emplace(key, make_unit_bytes(family, layout)).first->second;
+}
+
+LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const Layout& layout) const {
   const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.shard > 1;
   const auto unsharded_bytes = [&](const ShardedUnit& unit) {
     return has_copies ? bytes_of(unit.full_elements, unit.param_dtype) : 0;
   };
-
   UnitSums sums;
-  sums.outside = simulator::outside_terms(predictor.cluster(), plan);
   const bool is_fsdp2 = base_.runtime.framework == Framework::Fsdp2;
-  if (is_fsdp2 && !has_passes(predictor.model())) set_fsdp2_bytes(predictor.model(), layout, sums);
-  double optimizer = 0;
+  if (is_fsdp2 && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
+  set_optimizer_bytes(layout, sums);
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
     sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
-    for (const ShardedParameter& parameter : unit.parameters) {
-      if (!parameter.receives_gradient) continue;
-      const bool is_muon = is_updated_by_muon(base_, predictor.model().parameters[parameter.parameter]);
-      const double of_element = is_muon ? static_cast<double>(size_of(unit.original_dtype).count())
-                                        : state_bytes(base_.optimizer, unit.original_dtype);
-      optimizer += static_cast<double>(parameter.local_elements) * of_element;
-    }
     if (unit.is_root) sums.root = unsharded_bytes(unit);
   }
   std::size_t next_unit = 0;
-  for (const auto& stack : wrapping.stacks) {
+  for (const auto& stack : families_.wrappings[family.wrapping].wrapping.stacks) {
     std::vector<std::int64_t>& unsharded = sums.unsharded.emplace_back(1, 0);
     for (const UnitGroup& group : stack) {
       std::int64_t bytes = unsharded.back();
-      for (std::size_t i = 0; i < group.size(); ++i, ++next_unit) {
-        const ShardedUnit& unit = layout.units[next_unit];
-        bytes += unsharded_bytes(unit);
-      }
+      for (std::size_t i = 0; i < group.size(); ++i, ++next_unit) bytes += unsharded_bytes(layout.units[next_unit]);
       unsharded.push_back(bytes);
     }
   }
   add_accumulated(layout, sums);
   if (layout.zero.ranks > 0) {
-    optimizer = set_zero_bytes(layout, plan, sums);
+    sums.optimizer_states = set_zero_bytes(layout, plan_of(family), sums);
   } else if (layout.is_replicated) {
     set_bucket_bytes(layout, sums);
   }
-  sums.states += static_cast<std::int64_t>(optimizer);
+  sums.states += static_cast<std::int64_t>(sums.optimizer_states);
   if (family.cpu_offload && layout.zero.ranks == 0) {
     sums.states = sums.gradients = sums.optimizer_temporaries = 0;
   }
-  add_times(family, plan, layout, predictor, sums);
-
-  const Model& model = predictor.model();
-  for (const Call& call : model.calls) {
+  for (const Call& call : index_->model->calls) {
     std::int64_t largest = 0;
     for (const int parameter : call.parameters) {
-      const int owner = layout.unit_of_parameter[parameter];
-      const ShardedUnit& unit = layout.units[owner];
+      const ShardedUnit& unit = layout.units[layout.unit_of_parameter[parameter]];
+      const std::int64_t bytes = unsharded_bytes(unit);
+      if (unit.is_root || bytes <= largest) continue;
       // A unit inside the call is gathered for a part of it only.
       const bool is_around = std::any_of(unit.modules.begin(), unit.modules.end(),
-                                         [&](int module) { return index_.contains(module, call.module); });
-      if (!unit.is_root && is_around) largest = std::max(largest, unsharded_bytes(unit));
+                                         [&](int module) { return index_->contains(module, call.module); });
+      if (is_around) largest = bytes;
     }
     sums.unit_of_call.push_back(largest);
   }
+  return sums;
+}
+
+LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
+  Predictor& predictor = predictor_of_(family.micro_batch);
+  Plan plan = plan_of(family);
+  plan.accumulation = family.accumulation;
+  const Layout& layout = layout_of(family);
+  UnitSums sums = unit_bytes(family, layout);
+  sums.outside = simulator::outside_terms(predictor.cluster(), plan);
+  add_times(family, plan, layout, predictor, sums);
   return sums;
 }
 
@@ -502,17 +509,17 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
                                  const CountRange& checkpointed) const {
   // Where several backwards follow each other, no call need hold what all before it keep.
   std::int64_t highest = units.states + units.optimizer_temporaries;
-  if (!has_passes(*index_.model) && !units.is_fsdp2) highest += units.gradients;
+  if (!has_passes(*index_->model) && !units.is_fsdp2) highest += units.gradients;
   const auto look_at = [&](int call) {
     highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
   };
-  for (std::size_t s = 0; s < stacks_.size() && !has_passes(*index_.model); ++s) {
+  for (std::size_t s = 0; s < stacks_.size() && !has_passes(*index_->model); ++s) {
     const StackOfCalls& stack = stacks_[s];
     if (stack.calls.empty()) continue;
     look_at(stack.calls.back());
     if (checkpointed.most[s] > 0) look_at(stack.calls[static_cast<std::size_t>(checkpointed.most[s]) - 1]);
   }
-  if (!has_passes(*index_.model)) {
+  if (!has_passes(*index_->model)) {
     for (const int call : calls.outside) look_at(call);
   }
   if (units.is_fsdp2) highest += units.gradients + units.largest_gather;

@@ -64,6 +64,7 @@ class LowerBounds {
     std::int64_t gradients = 0;                        ///< Sharded gradients of a rank.
     bool is_fsdp2 = false;                             ///< Gathers and sharded gradients have streams of their own:
     std::int64_t largest_gather = 0;                   ///< the output of one gather.
+    double optimizer_states = 0;                       ///< What of the states is the optimizer's.
     std::int64_t optimizer_temporaries = 0;            ///< What a foreach step makes beside its states, all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
     std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
@@ -93,9 +94,13 @@ class LowerBounds {
   const UnitSums& unit_sums(const Family& family);
   /// What sums are of: the mesh and the arguments of a family, on the base.
   Plan plan_of(const Family& family) const;
+  /// With units that reshard. It stays until the predictor is asked for another thing.
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode);
   static void take_least(const CallSums& other, CallSums& sums);
+  /// All of the sums that are bytes: they do not depend on the way to reshard.
+  const UnitSums& unit_bytes(const Family& family, const Layout& layout);
+  UnitSums make_unit_bytes(const Family& family, const Layout& layout) const;
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, simulator::Predictor& predictor,
                  UnitSums& sums) const;
@@ -103,7 +108,8 @@ class LowerBounds {
                         const Cluster& cluster, const simulator::ComputeCosts& costs, UnitSums& sums) const;
   void set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                       const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const;
-  void set_fsdp2_bytes(const Model& model, const Layout& layout, UnitSums& sums) const;
+  static void set_fsdp2_bytes(const Layout& layout, UnitSums& sums);
+  void set_optimizer_bytes(const Layout& layout, UnitSums& sums) const;
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
   double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
@@ -124,11 +130,12 @@ class LowerBounds {
   const Plan& base_;
   const Families& families_;
   PredictorOf predictor_of_;
-  ModelIndex index_;
+  const ModelIndex* index_ = nullptr;  ///< Of any micro-batch. Null: there are no families.
   bool first_checkpoint_saves_work_ = false;
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
-  std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
+  /// By shard size, wrapping, arguments and offload.
+  std::map<std::tuple<std::int64_t, int, int, bool>, UnitSums> unit_bytes_;
   /// By micro-batch, the shard size where calls depend on it, the first and the last way, and whether keys and values
   /// are not cached.
   std::map<std::tuple<std::int64_t, std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;

@@ -47,7 +47,7 @@ Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& pl
 }  // namespace
 
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
-  if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
+  if (is_stopped() || !check(plan, request_.predictor.index()).empty()) return;
   auto ground = ground_with(change, plan, request_.workload, request_.cluster);
   add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
 }

@@ -331,7 +331,8 @@ struct Ground {
   Predictors predictors;
   Space space;
 
-  const Model& model() { return predictors.of(space.micro_batches.front()).model(); }
+  const Model& model() { return *index().model; }
+  const ModelIndex& index() { return predictors.of(space.micro_batches.front()).index(); }
   PredictorOf predictor_of() {
     return [this](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); };
   }
@@ -382,9 +383,9 @@ constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
 /// Whether some plan of the whole space fits, by memory alone. False where that is not known after `most` predictions
 /// (0: no limit).
-Result<bool> fits_somewhere(const Space& space, const Model& model, const Cluster& cluster,
+Result<bool> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
                             const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most = 0) {
-  FSDP_TRY(Families families, families_for(whole(space), model, cluster));
+  FSDP_TRY(Families families, families_for(whole(space), index, cluster));
   Attempt attempt(space, std::move(families), predictor_of, options);
   return !attempt.limit.within.families.empty() &&
          attempt.has_fitting(budget_of(cluster), options, most).value_or(false);
@@ -417,7 +418,7 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
                                                     const SearchOptions& options) {
   const std::optional<Space> wider = expanded(ground.space, cluster);
   if (!wider) return std::optional<SearchResult>();
-  FSDP_TRY(const bool fits, fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), options));
+  FSDP_TRY(const bool fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), options));
   if (is_stopped(options)) return stopped();
   if (!fits) return std::optional<SearchResult>();
   SearchOptions told = options;
@@ -461,7 +462,7 @@ Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec
   constexpr std::int64_t kMost = 200;
   Space on_devices = ground.space;
   on_devices.cpu_offload = false;
-  FSDP_TRY(const bool fits, fits_somewhere(on_devices, ground.model(), cluster, ground.predictor_of(), options, kMost));
+  FSDP_TRY(const bool fits, fits_somewhere(on_devices, ground.index(), cluster, ground.predictor_of(), options, kMost));
   if (!fits) return std::optional<SearchResult>();
   const Seconds step = attempt.cost.outcome(choice, Detail::Time).step;
   const auto is_faster = [&](const SearchResult& result) {
@@ -509,9 +510,9 @@ Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, c
                               const Space& space, const SearchOptions& options) {
   FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
   const SearchOptions looking = while_looking(options, ground);
-  FSDP_TRY(bool fits, fits_somewhere(ground.space, ground.model(), cluster, ground.predictor_of(), looking));
+  FSDP_TRY(bool fits, fits_somewhere(ground.space, ground.index(), cluster, ground.predictor_of(), looking));
   if (const std::optional<Space> wider = expanded(ground.space, cluster); wider && !fits && !is_stopped(looking)) {
-    FSDP_TRY(fits, fits_somewhere(*wider, ground.model(), cluster, ground.predictor_of(), looking));
+    FSDP_TRY(fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), looking));
   }
   if (!fits && is_stopped(looking)) return stopped();
   return fits;
@@ -528,7 +529,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const PredictorOf predictor_of = ground.predictor_of();
   const SearchOptions looking = while_looking(options, ground);
   const std::int64_t most = expanded(filled, cluster) ? kPredictionsBeforeSegments : 0;
-  FSDP_TRY(Attempts attempts, Attempts::make(filled, model, cluster, predictor_of, looking, most));
+  FSDP_TRY(Attempts attempts, Attempts::make(filled, ground.index(), cluster, predictor_of, looking, most));
   if (is_stopped(looking)) return stopped();
   FSDP_TRY(std::optional<SearchResult> other,
            search_elsewhere(spec, workload, cluster, space, ground, attempts, looking));

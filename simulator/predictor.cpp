@@ -57,10 +57,12 @@ struct Predictor::Impl {
     outcome.device_lower_bound = live.reserved_lower_bound();
     const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
     const bool has_plain_pools = settings && pools_suffice(*settings);
+    outcome.pools_lower_bound = has_plain_pools ? live.pools_lower_bound() : outcome.device_lower_bound;
     outcome.own_lower_bound =
         has_plain_pools ? live.segments_lower_bound(settings->large_segment_size) : outcome.device_lower_bound;
     for (const DeviceTerm& term : outside_terms(cluster, plan)) {
       outcome.device_lower_bound += term.bytes;
+      outcome.pools_lower_bound += term.bytes;
       outcome.own_lower_bound += term.bytes;
     }
     return {};
@@ -190,6 +192,9 @@ Predictor& Predictor::operator=(Predictor&&) noexcept = default;
 const Model& Predictor::model() const {
   return impl_->model;
 }
+const ModelIndex& Predictor::index() const {
+  return impl_->index;
+}
 const Cluster& Predictor::cluster() const {
   return impl_->cluster;
 }
@@ -283,6 +288,10 @@ CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
             .backward_peak = std::min(cost.backward_peak, other.backward_peak)};
   }
   return cost;
+}
+
+const Layout& Predictor::layout(const Plan& plan) {
+  return impl_->layouts.look(plan);
 }
 
 const MeshCosts& Predictor::mesh_costs(const Mesh& mesh) {

@@ -14,7 +14,9 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
+#include "core/model/model_index.h"
 #include "core/plan/plan.h"
+#include "core/plan/sharding.h"
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
@@ -48,8 +50,10 @@ struct Outcome {
   Seconds compute{0};
   Seconds exposed_communication{0};
   Bytes device_lower_bound;  ///< Never above `peaks.device`.
-  /// With `Detail::Live`: the same and nearer to it, since no pool has less than its own segments. A bound of this plan
-  /// alone: `device_lower_bound` bounds its neighbors, too (planner/predicted_cost.cpp).
+  /// With `Detail::Live`: the same and nearer to it, since small tensors and large ones lie in pools of their own.
+  Bytes pools_lower_bound;
+  /// With `Detail::Live`: nearer still, since no pool has less than its own segments. A bound of this plan alone: the
+  /// other two bound its neighbors, too (planner/predicted_cost.cpp).
   Bytes own_lower_bound;
   /// With `Detail::Memory`; reserved and device also with `Detail::Device`. These two are of the rank that needs most,
   /// the others of rank 0.
@@ -83,6 +87,8 @@ class Predictor {
   Predictor& operator=(Predictor&&) noexcept;
 
   const Model& model() const;
+  /// Of the model. Stays where it is for the predictor's life.
+  const ModelIndex& index() const;
   const Cluster& cluster() const;
 
   /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
@@ -114,6 +120,10 @@ class Predictor {
   /// Cost of one run of a call under the precision and runtime of `plan`. Of a call that was recorded beside
   /// checkpointed ones, too: the least of both.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
+
+  /// What make_layout(index(), plan) gives. It stays until the predictor is asked for another thing.
+  /// REQUIRES: the plan passes check().
+  const Layout& layout(const Plan& plan);
 
   /// What collectives over the dimensions of a mesh cost. Stays where it is for the predictor's life.
   const MeshCosts& mesh_costs(const Mesh& mesh);

@@ -412,7 +412,12 @@ Errors check(const Plan& plan, const Model& model) {
                       "Plan this model again, or name the model file that the plan was made for."});
     return errors;
   }
-  const ModelIndex index = index_of(model);
+  return check(plan, index_of(model));
+}
+
+Errors check(const Plan& plan, const ModelIndex& index) {
+  const Model& model = *index.model;
+  Errors errors;
   if (auto layout = make_layout(index, plan)) {
     errors = check_input_casts(index, plan, *layout);
     check_reads(model, index, *layout, errors);

@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/model/model.h"
+#include "core/model/model_index.h"
 #include "core/plan/runtime.h"
 
 namespace fsdp {
@@ -315,5 +316,7 @@ Implementations implementations_of(const Plan& plan);
 /// does not divide, bad sizes, a fused SGD, an output_dtype that no unit but the root could return, a parameter_dtype
 /// that frozen parameters are not multiplied by.
 Errors check(const Plan& plan, const Model& model);
+/// The same of the model of an index, where the plan is known to be of this model: its fingerprint is not looked at.
+Errors check(const Plan& plan, const ModelIndex& index);
 
 }  // namespace fsdp

@@ -1,6 +1,7 @@
 #include "simulator/prepared/layout_cache.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace fsdp::simulator {
@@ -57,6 +58,13 @@ void LayoutCache::give_back(const Plan& plan, Layout layout) {
   of->layout = std::move(layout);
   of->is_here = true;
   drop_old_ones();
+}
+
+const Layout& LayoutCache::look(const Plan& plan) {
+  auto layout = take(plan, 0);
+  assert(layout.has_value());
+  give_back(plan, *std::move(layout));
+  return entries_.front().layout;
 }
 
 const LayoutSums& LayoutCache::sums(const Plan& plan, const Layout& layout) {

@@ -28,6 +28,9 @@ class LayoutCache {
   /// Gives back what `take` gave for this plan, whatever rank it is seen from by now.
   void give_back(const Plan& plan, Layout layout);
 
+  /// What make_layout(index, plan) gives, to look at until the next call. REQUIRES: it gives no error.
+  const Layout& look(const Plan& plan);
+
   /// Sums of a layout that was taken for this plan. They stay until the next `give_back`.
   const LayoutSums& sums(const Plan& plan, const Layout& layout);
 
