@@ -33,6 +33,10 @@ class SegmentPool {
   std::int32_t malloc(std::int64_t size);
   void free(std::int32_t block);
 
+  /// `count` requests of one size, one after the other. Adds the blocks that serve them to `blocks`: those that come to
+  /// lie side by side are one block, which is freed as a whole.
+  void malloc_alike(std::int64_t size, std::int64_t count, std::vector<std::int32_t>& blocks);
+
   /// What the block takes: the request, and what was not worth to be kept apart.
   std::int64_t size_of(std::int32_t block) const { return blocks_[static_cast<std::size_t>(block)].size; }
 
@@ -44,7 +48,8 @@ class SegmentPool {
 
  private:
   static constexpr std::int32_t kNone = -1;
-  static constexpr std::int16_t kNowhere = -1;
+  static constexpr std::int32_t kNowhere = -1;
+  static constexpr std::int32_t kLoose = -2;
 
   /// A stretch of a segment, linked in order of address.
   struct Block {
@@ -54,27 +59,37 @@ class SegmentPool {
     std::int32_t next = kNone;
     std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbors on the shelf.
     std::int32_t shelf_next = kNone;
-    std::int16_t shelf = kNowhere;  ///< On which it stands while it is free.
+    std::int32_t shelf = kNowhere;  ///< On which it stands while it is free, or kLoose.
 
     bool is_free() const { return shelf != kNowhere; }
   };
 
-  /// Two blocks of a shelf beside which others were put; kNone: there was none.
-  using Marks = std::array<std::int32_t, 2>;
-
-  /// A shelf is a list of free blocks of nearly one size, by size and address.
-  static constexpr int kNumShelves = 640;
+  /// A list of free blocks of one size or, above 2 MiB, of nearly one, by size and address.
+  struct Shelf {
+    std::int32_t first = kNone;
+    /// Beside which others were put last; kNone: there was none.
+    std::array<std::int32_t, 2> marks = {kNone, kNone};
+  };
   static constexpr int kShelvesPerWord = 64;
+  static constexpr int kNumWords = 75;
 
   static int shelf_of(std::int64_t size);
   int next_shelf(int first) const;
-  Block& at(std::int32_t index) { return blocks_[index]; }
-  std::int32_t& first_of(int shelf) { return shelves_[shelf]; }
+  Block& at(std::int32_t index) { return blocks_[static_cast<std::size_t>(index)]; }
+  Shelf& shelf_at(int shelf) { return shelves_[static_cast<std::size_t>(shelf)]; }
+  static bool is_before(const Block& one, const Block& other) {
+    return one.size != other.size ? one.size < other.size : one.address < other.address;
+  }
   std::int32_t find_best(std::int64_t size);
+  std::int32_t find_or_make(std::int64_t size, std::int64_t count);
+  std::int32_t take_front(std::int32_t index, std::int64_t size);
   /// The mark of a shelf that is likely to be near the block: of the same size, at the nearest address.
-  std::size_t nearest_mark(const Marks& marks, const Block& block) const;
+  std::size_t nearest_mark(const Shelf& shelf, const Block& block) const;
   void put(std::int32_t index);
+  void shelve(std::int32_t index);
+  void put_among(Shelf& shelf, std::int32_t index);
   void remove(std::int32_t index);
+  void settle(std::int32_t index);
   void absorb_next(std::int32_t index);
   std::int32_t new_segment(std::int64_t size);
   std::int32_t grow(std::int64_t size);
@@ -83,15 +98,18 @@ class SegmentPool {
 
   bool is_large_;
   bool expands_ = false;
-  std::int32_t last_ = kNone;  // Of an expandable segment: the block that it ends with.
+  std::int32_t last_ = kNone;    // Of an expandable segment: the block that it ends with.
+  std::int64_t least_rest_ = 0;  // That is kept apart.
   std::int64_t large_segment_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t next_address_ = 0;
   std::vector<Block> blocks_;
   std::int32_t first_unused_ = kNone;
-  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);  // The first block of each.
-  std::vector<Marks> marks_ = std::vector<Marks>(kNumShelves, {kNone, kNone});         // Of each.
-  std::array<std::uint64_t, kNumShelves / kShelvesPerWord> filled_{};  // A bit for each shelf that is not empty.
+  std::int32_t loose_ = kNone;  // The free block that stands on no shelf.
+  std::vector<Shelf> shelves_;  // Empty before the first request.
+  // A bit for each shelf that is not empty, and one for each word of these that is not 0.
+  std::array<std::uint64_t, kNumWords> filled_{};
+  std::array<std::uint64_t, 2> filled_words_{};
 };
 
 }  // namespace fsdp::simulator

@@ -48,6 +48,7 @@ class OptimizerWalk {
       if (shard != nullptr && flat_.empty()) shards_.push_back(shard);
     }
     for (const ShardedParameter& shard : flat_) shards_.push_back(&shard);
+    if (TakesAlike<Sink>) find_alike();
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
     }
@@ -63,7 +64,8 @@ class OptimizerWalk {
     if (in_.layout->is_replicated) return make_whole();
     switch (in_.plan->initialization) {
       case Initialization::Meta:
-        return to_empty(0);
+        to_empty(0);
+        return make_waiting();
       case Initialization::Device:
         buffers();
         for (const ShardedParameter* shard : shards_) make_full(*shard);
@@ -195,6 +197,25 @@ class OptimizerWalk {
   }
 
  private:
+  /// Shards that differ in nothing that the optimizer's memory depends on, one behind the other.
+  struct Alike {
+    std::size_t first = 0;  // In shards_.
+    std::int64_t count = 0;
+  };
+
+  void find_alike() {
+    const auto are_alike = [&](const ShardedParameter& a, const ShardedParameter& b) {
+      return a.shard_elements == b.shard_elements && a.local_elements == b.local_elements &&
+             a.receives_gradient == b.receives_gradient && element_size(a.parameter) == element_size(b.parameter) &&
+             (optimizer_of_.empty() || optimizer_of_[a.parameter] == optimizer_of_[b.parameter]) &&
+             muon_update_of(a) == nullptr && muon_update_of(b) == nullptr;
+    };
+    for (std::size_t s = 0; s < shards_.size(); ++s) {
+      if (s == 0 || !are_alike(*shards_[s - 1], *shards_[s])) alike_.push_back({s, 0});
+      ++alike_.back().count;
+    }
+  }
+
   void make_states_of(int optimizer) {
     optimizer_ = optimizer;
     const auto which = static_cast<std::size_t>(optimizer + 1);
@@ -341,9 +362,13 @@ class OptimizerWalk {
     for (const Tie& tie : ties_) {
       if (tie.module != module || tie.shard->local_elements == 0) continue;
       const int p = tie.shard->parameter;
+      make_waiting();
       alloc(tie.tensor, p, tie.shard->local_elements * element_size(p), MemoryCategory::ShardedParam);
     }
-    for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
+    for (const int b : in_.index->buffers[module]) {
+      make_waiting();
+      make_buffer(static_cast<std::size_t>(b));
+    }
     auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
     for (; made != unit_of_module_.end() && made->first == module; ++made) {
       pad(in_.layout->units[made->second]);
@@ -354,11 +379,25 @@ class OptimizerWalk {
   void make_local(const ShardedParameter& p) {
     if (has_shards_on_host()) return;
     if (in_.layout->gathers_each_read) return make_part(p);
-    if (p.local_elements == p.shard_elements) return make_shard(p);
+    if (p.local_elements == p.shard_elements) return TakesAlike<Sink> ? make_with_alike(p) : make_shard(p);
     is_unpadded_[p.parameter] = true;
     if (p.local_elements == 0) return;
+    make_waiting();
     sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.local_elements * element_size(p.parameter),
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  // Shards of one size that follow each other wait for the next of another size.
+  void make_with_alike(const ShardedParameter& p) {
+    if (in_.layout->is_replicated) return make_shard(p);
+    const std::int64_t size = p.shard_elements * element_size(p.parameter);
+    if (num_waiting_ > 0 && size != waiting_->shard_elements * element_size(waiting_->parameter)) make_waiting();
+    if (num_waiting_++ == 0) waiting_ = &p;
+  }
+
+  // In front of whatever else is made or freed.
+  void make_waiting() {
+    if (num_waiting_ > 0) make_shard(*waiting_, std::exchange(num_waiting_, 0));
   }
 
   // SimpleFSDP: until names are tied again, each has a parameter of its own.
@@ -387,6 +426,7 @@ class OptimizerWalk {
     for (const ShardedParameter& p : unit.parameters) {
       if (!is_unpadded_[p.parameter]) continue;
       is_unpadded_[p.parameter] = false;
+      make_waiting();
       make_shard(p);
       if (p.local_elements > 0) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
     }
@@ -436,16 +476,25 @@ class OptimizerWalk {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    each([&](const ShardedParameter& shard, std::int64_t count) {
+    const bool has_count = adam && optimizer.implementation == OptimizerImplementation::Fused;
+    // Moments of one size take turns: both of a run are twice as many of the first.
+    if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
+      return each([&](const ShardedParameter& shard, std::int64_t count) {
+        if (!is_updated(shard)) return;
+        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, adam ? 2 * count : count);
+      });
+    }
+    const auto make = [&](const ShardedParameter& shard, std::int64_t count) {
       // An empty shard has a step count too.
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient &&
-          muon_update_of(shard) == nullptr && is_stepped(shard)) {
+      if (has_count && shard.receives_gradient && muon_update_of(shard) == nullptr && is_stepped(shard)) {
         keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
       if (!is_updated(shard)) return;
       moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, count);
       if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
-    });
+    };
+    if (uses_kinds_) return each(make);
+    for (const ShardedParameter* shard : shards_) make(*shard, 1);
   }
 
   void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p, std::int64_t count) {
@@ -474,16 +523,20 @@ class OptimizerWalk {
       BlockSums sums;
       sums.add(bytes, count);
       sink_.alloc_all(sums, MemoryStream::Compute);
+    } else if constexpr (TakesAlike<Sink>) {
+      sink_.alloc_alike(in_.ids->of(what, p), count, bytes, MemoryStream::Compute, category);
     } else {
       alloc(what, p, bytes, category);
     }
   }
 
-  // Each shard, or one of each kind with how many there are of it.
+  // Each shard, or one of each kind or run of them with how many there are of it.
   template <class Visit>
   void each(const Visit& visit) const {
     if (uses_kinds_) {
       for (const LayoutSums::Kind& kind : in_.sums->kinds) visit(kind.shard, kind.count);
+    } else if (TakesAlike<Sink>) {
+      for (const Alike& alike : alike_) visit(*shards_[alike.first], alike.count);
     } else {
       for (const ShardedParameter* shard : shards_) visit(*shard, std::int64_t{1});
     }
@@ -503,6 +556,12 @@ class OptimizerWalk {
   void alloc_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of) {
     if constexpr (CountsSums<Sink>) {
       sink_.alloc_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
+    } else if constexpr (TakesAlike<Sink>) {
+      each([&](const ShardedParameter& shard, std::int64_t count) {
+        if (!has(shard)) return;
+        sink_.alloc_alike(in_.ids->of(what, shard.parameter), count, bytes_of(shard), MemoryStream::Compute,
+                          MemoryCategory::Temp);
+      });
     } else {
       for (const ShardedParameter* shard : shards_) {
         if (has(*shard)) alloc(what, shard->parameter, bytes_of(*shard), MemoryCategory::Temp);
@@ -515,6 +574,11 @@ class OptimizerWalk {
   void free_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of, Iterator first, Iterator last) {
     if constexpr (CountsSums<Sink>) {
       sink_.free_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
+    } else if constexpr (TakesAlike<Sink>) {
+      // Nothing comes between them, so that their order is of no account.
+      each([&](const ShardedParameter& shard, std::int64_t /*count*/) {
+        if (has(shard)) sink_.free_alike(in_.ids->of(what, shard.parameter));
+      });
     } else {
       for (; first != last; ++first) {
         if (has(**first)) sink_.free(in_.ids->of(what, (*first)->parameter));
@@ -583,10 +647,13 @@ class OptimizerWalk {
   const bool uses_kinds_;                            // Nothing is asked of single parameters: the next three are empty.
   std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
   std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
+  std::vector<Alike> alike_;                         // All of them, of a sink that takes such together.
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
   std::vector<ShardedParameter> flat_;               // What the optimizer gets, of FSDP1.
   std::vector<Tie> ties_;
-  std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
+  std::vector<bool> is_unpadded_;              // [num parameters] Made, and not padded yet.
+  const ShardedParameter* waiting_ = nullptr;  // The first of the shards that are about to be made.
+  std::int64_t num_waiting_ = 0;
   std::vector<int> optimizer_of_;  // [num parameters] Of a step of passes: in Model::optimizers.
   int optimizer_ = -1;             // The one that is stepping; -1: there is one.
   std::vector<bool> has_states_;   // [1 + optimizers] First of the only one.

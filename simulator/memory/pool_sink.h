@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -30,17 +32,19 @@ class PoolSink {
     enough_ = enough.count();
     holds_ = holds;
     for (std::deque<Held>& held : held_) held.clear();
+    unused_runs_.clear();
+    num_runs_ = 0;
   }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     if (bytes == 0) return;
-    const std::int64_t size = (bytes + 511) / 512 * 512;
+    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
-    SegmentPool& pool = pools_[number];
-    reserved_ -= pool.reserved();
+    SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
+    const std::int64_t before = pool.reserved();
     const std::int32_t block = pool.malloc(size);
-    reserved_ += pool.reserved();
-    places_[id] = {block, number, bytes, walk_};
+    reserved_ += pool.reserved() - before;
+    places_[id] = {block, static_cast<std::int16_t>(number), false, walk_, bytes};
     live_ += bytes;
     most_live_ = std::max(most_live_, live_);
     allocated_ += pool.size_of(block);
@@ -49,8 +53,40 @@ class PoolSink {
   void free(int id) {
     Place& place = places_[id];
     if (place.block < 0 || place.walk != walk_) return;
+    assert(!place.is_run);
     give_up(place);
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
+    place.block = -1;
+  }
+  /// `count` tensors of so many bytes each, one after the other, which go together. All of them have one number.
+  void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
+    if (count == 1) return alloc(id, bytes, stream, category);
+    if (bytes == 0) return;
+    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
+    const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+    SegmentPool& pool = pools_[number];
+    reserved_ -= pool.reserved();
+    const std::int32_t run = new_run();
+    std::vector<std::int32_t>& blocks = runs_[run];
+    pool.malloc_alike(size, count, blocks);
+    reserved_ += pool.reserved();
+    places_[id] = {run, static_cast<std::int16_t>(number), true, walk_, count * bytes};
+    live_ += count * bytes;
+    most_live_ = std::max(most_live_, live_);
+    for (const std::int32_t block : blocks) allocated_ += pool.size_of(block);
+    most_allocated_ = std::max(most_allocated_, allocated_);
+  }
+  /// What came with alloc_alike.
+  void free_alike(int id) {
+    Place& place = places_[id];
+    if (!place.is_run || place.block < 0 || place.walk != walk_) return free(id);
+    SegmentPool& pool = pools_[static_cast<std::size_t>(place.pool)];
+    live_ -= place.bytes;
+    for (const std::int32_t block : runs_[place.block]) {
+      allocated_ -= pool.size_of(block);
+      pool.free(block);
+    }
+    unused_runs_.push_back(place.block);
     place.block = -1;
   }
   /// Whether memory that another stream uses comes back late.
@@ -95,10 +131,11 @@ class PoolSink {
 
  private:
   struct Place {
-    std::int32_t block = -1;
-    std::int32_t pool = 0;
-    std::int64_t bytes = 0;
+    std::int32_t block = -1;  // Of a run its number.
+    std::int16_t pool = 0;
+    bool is_run = false;
     std::uint32_t walk = 0;  // In which it was made.
+    std::int64_t bytes = 0;
   };
 
   struct Held {
@@ -106,13 +143,29 @@ class PoolSink {
     Place place;
   };
 
+  // Of tensors that came together. Empty.
+  std::int32_t new_run() {
+    if (!unused_runs_.empty()) {
+      const std::int32_t run = unused_runs_.back();
+      unused_runs_.pop_back();
+      runs_[run].clear();
+      return run;
+    }
+    if (num_runs_ == runs_.size()) runs_.emplace_back();
+    runs_[num_runs_].clear();
+    return static_cast<std::int32_t>(num_runs_++);
+  }
+
   // It is no longer the program's.
   void give_up(const Place& place) {
     live_ -= place.bytes;
     allocated_ -= pools_[static_cast<std::size_t>(place.pool)].size_of(place.block);
   }
 
-  std::vector<Place> places_;  // [num ids]
+  std::vector<Place> places_;                    // [num ids]
+  std::vector<std::vector<std::int32_t>> runs_;  // [num_runs_ and more] Their blocks.
+  std::vector<std::int32_t> unused_runs_;
+  std::size_t num_runs_ = 0;
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
   bool holds_ = false;
   std::uint32_t walk_ = 0;
@@ -130,6 +183,12 @@ class PoolSink {
   std::int64_t allocated_ = 0;
   std::int64_t most_allocated_ = 0;
   std::int64_t enough_ = kEndlessMemory.count();
+};
+
+/// A sink that takes equal tensors together, one number for all of them.
+template <class Sink>
+concept TakesAlike = requires(Sink& sink) {
+  sink.free_alike(0);
 };
 
 }  // namespace fsdp::simulator

@@ -90,6 +90,19 @@ TEST(SegmentPool, TheEndOfAnExpandableSegmentIsTheLastChoice) {
   EXPECT_EQ(pool.reserved(), 40 * kMiB);
 }
 
+TEST(SegmentPool, AlikeRequestsSideBySideAreOneBlock) {
+  SegmentPool pool = pool_of(false);
+  std::vector<std::int32_t> blocks;
+  pool.malloc_alike(kMiB / 2, 9, blocks);  // Four in each segment of two MiB, and one more.
+  ASSERT_EQ(blocks.size(), 3U);
+  EXPECT_EQ(pool.size_of(blocks[0]), 2 * kMiB);
+  EXPECT_EQ(pool.size_of(blocks[2]), kMiB / 2);
+  EXPECT_EQ(pool.reserved(), 6 * kMiB);
+  for (const std::int32_t block : blocks) pool.free(block);
+  for (int i = 0; i < 6; ++i) pool.malloc(kMiB);  // Whole again.
+  EXPECT_EQ(pool.reserved(), 6 * kMiB);
+}
+
 // Sizes of a few kinds, so that equal blocks meet and every shelf is searched.
 std::int64_t any_size(bool is_large) {
   if (!is_large) return 512 * *rc::gen::element(1, 2, 3, 16, 17, 31, 33, 512, 1000, 2047, 2048);
@@ -97,7 +110,7 @@ std::int64_t any_size(bool is_large) {
                                rc::gen::inRange(2049, 100000));
 }
 
-// 100 runs of up to 300 requests and frees.
+// 100 runs of up to 300 requests, of one tensor or of several alike, and frees.
 RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
   const bool is_large = *rc::gen::arbitrary<bool>();
   const std::int64_t segment = *rc::gen::element(kDefaultSegment, 64 * kMiB);
@@ -110,23 +123,36 @@ RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
                              {.large_segment_size = Bytes(segment), .expandable_segments = expands});
   std::int64_t allocated = 0;
   struct Live {
-    AllocationId id;
-    std::int32_t block;
+    std::vector<AllocationId> ids;
+    std::vector<std::int32_t> blocks;
   };
   std::vector<Live> live;
+  AllocationId next_id{0};
   const int num_steps = *rc::gen::inRange(1, 300);
   for (int step = 0; step < num_steps; ++step) {
     if (!live.empty() && *rc::gen::inRange(0, 5) < 2) {
       const auto which = live.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(live));
-      allocated -= pool.size_of(which->block);
-      pool.free(which->block);
-      allocator.free(which->id);
+      for (const std::int32_t block : which->blocks) {
+        allocated -= pool.size_of(block);
+        pool.free(block);
+      }
+      for (const AllocationId id : which->ids) allocator.free(id);
       live.erase(which);
     } else {
       const std::int64_t size = any_size(is_large);
-      live.push_back({static_cast<AllocationId>(step), pool.malloc(size)});
-      allocated += pool.size_of(live.back().block);
-      allocator.malloc(live.back().id, Bytes(size), AllocatorStream{0});
+      const std::int64_t count = *rc::gen::element(1, 1, 1, 2, 3, 50);
+      live.emplace_back();
+      if (count == 1) {
+        live.back().blocks.push_back(pool.malloc(size));
+      } else {
+        pool.malloc_alike(size, count, live.back().blocks);
+      }
+      for (const std::int32_t block : live.back().blocks) allocated += pool.size_of(block);
+      for (std::int64_t i = 0; i < count; ++i) {
+        live.back().ids.push_back(next_id);
+        allocator.malloc(next_id, Bytes(size), AllocatorStream{0});
+        next_id = AllocationId{static_cast<std::int32_t>(next_id) + 1};
+      }
     }
     RC_ASSERT(allocated == allocator.allocated_bytes().count());
     RC_ASSERT(pool.reserved() == allocator.reserved_bytes().count());
