@@ -33,6 +33,7 @@
 #include <bit>
 #include <cassert>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "core/base/rounding.h"
@@ -63,10 +64,10 @@ void SegmentPool::reset(std::int64_t large_segment, bool expands) {
   large_segment_ = large_segment;
   expands_ = expands;
   least_rest_ = is_large_ && !expands ? kMebibyte + 1 : kMinBlockSize;
-  last_ = kNone;
+  last_ = nullptr;
   reserved_ = next_address_ = 0;
-  blocks_.clear();
-  first_unused_ = loose_ = kNone;
+  num_blocks_ = 0;
+  first_unused_ = loose_ = nullptr;
   for (int shelf = next_shelf(0); shelf != kNone; shelf = next_shelf(shelf + 1)) shelf_at(shelf) = {};
   filled_ = {};
   filled_words_ = {};
@@ -94,175 +95,173 @@ inline int SegmentPool::next_shelf(int first) const {
   return next * kShelvesPerWord + std::countr_zero(filled_[next]);
 }
 
-std::size_t SegmentPool::nearest_mark(const Shelf& shelf, const Block& block) const {
-  if (shelf.marks[1] == kNone) return 0;
-  if (shelf.marks[0] == kNone) return 1;
-  const auto distance = [&](std::int32_t mark) {
-    const Block& other = blocks_[static_cast<std::size_t>(mark)];
-    return std::pair(other.size != block.size, std::abs(other.address - block.address));
+std::size_t SegmentPool::nearest_mark(const Shelf& shelf, const Block& of) {
+  if (shelf.marks[1] == nullptr) return 0;
+  if (shelf.marks[0] == nullptr) return 1;
+  const auto distance = [&](const Block* mark) {
+    return std::pair(mark->size != of.size, std::abs(mark->address - of.address));
   };
   return distance(shelf.marks[1]) < distance(shelf.marks[0]) ? 1 : 0;
 }
 
-void SegmentPool::put_among(Shelf& shelf, std::int32_t index) {
+void SegmentPool::put_among(Shelf& shelf, Block* block) {
   constexpr int kFar = 8;  // Blocks that were passed: another stretch begins.
-  Block& block = at(index);
-  const std::size_t which = nearest_mark(shelf, block);
-  const std::int32_t mark = shelf.marks[which];
-  std::int32_t before = kNone;
-  std::int32_t after = shelf.first;
+  const std::size_t which = nearest_mark(shelf, *block);
+  Block* const mark = shelf.marks[which];
+  Block* before = nullptr;
+  Block* after = shelf.first;
   int passed = 0;
-  if (mark != kNone && is_before(at(mark), block)) {
+  if (mark != nullptr && is_before(*mark, *block)) {
     before = mark;
-    after = at(mark).shelf_next;
-  } else if (mark != kNone) {
-    before = at(mark).shelf_prev;
+    after = mark->shelf_next;
+  } else if (mark != nullptr) {
+    before = mark->shelf_prev;
     after = mark;
-    for (; before != kNone && !is_before(at(before), block); ++passed) {
+    for (; before != nullptr && !is_before(*before, *block); ++passed) {
       after = before;
-      before = at(before).shelf_prev;
+      before = before->shelf_prev;
     }
   }
-  for (; after != kNone && is_before(at(after), block); ++passed) {
+  for (; after != nullptr && is_before(*after, *block); ++passed) {
     before = after;
-    after = at(after).shelf_next;
+    after = after->shelf_next;
   }
-  shelf.marks[passed > kFar ? 1 - which : which] = index;
-  block.shelf_prev = before;
-  block.shelf_next = after;
-  (before == kNone ? shelf.first : at(before).shelf_next) = index;
-  if (after != kNone) at(after).shelf_prev = index;
+  shelf.marks[passed > kFar ? 1 - which : which] = block;
+  block->shelf_prev = before;
+  block->shelf_next = after;
+  (before == nullptr ? shelf.first : before->shelf_next) = block;
+  if (after != nullptr) after->shelf_prev = block;
 }
 
-inline void SegmentPool::shelve(std::int32_t index) {
-  Block& block = at(index);
-  block.shelf = shelf_of(block.size);
-  Shelf& shelf = shelf_at(block.shelf);
-  if (shelf.first != kNone) return put_among(shelf, index);
-  const int word = block.shelf / kShelvesPerWord;
-  filled_[word] |= bit_of(block.shelf);
+inline void SegmentPool::shelve(Block* block) {
+  block->shelf = shelf_of(block->size);
+  Shelf& shelf = shelf_at(block->shelf);
+  if (shelf.first != nullptr) return put_among(shelf, block);
+  const int word = block->shelf / kShelvesPerWord;
+  filled_[word] |= bit_of(block->shelf);
   filled_words_[word / kShelvesPerWord] |= bit_of(word);
-  shelf.first = index;
-  block.shelf_prev = block.shelf_next = kNone;
+  shelf.first = block;
+  block->shelf_prev = block->shelf_next = nullptr;
 }
 
 // The block that came last or changed last is likely to be asked for, or to melt with the next: it waits in front of
 // the shelves until another one comes.
-inline void SegmentPool::put(std::int32_t index) {
-  at(index).shelf = kLoose;
-  const std::int32_t before = std::exchange(loose_, index);
-  if (before != kNone) shelve(before);
+inline void SegmentPool::put(Block* block) {
+  block->shelf = kLoose;
+  Block* const before = std::exchange(loose_, block);
+  if (before != nullptr) shelve(before);
 }
 
-inline void SegmentPool::remove(std::int32_t index) {
-  Block& block = at(index);
-  const int number = std::exchange(block.shelf, kNowhere);
+inline void SegmentPool::remove(Block* block) {
+  const int number = std::exchange(block->shelf, kNowhere);
   if (number == kLoose) {
-    loose_ = kNone;
+    loose_ = nullptr;
     return;
   }
   Shelf& shelf = shelf_at(number);
-  for (std::int32_t& mark : shelf.marks) {
-    if (mark == index) mark = block.shelf_prev != kNone ? block.shelf_prev : block.shelf_next;
+  for (Block*& mark : shelf.marks) {
+    if (mark == block) mark = block->shelf_prev != nullptr ? block->shelf_prev : block->shelf_next;
   }
-  if (block.shelf_next != kNone) at(block.shelf_next).shelf_prev = block.shelf_prev;
-  if (block.shelf_prev != kNone) {
-    at(block.shelf_prev).shelf_next = block.shelf_next;
+  if (block->shelf_next != nullptr) block->shelf_next->shelf_prev = block->shelf_prev;
+  if (block->shelf_prev != nullptr) {
+    block->shelf_prev->shelf_next = block->shelf_next;
     return;
   }
-  shelf.first = block.shelf_next;
-  if (block.shelf_next != kNone) return;
+  shelf.first = block->shelf_next;
+  if (block->shelf_next != nullptr) return;
   const int word = number / kShelvesPerWord;
   filled_[word] &= ~bit_of(number);
   if (filled_[word] == 0) filled_words_[word / kShelvesPerWord] &= ~bit_of(word);
 }
 
 // A free block whose size or address has changed goes to where it belongs, which is mostly where it is if it is large.
-inline void SegmentPool::settle(std::int32_t index) {
-  const Block& block = at(index);
-  if (block.shelf == kLoose) return;
-  if (shelf_of(block.size) == block.shelf && (block.shelf_prev == kNone || is_before(at(block.shelf_prev), block)) &&
-      (block.shelf_next == kNone || is_before(block, at(block.shelf_next)))) {
+inline void SegmentPool::settle(Block* block) {
+  if (block->shelf == kLoose) return;
+  if (shelf_of(block->size) == block->shelf &&
+      (block->shelf_prev == nullptr || is_before(*block->shelf_prev, *block)) &&
+      (block->shelf_next == nullptr || is_before(*block, *block->shelf_next))) {
     return;
   }
-  remove(index);
-  put(index);
+  remove(block);
+  put(block);
 }
 
-inline std::int32_t SegmentPool::new_block() {
-  if (first_unused_ == kNone) {
-    if (shelves_.empty()) shelves_.resize(std::size_t{kNumWords} * kShelvesPerWord);
-    blocks_.emplace_back();
-    return static_cast<std::int32_t>(blocks_.size()) - 1;
-  }
-  const std::int32_t index = first_unused_;
-  first_unused_ = at(index).next;
-  return index;
+SegmentPool::Block* SegmentPool::add_block() {
+  if (shelves_.empty()) shelves_.resize(std::size_t{kNumWords} * kShelvesPerWord);
+  if (num_blocks_ == blocks_.size() * kBlocksTogether) blocks_.push_back(std::make_unique<Blocks>());
+  Block* block = &(*blocks_[num_blocks_ / kBlocksTogether])[num_blocks_ % kBlocksTogether];
+  ++num_blocks_;
+  return block;
 }
 
-inline void SegmentPool::delete_block(std::int32_t index) {
-  at(index).next = first_unused_;
-  first_unused_ = index;
+inline SegmentPool::Block* SegmentPool::new_block() {
+  Block* block = first_unused_;
+  if (block == nullptr) return add_block();
+  first_unused_ = block->next;
+  return block;
+}
+
+inline void SegmentPool::delete_block(Block* block) {
+  block->next = first_unused_;
+  first_unused_ = block;
 }
 
 // The next one is on no shelf.
-inline void SegmentPool::absorb_next(std::int32_t index) {
-  Block& block = at(index);
-  const std::int32_t gone = block.next;
-  if (gone == last_) last_ = index;
-  block.size += at(gone).size;
-  block.next = at(gone).next;
-  if (block.next != kNone) at(block.next).prev = index;
+inline void SegmentPool::absorb_next(Block* block) {
+  Block* const gone = block->next;
+  if (gone == last_) last_ = block;
+  block->size += gone->size;
+  block->next = gone->next;
+  if (block->next != nullptr) block->next->prev = block;
   delete_block(gone);
 }
 
 // Of equal sizes that with the lowest address; none: no block is large enough.
-inline std::int32_t SegmentPool::find_best(std::int64_t size) {
+inline SegmentPool::Block* SegmentPool::find_best(std::int64_t size) {
   const auto first_from = [&](int from) {
     const int next = next_shelf(from);
-    return next == kNone ? kNone : shelf_at(next).first;
+    return next == kNone ? nullptr : shelf_at(next).first;
   };
-  const auto behind = [&](const Block& block) {
-    return block.shelf_next != kNone ? block.shelf_next : first_from(block.shelf + 1);
+  const auto behind = [&](const Block& one) {
+    return one.shelf_next != nullptr ? one.shelf_next : first_from(one.shelf + 1);
   };
-  std::int32_t best = first_from(shelf_of(size));
-  while (best != kNone && at(best).size < size) best = behind(at(best));
-  if (best == last_ && best != kNone) best = behind(at(best));
-  if (loose_ != kNone && loose_ != last_ && at(loose_).size >= size &&
-      (best == kNone || is_before(at(loose_), at(best)))) {
+  Block* best = first_from(shelf_of(size));
+  while (best != nullptr && best->size < size) best = behind(*best);
+  if (best == last_ && best != nullptr) best = behind(*best);
+  if (loose_ != nullptr && loose_ != last_ && loose_->size >= size && (best == nullptr || is_before(*loose_, *best))) {
     return loose_;
   }
-  if (best != kNone || last_ == kNone) return best;
-  return at(last_).is_free() && at(last_).size >= size ? last_ : kNone;
+  if (best != nullptr || last_ == nullptr) return best;
+  return last_->is_free() && last_->size >= size ? last_ : nullptr;
 }
 
-std::int32_t SegmentPool::new_segment(std::int64_t size) {
+SegmentPool::Block* SegmentPool::new_segment(std::int64_t size) {
   const std::int64_t bytes = !is_large_              ? kSmallSegment
                              : size < kMinOwnSegment ? large_segment_
                                                      : round_up_to_power(size, kDriverUnit);
-  const std::int32_t index = new_block();
-  at(index) = {.address = next_address_, .size = bytes};
+  Block* const block = new_block();
+  *block = {.address = next_address_, .size = bytes};
   next_address_ += round_up_to_power(bytes, kDriverUnit);
   reserved_ += bytes;
-  put(index);
-  return index;
+  put(block);
+  return block;
 }
 
-std::int32_t SegmentPool::grow(std::int64_t size) {
+SegmentPool::Block* SegmentPool::grow(std::int64_t size) {
   const std::int64_t page = is_large_ ? large_segment_ : kSmallSegment;
-  const bool has_rest = last_ != kNone && at(last_).is_free();
-  const std::int64_t missing = has_rest ? size - at(last_).size : size;
+  const bool has_rest = last_ != nullptr && last_->is_free();
+  const std::int64_t missing = has_rest ? size - last_->size : size;
   const std::int64_t bytes = (missing + page - 1) / page * page;
   reserved_ += bytes;
   if (has_rest) {
-    at(last_).size += bytes;
+    last_->size += bytes;
     settle(last_);
   } else {
-    const std::int32_t index = new_block();
-    at(index) = {.address = next_address_, .size = bytes, .prev = last_};
-    if (last_ != kNone) at(last_).next = index;
-    last_ = index;
-    put(index);
+    Block* const block = new_block();
+    *block = {.address = next_address_, .size = bytes, .prev = last_};
+    if (last_ != nullptr) last_->next = block;
+    last_ = block;
+    put(block);
   }
   next_address_ += bytes;
   return last_;
@@ -270,51 +269,50 @@ std::int32_t SegmentPool::grow(std::int64_t size) {
 
 // A free block with room for one request of this size at least; one that is made for them is large enough for all
 // `count` where it is the end of an expandable segment, which takes as many pages as for one after the other.
-inline std::int32_t SegmentPool::find_or_make(std::int64_t size, std::int64_t count) {
-  const std::int32_t index = find_best(size);
-  if (index != kNone) return index;
+inline SegmentPool::Block* SegmentPool::find_or_make(std::int64_t size, std::int64_t count) {
+  Block* const block = find_best(size);
+  if (block != nullptr) return block;
   return expands_ ? grow(count * size) : new_segment(size);
 }
 
 // Of a free block the first `size` bytes, and what is behind them where that is not worth to be kept apart.
-inline std::int32_t SegmentPool::take_front(std::int32_t index, std::int64_t size) {
-  if (at(index).size - size < least_rest_) {
-    remove(index);
-    return index;
+inline SegmentPool::Block* SegmentPool::take_front(Block* block, std::int64_t size) {
+  if (block->size - size < least_rest_) {
+    remove(block);
+    return block;
   }
-  const std::int32_t front = new_block();
-  Block& rest = at(index);
-  at(front) = {.address = rest.address, .size = size, .prev = rest.prev, .next = index};
-  if (rest.prev != kNone) at(rest.prev).next = front;
+  Block* const front = new_block();
+  Block& rest = *block;
+  *front = {.address = rest.address, .size = size, .prev = rest.prev, .next = block};
+  if (rest.prev != nullptr) rest.prev->next = front;
   rest.prev = front;
   rest.address += size;
   rest.size -= size;
-  settle(index);
+  settle(block);
   return front;
 }
 
-std::int32_t SegmentPool::malloc(std::int64_t size) {
+SegmentPool::Block* SegmentPool::malloc(std::int64_t size) {
   assert(size > 0 && size % kMinBlockSize == 0 && (size > kLargestSmall) == is_large_);
   return take_front(find_or_make(size, 1), size);
 }
 
-void SegmentPool::malloc_alike(std::int64_t size, std::int64_t count, std::vector<std::int32_t>& blocks) {
+void SegmentPool::malloc_alike(std::int64_t size, std::int64_t count, std::vector<Block*>& blocks) {
   assert(size > 0 && size % kMinBlockSize == 0 && (size > kLargestSmall) == is_large_);
   while (count > 0) {
-    const std::int32_t index = find_or_make(size, count);
-    const std::int64_t served = std::min(count, at(index).size / size);
-    blocks.push_back(take_front(index, served * size));
+    Block* const block = find_or_make(size, count);
+    const std::int64_t served = std::min(count, block->size / size);
+    blocks.push_back(take_front(block, served * size));
     count -= served;
   }
 }
 
-void SegmentPool::free(std::int32_t index) {
-  Block& block = at(index);
-  assert(!block.is_free());
-  const std::int32_t next = block.next;
-  const std::int32_t prev = block.prev;
-  const bool next_is_free = next != kNone && at(next).is_free();
-  if (prev != kNone && at(prev).is_free()) {
+void SegmentPool::free(Block* block) {
+  assert(!block->is_free());
+  Block* const next = block->next;
+  Block* const prev = block->prev;
+  const bool next_is_free = next != nullptr && next->is_free();
+  if (prev != nullptr && prev->is_free()) {
     absorb_next(prev);
     if (next_is_free) {
       remove(next);
@@ -322,28 +320,28 @@ void SegmentPool::free(std::int32_t index) {
     }
     return settle(prev);
   }
-  if (!next_is_free) return put(index);
-  Block& rest = at(next);
-  rest.address = block.address;
-  rest.size += block.size;
+  if (!next_is_free) return put(block);
+  Block& rest = *next;
+  rest.address = block->address;
+  rest.size += block->size;
   rest.prev = prev;
-  if (prev != kNone) at(prev).next = next;
-  delete_block(index);
+  if (prev != nullptr) prev->next = next;
+  delete_block(block);
   settle(next);
 }
 
 void SegmentPool::give_back() {
   assert(!expands_);
-  if (loose_ != kNone) shelve(std::exchange(loose_, kNone));
+  if (loose_ != nullptr) shelve(std::exchange(loose_, nullptr));
   for (int shelf = next_shelf(0); shelf != kNone; shelf = next_shelf(shelf + 1)) {
-    for (std::int32_t index = shelf_at(shelf).first; index != kNone;) {
-      const std::int32_t next = at(index).shelf_next;
-      if (at(index).prev == kNone && at(index).next == kNone) {
-        reserved_ -= at(index).size;
-        remove(index);
-        delete_block(index);
+    for (Block* block = shelf_at(shelf).first; block != nullptr;) {
+      Block* const next = block->shelf_next;
+      if (block->prev == nullptr && block->next == nullptr) {
+        reserved_ -= block->size;
+        remove(block);
+        delete_block(block);
       }
-      index = next;
+      block = next;
     }
   }
 }

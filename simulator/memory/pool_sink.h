@@ -42,21 +42,21 @@ class PoolSink {
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
     SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
     const std::int64_t before = pool.reserved();
-    const std::int32_t block = pool.malloc(size);
+    SegmentPool::Block* const block = pool.malloc(size);
     reserved_ += pool.reserved() - before;
-    places_[id] = {block, static_cast<std::int16_t>(number), false, walk_, bytes};
+    places_[id] = {block, bytes, walk_, number};
     live_ += bytes;
     most_live_ = std::max(most_live_, live_);
-    allocated_ += pool.size_of(block);
+    allocated_ += block->size;
     most_allocated_ = std::max(most_allocated_, allocated_);
   }
   void free(int id) {
     Place& place = places_[id];
-    if (place.block < 0 || place.walk != walk_) return;
-    assert(!place.is_run);
+    if (place.block == nullptr || place.walk != walk_) return;
+    assert(place.pool >= 0);
     give_up(place);
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
-    place.block = -1;
+    place.block = nullptr;
   }
   /// `count` tensors of so many bytes each, one after the other, which go together. All of them have one number.
   void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
@@ -66,38 +66,40 @@ class PoolSink {
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
     SegmentPool& pool = pools_[number];
     reserved_ -= pool.reserved();
-    const std::int32_t run = new_run();
-    std::vector<std::int32_t>& blocks = runs_[run];
-    pool.malloc_alike(size, count, blocks);
+    const std::int32_t number_of_run = new_run();
+    Run& run = runs_[static_cast<std::size_t>(number_of_run)];
+    run.pool = number;
+    pool.malloc_alike(size, count, run.blocks);
     reserved_ += pool.reserved();
-    places_[id] = {run, static_cast<std::int16_t>(number), true, walk_, count * bytes};
+    places_[id] = {run.blocks.front(), count * bytes, walk_, -1 - number_of_run};
     live_ += count * bytes;
     most_live_ = std::max(most_live_, live_);
-    for (const std::int32_t block : blocks) allocated_ += pool.size_of(block);
+    for (const SegmentPool::Block* block : run.blocks) allocated_ += block->size;
     most_allocated_ = std::max(most_allocated_, allocated_);
   }
   /// What came with alloc_alike.
   void free_alike(int id) {
     Place& place = places_[id];
-    if (!place.is_run || place.block < 0 || place.walk != walk_) return free(id);
-    SegmentPool& pool = pools_[static_cast<std::size_t>(place.pool)];
+    if (place.pool >= 0 || place.block == nullptr || place.walk != walk_) return free(id);
+    const std::int32_t number = -1 - place.pool;
+    const Run& run = runs_[static_cast<std::size_t>(number)];
     live_ -= place.bytes;
-    for (const std::int32_t block : runs_[place.block]) {
-      allocated_ -= pool.size_of(block);
-      pool.free(block);
+    for (SegmentPool::Block* block : run.blocks) {
+      allocated_ -= block->size;
+      pools_[static_cast<std::size_t>(run.pool)].free(block);
     }
-    unused_runs_.push_back(place.block);
-    place.block = -1;
+    unused_runs_.push_back(number);
+    place.block = nullptr;
   }
   /// Whether memory that another stream uses comes back late.
   bool holds() const { return holds_; }
   /// The other stream is past it at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     Place& place = places_[id];
-    if (!holds_ || place.block < 0 || place.walk != walk_) return free(id);
+    if (!holds_ || place.block == nullptr || place.walk != walk_) return free(id);
     give_up(place);
     held_[static_cast<std::size_t>(stream)].push_back({ticket, place});
-    place.block = -1;
+    place.block = nullptr;
   }
   /// The CPU knows that a stream is past `ticket`.
   void reach(MemoryStream stream, std::int64_t ticket) {
@@ -131,11 +133,15 @@ class PoolSink {
 
  private:
   struct Place {
-    std::int32_t block = -1;  // Of a run its number.
-    std::int16_t pool = 0;
-    bool is_run = false;
-    std::uint32_t walk = 0;  // In which it was made.
+    SegmentPool::Block* block = nullptr;  // Of a run its first one.
     std::int64_t bytes = 0;
+    std::uint32_t walk = 0;  // In which it was made.
+    std::int32_t pool = 0;   // Below 0: -1 - the number of a run.
+  };
+  /// Tensors that came together.
+  struct Run {
+    std::int32_t pool = 0;
+    std::vector<SegmentPool::Block*> blocks;
   };
 
   struct Held {
@@ -143,27 +149,27 @@ class PoolSink {
     Place place;
   };
 
-  // Of tensors that came together. Empty.
+  // Its number; it is empty.
   std::int32_t new_run() {
     if (!unused_runs_.empty()) {
-      const std::int32_t run = unused_runs_.back();
+      const std::int32_t number = unused_runs_.back();
       unused_runs_.pop_back();
-      runs_[run].clear();
-      return run;
+      runs_[static_cast<std::size_t>(number)].blocks.clear();
+      return number;
     }
     if (num_runs_ == runs_.size()) runs_.emplace_back();
-    runs_[num_runs_].clear();
+    runs_[num_runs_].blocks.clear();
     return static_cast<std::int32_t>(num_runs_++);
   }
 
   // It is no longer the program's.
   void give_up(const Place& place) {
     live_ -= place.bytes;
-    allocated_ -= pools_[static_cast<std::size_t>(place.pool)].size_of(place.block);
+    allocated_ -= place.block->size;
   }
 
-  std::vector<Place> places_;                    // [num ids]
-  std::vector<std::vector<std::int32_t>> runs_;  // [num_runs_ and more] Their blocks.
+  std::vector<Place> places_;  // [num ids]
+  std::vector<Run> runs_;      // [num_runs_ and more]
   std::vector<std::int32_t> unused_runs_;
   std::size_t num_runs_ = 0;
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
