@@ -6,12 +6,18 @@
 // sum needs no statistics, no events and no names of segments.
 //
 // The rules are those of caching_allocator.cpp: best fit, of equal sizes the lowest address; the front is handed out
-// and the rest is kept if it is worth it; free neighbors melt. The free blocks stand on shelves, sixteen for each
-// power of two, with a bit for each shelf that is not empty: a request looks on its own shelf and then takes the first
-// block of the next one that is filled. Most shelves hold a few blocks, so nothing long is searched or moved. Where
-// many are of one size (thousands of experts), they are freed in the order of their addresses or against it, in one
-// stretch of them or in two by turns: a shelf has two marks where blocks were put last, and the place of a block is
-// looked for from the nearer one.
+// and the rest is kept if it is worth it; free neighbors melt. The free blocks stand on shelves, one for each size
+// below 2 MiB and sixteen for each power of two above, with a bit for each shelf that is not empty: a request looks on
+// its own shelf and then takes the first block of the next one that is filled. Most shelves hold a few blocks, so
+// nothing long is searched or moved. The block that came last stands on none: most of what is made and freed in turns
+// is cut from it and melts with it again. Where many are of one size (thousands of experts), they are freed in the
+// order of their addresses or against it, in one stretch of them or in two by turns: a shelf has two marks where blocks
+// were put last, and the place of a block is looked for from the nearer one.
+//
+// Requests of one size that follow each other (the temporaries of an optimizer for thousands of equal shards) are
+// served at once: the best block for the first one is cut from its front, and what is left of it is smaller than all
+// others that are large enough, so it is the best for the next, until it is too small. A free block says nothing of how
+// it came to be, so that those of several requests side by side can go at once as well.
 //
 // An expandable segment grows by pages behind its last block, and by what that one lacks where it is free. It is the
 // last choice for a request that another block serves, and rests of 512 bytes are kept.
@@ -27,6 +33,7 @@
 #include <bit>
 #include <cassert>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "core/base/rounding.h"
@@ -36,10 +43,13 @@ namespace fsdp::simulator {
 
 namespace {
 
-constexpr int kShelfBits = 4;  // Sixteen shelves for each power of two.
+constexpr int kUnitBits = 9;    // Of kMinBlockSize.
+constexpr int kExactBits = 12;  // Blocks of fewer units have a shelf for each size,
+constexpr int kShelfBits = 4;   // larger ones sixteen for each power of two.
+static_assert(kMinBlockSize == 1 << kUnitBits);
 
-std::uint64_t bit_of(int shelf) {
-  return std::uint64_t{1} << (shelf % 64);
+std::uint64_t bit_of(int number) {
+  return std::uint64_t{1} << (number % 64);
 }
 
 }  // namespace
@@ -53,220 +63,287 @@ bool pools_suffice(const AllocatorSettings& settings) {
 void SegmentPool::reset(std::int64_t large_segment, bool expands) {
   large_segment_ = large_segment;
   expands_ = expands;
-  last_ = kNone;
+  least_rest_ = is_large_ && !expands ? kMebibyte + 1 : kMinBlockSize;
+  last_ = nullptr;
   reserved_ = next_address_ = 0;
-  // Of a stream that nobody uses there is nothing to forget.
-  if (blocks_.empty()) return;
-  blocks_.clear();
-  first_unused_ = kNone;
-  std::fill(shelves_.begin(), shelves_.end(), kNone);
-  std::fill(marks_.begin(), marks_.end(), Marks{kNone, kNone});
+  num_blocks_ = 0;
+  first_unused_ = loose_ = nullptr;
+  for (int shelf = next_shelf(0); shelf != kNone; shelf = next_shelf(shelf + 1)) shelf_at(shelf) = {};
   filled_ = {};
+  filled_words_ = {};
 }
 
-int SegmentPool::shelf_of(std::int64_t size) {
-  const auto units = static_cast<std::uint64_t>(size / kMinBlockSize);
+inline int SegmentPool::shelf_of(std::int64_t size) {
+  const std::uint64_t units = static_cast<std::uint64_t>(size) >> kUnitBits;
+  if (units < std::uint64_t{1} << kExactBits) return static_cast<int>(units);
   const int log2 = 63 - std::countl_zero(units);
-  if (log2 < kShelfBits) return static_cast<int>(units);
-  const int shelf = (log2 - kShelfBits + 1) << kShelfBits;
-  return std::min(kNumShelves - 1, shelf + static_cast<int>(units >> (log2 - kShelfBits) & ((1U << kShelfBits) - 1)));
+  const auto part = static_cast<int>(units >> (log2 - kShelfBits) & ((1U << kShelfBits) - 1));
+  return (1 << kExactBits) + ((log2 - kExactBits) << kShelfBits) + part;
 }
 
-// The first filled one from `first` on; kNumShelves if there is none.
-int SegmentPool::next_shelf(int first) const {
-  if (first >= kNumShelves) return kNumShelves;
-  auto word = static_cast<std::size_t>(first / kShelvesPerWord);
-  std::uint64_t bits = filled_[word] & ~std::uint64_t{0} << (first % kShelvesPerWord);
-  while (bits == 0) {
-    if (++word == filled_.size()) return kNumShelves;
-    bits = filled_[word];
-  }
-  return static_cast<int>(word) * kShelvesPerWord + std::countr_zero(bits);
+// The first filled one from `first` on; kNone if there is none.
+inline int SegmentPool::next_shelf(int first) const {
+  const int word = first / kShelvesPerWord;
+  if (word >= kNumWords) return kNone;
+  const std::uint64_t bits = filled_[word] & ~std::uint64_t{0} << (first % kShelvesPerWord);
+  if (bits != 0) return word * kShelvesPerWord + std::countr_zero(bits);
+  int half = (word + 1) / kShelvesPerWord;
+  std::uint64_t words = filled_words_[half] & ~std::uint64_t{0} << ((word + 1) % kShelvesPerWord);
+  if (words == 0 && half == 0) words = filled_words_[++half];
+  if (words == 0) return kNone;
+  const int next = half * kShelvesPerWord + std::countr_zero(words);
+  return next * kShelvesPerWord + std::countr_zero(filled_[next]);
 }
 
-// Of equal sizes that with the lowest address; none: no block is large enough.
-std::int32_t SegmentPool::find_best(std::int64_t size) {
-  const int shelf = shelf_of(size);
-  std::int32_t index = first_of(shelf);
-  while (index != kNone && at(index).size < size) index = at(index).shelf_next;
-  const auto first_from = [&](int from) {
-    const int next = next_shelf(from);
-    return next == kNumShelves ? kNone : first_of(next);
+std::size_t SegmentPool::nearest_mark(const Shelf& shelf, const Block& of) {
+  if (shelf.marks[1] == nullptr) return 0;
+  if (shelf.marks[0] == nullptr) return 1;
+  const auto distance = [&](const Block* mark) {
+    return std::pair(mark->size != of.size, std::abs(mark->address - of.address));
   };
-  if (index == kNone) index = first_from(shelf + 1);
-  if (!expands_ || index != last_ || index == kNone) return index;
-  const std::int32_t other = at(index).shelf_next != kNone ? at(index).shelf_next : first_from(at(index).shelf + 1);
-  return other != kNone ? other : index;
+  return distance(shelf.marks[1]) < distance(shelf.marks[0]) ? 1 : 0;
 }
 
-std::size_t SegmentPool::nearest_mark(const Marks& marks, const Block& block) const {
-  if (marks[1] == kNone) return 0;
-  if (marks[0] == kNone) return 1;
-  const auto distance = [&](std::int32_t mark) {
-    const Block& other = blocks_[mark];
-    return std::pair(other.size != block.size, std::abs(other.address - block.address));
-  };
-  return distance(marks[1]) < distance(marks[0]) ? 1 : 0;
-}
-
-void SegmentPool::put(std::int32_t index) {
+void SegmentPool::put_among(Shelf& shelf, Block* block) {
   constexpr int kFar = 8;  // Blocks that were passed: another stretch begins.
-  Block& block = at(index);
-  const int shelf = shelf_of(block.size);
-  const auto is_before = [&](const Block& other) {
-    return other.size != block.size ? other.size < block.size : other.address < block.address;
-  };
-  if (first_of(shelf) == kNone) filled_[shelf / kShelvesPerWord] |= bit_of(shelf);
-  Marks& marks = marks_[shelf];
-  const std::size_t which = nearest_mark(marks, block);
-  const std::int32_t mark = marks[which];
-  std::int32_t before = kNone;
-  std::int32_t after = first_of(shelf);
+  const std::size_t which = nearest_mark(shelf, *block);
+  Block* const mark = shelf.marks[which];
+  Block* before = nullptr;
+  Block* after = shelf.first;
   int passed = 0;
-  if (mark != kNone && is_before(at(mark))) {
+  if (mark != nullptr && is_before(*mark, *block)) {
     before = mark;
-    after = at(mark).shelf_next;
-  } else if (mark != kNone) {
-    before = at(mark).shelf_prev;
+    after = mark->shelf_next;
+  } else if (mark != nullptr) {
+    before = mark->shelf_prev;
     after = mark;
-    for (; before != kNone && !is_before(at(before)); ++passed) {
+    for (; before != nullptr && !is_before(*before, *block); ++passed) {
       after = before;
-      before = at(before).shelf_prev;
+      before = before->shelf_prev;
     }
   }
-  for (; after != kNone && is_before(at(after)); ++passed) {
+  for (; after != nullptr && is_before(*after, *block); ++passed) {
     before = after;
-    after = at(after).shelf_next;
+    after = after->shelf_next;
   }
-  marks[passed > kFar ? 1 - which : which] = index;
-  block.shelf = static_cast<std::int16_t>(shelf);
-  block.shelf_prev = before;
-  block.shelf_next = after;
-  (before == kNone ? first_of(shelf) : at(before).shelf_next) = index;
-  if (after != kNone) at(after).shelf_prev = index;
+  shelf.marks[passed > kFar ? 1 - which : which] = block;
+  block->shelf_prev = before;
+  block->shelf_next = after;
+  (before == nullptr ? shelf.first : before->shelf_next) = block;
+  if (after != nullptr) after->shelf_prev = block;
 }
 
-void SegmentPool::remove(std::int32_t index) {
-  Block& block = at(index);
-  const int shelf = std::exchange(block.shelf, kNowhere);
-  for (std::int32_t& mark : marks_[shelf]) {
-    if (mark == index) mark = block.shelf_prev != kNone ? block.shelf_prev : block.shelf_next;
-  }
-  if (block.shelf_next != kNone) at(block.shelf_next).shelf_prev = block.shelf_prev;
-  if (block.shelf_prev != kNone) {
-    at(block.shelf_prev).shelf_next = block.shelf_next;
+inline void SegmentPool::shelve(Block* block) {
+  block->shelf = shelf_of(block->size);
+  Shelf& shelf = shelf_at(block->shelf);
+  if (shelf.first != nullptr) return put_among(shelf, block);
+  const int word = block->shelf / kShelvesPerWord;
+  filled_[word] |= bit_of(block->shelf);
+  filled_words_[word / kShelvesPerWord] |= bit_of(word);
+  shelf.first = block;
+  block->shelf_prev = block->shelf_next = nullptr;
+}
+
+// The block that came last or changed last is likely to be asked for, or to melt with the next: it waits in front of
+// the shelves until another one comes.
+inline void SegmentPool::put(Block* block) {
+  block->shelf = kLoose;
+  Block* const before = std::exchange(loose_, block);
+  if (before != nullptr) shelve(before);
+}
+
+inline void SegmentPool::remove(Block* block) {
+  const int number = std::exchange(block->shelf, kNowhere);
+  if (number == kLoose) {
+    loose_ = nullptr;
     return;
   }
-  first_of(shelf) = block.shelf_next;
-  if (block.shelf_next == kNone) filled_[shelf / kShelvesPerWord] &= ~bit_of(shelf);
+  Shelf& shelf = shelf_at(number);
+  for (Block*& mark : shelf.marks) {
+    if (mark == block) mark = block->shelf_prev != nullptr ? block->shelf_prev : block->shelf_next;
+  }
+  if (block->shelf_next != nullptr) block->shelf_next->shelf_prev = block->shelf_prev;
+  if (block->shelf_prev != nullptr) {
+    block->shelf_prev->shelf_next = block->shelf_next;
+    return;
+  }
+  shelf.first = block->shelf_next;
+  if (block->shelf_next != nullptr) return;
+  const int word = number / kShelvesPerWord;
+  filled_[word] &= ~bit_of(number);
+  if (filled_[word] == 0) filled_words_[word / kShelvesPerWord] &= ~bit_of(word);
 }
 
-std::int32_t SegmentPool::malloc(std::int64_t size) {
-  assert(size > 0 && size % kMinBlockSize == 0 && (size > kLargestSmall) == is_large_);
-  std::int32_t index = find_best(size);
-  if (index != kNone) {
-    remove(index);
-  } else {
-    index = expands_ ? grow(size) : new_segment(size);
+// A free block whose size or address has changed goes to where it belongs, which is mostly where it is if it is large.
+inline void SegmentPool::settle(Block* block) {
+  if (block->shelf == kLoose) return;
+  if (shelf_of(block->size) == block->shelf &&
+      (block->shelf_prev == nullptr || is_before(*block->shelf_prev, *block)) &&
+      (block->shelf_next == nullptr || is_before(*block, *block->shelf_next))) {
+    return;
   }
-  const std::int64_t rest = at(index).size - size;
-  if (rest < (is_large_ && !expands_ ? kMebibyte + 1 : kMinBlockSize)) return index;
-  const std::int32_t rest_index = new_block();
-  Block& front = at(index);
-  at(rest_index) = {.address = front.address + size, .size = rest, .prev = index, .next = front.next};
-  if (front.next != kNone) at(front.next).prev = rest_index;
-  if (index == last_) last_ = rest_index;
-  front.next = rest_index;
-  front.size = size;
-  put(rest_index);
-  return index;
+  remove(block);
+  put(block);
 }
 
-void SegmentPool::free(std::int32_t index) {
-  assert(!at(index).is_free());
-  const std::int32_t next = at(index).next;
-  if (next != kNone && at(next).is_free()) {
-    remove(next);
-    absorb_next(index);
-  }
-  const std::int32_t prev = at(index).prev;
-  if (prev != kNone && at(prev).is_free()) {
-    remove(prev);
-    absorb_next(prev);
-    index = prev;
-  }
-  put(index);
+SegmentPool::Block* SegmentPool::add_block() {
+  if (shelves_.empty()) shelves_.resize(std::size_t{kNumWords} * kShelvesPerWord);
+  if (num_blocks_ == blocks_.size() * kBlocksTogether) blocks_.push_back(std::make_unique<Blocks>());
+  Block* block = &(*blocks_[num_blocks_ / kBlocksTogether])[num_blocks_ % kBlocksTogether];
+  ++num_blocks_;
+  return block;
 }
 
-// The caller has taken both off their shelves.
-void SegmentPool::absorb_next(std::int32_t index) {
-  Block& block = at(index);
-  const std::int32_t gone = block.next;
-  if (gone == last_) last_ = index;
-  block.size += at(gone).size;
-  if (at(gone).next != kNone) at(at(gone).next).prev = at(gone).prev;
-  block.next = at(gone).next;
+inline SegmentPool::Block* SegmentPool::new_block() {
+  Block* block = first_unused_;
+  if (block == nullptr) return add_block();
+  first_unused_ = block->next;
+  return block;
+}
+
+inline void SegmentPool::delete_block(Block* block) {
+  block->next = first_unused_;
+  first_unused_ = block;
+}
+
+// The next one is on no shelf.
+inline void SegmentPool::absorb_next(Block* block) {
+  Block* const gone = block->next;
+  if (gone == last_) last_ = block;
+  block->size += gone->size;
+  block->next = gone->next;
+  if (block->next != nullptr) block->next->prev = block;
   delete_block(gone);
 }
 
-std::int32_t SegmentPool::new_segment(std::int64_t size) {
+// Of equal sizes that with the lowest address; none: no block is large enough.
+inline SegmentPool::Block* SegmentPool::find_best(std::int64_t size) {
+  const auto first_from = [&](int from) {
+    const int next = next_shelf(from);
+    return next == kNone ? nullptr : shelf_at(next).first;
+  };
+  const auto behind = [&](const Block& one) {
+    return one.shelf_next != nullptr ? one.shelf_next : first_from(one.shelf + 1);
+  };
+  Block* best = first_from(shelf_of(size));
+  while (best != nullptr && best->size < size) best = behind(*best);
+  if (best == last_ && best != nullptr) best = behind(*best);
+  if (loose_ != nullptr && loose_ != last_ && loose_->size >= size && (best == nullptr || is_before(*loose_, *best))) {
+    return loose_;
+  }
+  if (best != nullptr || last_ == nullptr) return best;
+  return last_->is_free() && last_->size >= size ? last_ : nullptr;
+}
+
+SegmentPool::Block* SegmentPool::new_segment(std::int64_t size) {
   const std::int64_t bytes = !is_large_              ? kSmallSegment
                              : size < kMinOwnSegment ? large_segment_
                                                      : round_up_to_power(size, kDriverUnit);
-  const std::int32_t index = new_block();
-  at(index) = {.address = next_address_, .size = bytes};
+  Block* const block = new_block();
+  *block = {.address = next_address_, .size = bytes};
   next_address_ += round_up_to_power(bytes, kDriverUnit);
   reserved_ += bytes;
-  return index;
+  put(block);
+  return block;
 }
 
-std::int32_t SegmentPool::grow(std::int64_t size) {
+SegmentPool::Block* SegmentPool::grow(std::int64_t size) {
   const std::int64_t page = is_large_ ? large_segment_ : kSmallSegment;
-  const bool has_rest = last_ != kNone && at(last_).is_free();
-  const std::int64_t missing = has_rest ? size - at(last_).size : size;
+  const bool has_rest = last_ != nullptr && last_->is_free();
+  const std::int64_t missing = has_rest ? size - last_->size : size;
   const std::int64_t bytes = (missing + page - 1) / page * page;
   reserved_ += bytes;
   if (has_rest) {
-    remove(last_);
-    at(last_).size += bytes;
+    last_->size += bytes;
+    settle(last_);
   } else {
-    const std::int32_t index = new_block();
-    at(index) = {.address = next_address_, .size = bytes, .prev = last_};
-    if (last_ != kNone) at(last_).next = index;
-    last_ = index;
+    Block* const block = new_block();
+    *block = {.address = next_address_, .size = bytes, .prev = last_};
+    if (last_ != nullptr) last_->next = block;
+    last_ = block;
+    put(block);
   }
   next_address_ += bytes;
   return last_;
 }
 
-std::int32_t SegmentPool::new_block() {
-  if (first_unused_ == kNone) {
-    blocks_.emplace_back();
-    return static_cast<std::int32_t>(blocks_.size()) - 1;
+// A free block with room for one request of this size at least; one that is made for them is large enough for all
+// `count` where it is the end of an expandable segment, which takes as many pages as for one after the other.
+inline SegmentPool::Block* SegmentPool::find_or_make(std::int64_t size, std::int64_t count) {
+  Block* const block = find_best(size);
+  if (block != nullptr) return block;
+  return expands_ ? grow(count * size) : new_segment(size);
+}
+
+// Of a free block the first `size` bytes, and what is behind them where that is not worth to be kept apart.
+inline SegmentPool::Block* SegmentPool::take_front(Block* block, std::int64_t size) {
+  if (block->size - size < least_rest_) {
+    remove(block);
+    return block;
   }
-  const std::int32_t index = first_unused_;
-  first_unused_ = at(index).next;
-  return index;
+  Block* const front = new_block();
+  Block& rest = *block;
+  *front = {.address = rest.address, .size = size, .prev = rest.prev, .next = block};
+  if (rest.prev != nullptr) rest.prev->next = front;
+  rest.prev = front;
+  rest.address += size;
+  rest.size -= size;
+  settle(block);
+  return front;
+}
+
+SegmentPool::Block* SegmentPool::malloc(std::int64_t size) {
+  assert(size > 0 && size % kMinBlockSize == 0 && (size > kLargestSmall) == is_large_);
+  return take_front(find_or_make(size, 1), size);
+}
+
+void SegmentPool::malloc_alike(std::int64_t size, std::int64_t count, std::vector<Block*>& blocks) {
+  assert(size > 0 && size % kMinBlockSize == 0 && (size > kLargestSmall) == is_large_);
+  while (count > 0) {
+    Block* const block = find_or_make(size, count);
+    const std::int64_t served = std::min(count, block->size / size);
+    blocks.push_back(take_front(block, served * size));
+    count -= served;
+  }
+}
+
+void SegmentPool::free(Block* block) {
+  assert(!block->is_free());
+  Block* const next = block->next;
+  Block* const prev = block->prev;
+  const bool next_is_free = next != nullptr && next->is_free();
+  if (prev != nullptr && prev->is_free()) {
+    absorb_next(prev);
+    if (next_is_free) {
+      remove(next);
+      absorb_next(prev);
+    }
+    return settle(prev);
+  }
+  if (!next_is_free) return put(block);
+  Block& rest = *next;
+  rest.address = block->address;
+  rest.size += block->size;
+  rest.prev = prev;
+  if (prev != nullptr) prev->next = next;
+  delete_block(block);
+  settle(next);
 }
 
 void SegmentPool::give_back() {
   assert(!expands_);
-  for (int shelf = next_shelf(0); shelf != kNumShelves; shelf = next_shelf(shelf + 1)) {
-    for (std::int32_t index = first_of(shelf); index != kNone;) {
-      const std::int32_t next = at(index).shelf_next;
-      if (at(index).prev == kNone && at(index).next == kNone) {
-        reserved_ -= at(index).size;
-        remove(index);
-        delete_block(index);
+  if (loose_ != nullptr) shelve(std::exchange(loose_, nullptr));
+  for (int shelf = next_shelf(0); shelf != kNone; shelf = next_shelf(shelf + 1)) {
+    for (Block* block = shelf_at(shelf).first; block != nullptr;) {
+      Block* const next = block->shelf_next;
+      if (block->prev == nullptr && block->next == nullptr) {
+        reserved_ -= block->size;
+        remove(block);
+        delete_block(block);
       }
-      index = next;
+      block = next;
     }
   }
-}
-
-void SegmentPool::delete_block(std::int32_t index) {
-  at(index) = {.next = first_unused_};
-  first_unused_ = index;
 }
 
 }  // namespace fsdp::simulator

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/base/units.h"
@@ -19,7 +20,23 @@ namespace fsdp::simulator {
 bool pools_suffice(const AllocatorSettings& settings);
 
 class SegmentPool {
+  static constexpr std::int32_t kNowhere = -1;
+  static constexpr std::int32_t kLoose = -2;
+
  public:
+  /// A stretch of a segment, linked in order of address. Stays where it is until it is freed. Others read its size.
+  struct Block {
+    std::int64_t address = 0;
+    std::int64_t size = 0;  ///< Of one that serves a request: that, and what was not worth to be kept apart.
+    Block* prev = nullptr;
+    Block* next = nullptr;
+    Block* shelf_prev = nullptr;  ///< While it is free: its neighbors on the shelf.
+    Block* shelf_next = nullptr;
+    std::int32_t shelf = kNowhere;  ///< On which it stands while it is free, or kLoose.
+
+    bool is_free() const { return shelf != kNowhere; }
+  };
+
   /// Requests up to this size are served by the small pool.
   static constexpr std::int64_t kLargestSmall = 1 << 20;
 
@@ -30,11 +47,12 @@ class SegmentPool {
   void reset(std::int64_t large_segment, bool expands = false);
 
   /// The block that serves the request. REQUIRES: a multiple of 512 above 0, on the pool's side of kLargestSmall.
-  std::int32_t malloc(std::int64_t size);
-  void free(std::int32_t block);
+  Block* malloc(std::int64_t size);
+  void free(Block* block);
 
-  /// What the block takes: the request, and what was not worth to be kept apart.
-  std::int64_t size_of(std::int32_t block) const { return blocks_[static_cast<std::size_t>(block)].size; }
+  /// `count` requests of one size, one after the other. Adds the blocks that serve them to `blocks`: those that come to
+  /// lie side by side are one block, which is freed as a whole.
+  void malloc_alike(std::int64_t size, std::int64_t count, std::vector<Block*>& blocks);
 
   /// Gives back the segments of which nothing is used. REQUIRES: they are plain.
   void give_back();
@@ -43,55 +61,57 @@ class SegmentPool {
   std::int64_t reserved() const { return reserved_; }
 
  private:
-  static constexpr std::int32_t kNone = -1;
-  static constexpr std::int16_t kNowhere = -1;
+  static constexpr int kNone = -1;
+  static constexpr std::size_t kBlocksTogether = 256;
+  using Blocks = std::array<Block, kBlocksTogether>;
 
-  /// A stretch of a segment, linked in order of address.
-  struct Block {
-    std::int64_t address = 0;
-    std::int64_t size = 0;
-    std::int32_t prev = kNone;
-    std::int32_t next = kNone;
-    std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbors on the shelf.
-    std::int32_t shelf_next = kNone;
-    std::int16_t shelf = kNowhere;  ///< On which it stands while it is free.
-
-    bool is_free() const { return shelf != kNowhere; }
+  /// A list of free blocks of one size or, above 2 MiB, of nearly one, by size and address.
+  struct Shelf {
+    Block* first = nullptr;
+    /// Beside which others were put last; nullptr: there was none.
+    std::array<Block*, 2> marks = {};
   };
-
-  /// Two blocks of a shelf beside which others were put; kNone: there was none.
-  using Marks = std::array<std::int32_t, 2>;
-
-  /// A shelf is a list of free blocks of nearly one size, by size and address.
-  static constexpr int kNumShelves = 640;
   static constexpr int kShelvesPerWord = 64;
+  static constexpr int kNumWords = 75;
 
   static int shelf_of(std::int64_t size);
   int next_shelf(int first) const;
-  Block& at(std::int32_t index) { return blocks_[index]; }
-  std::int32_t& first_of(int shelf) { return shelves_[shelf]; }
-  std::int32_t find_best(std::int64_t size);
+  Shelf& shelf_at(int shelf) { return shelves_[static_cast<std::size_t>(shelf)]; }
+  static bool is_before(const Block& one, const Block& other) {
+    return one.size != other.size ? one.size < other.size : one.address < other.address;
+  }
+  Block* find_best(std::int64_t size);
+  Block* find_or_make(std::int64_t size, std::int64_t count);
+  Block* take_front(Block* block, std::int64_t size);
   /// The mark of a shelf that is likely to be near the block: of the same size, at the nearest address.
-  std::size_t nearest_mark(const Marks& marks, const Block& block) const;
-  void put(std::int32_t index);
-  void remove(std::int32_t index);
-  void absorb_next(std::int32_t index);
-  std::int32_t new_segment(std::int64_t size);
-  std::int32_t grow(std::int64_t size);
-  std::int32_t new_block();
-  void delete_block(std::int32_t index);
+  static std::size_t nearest_mark(const Shelf& shelf, const Block& of);
+  void put(Block* block);
+  void shelve(Block* block);
+  static void put_among(Shelf& shelf, Block* block);
+  void remove(Block* block);
+  void settle(Block* block);
+  void absorb_next(Block* block);
+  Block* new_segment(std::int64_t size);
+  Block* grow(std::int64_t size);
+  Block* new_block();
+  Block* add_block();
+  void delete_block(Block* block);
 
   bool is_large_;
   bool expands_ = false;
-  std::int32_t last_ = kNone;  // Of an expandable segment: the block that it ends with.
+  Block* last_ = nullptr;        // Of an expandable segment: the block that it ends with.
+  std::int64_t least_rest_ = 0;  // That is kept apart.
   std::int64_t large_segment_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t next_address_ = 0;
-  std::vector<Block> blocks_;
-  std::int32_t first_unused_ = kNone;
-  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);  // The first block of each.
-  std::vector<Marks> marks_ = std::vector<Marks>(kNumShelves, {kNone, kNone});         // Of each.
-  std::array<std::uint64_t, kNumShelves / kShelvesPerWord> filled_{};  // A bit for each shelf that is not empty.
+  std::vector<std::unique_ptr<Blocks>> blocks_;
+  std::size_t num_blocks_ = 0;     // Of these in use, or ready for it.
+  Block* first_unused_ = nullptr;  // Linked by `next`.
+  Block* loose_ = nullptr;         // The free block that stands on no shelf.
+  std::vector<Shelf> shelves_;     // Empty before the first request.
+  // A bit for each shelf that is not empty, and one for each word of these that is not 0.
+  std::array<std::uint64_t, kNumWords> filled_{};
+  std::array<std::uint64_t, 2> filled_words_{};
 };
 
 }  // namespace fsdp::simulator

@@ -333,7 +333,18 @@ class CallWalk {
         if (of.first >= range.first && of.last <= range.last) play(events, runs[piece], c);
       }
     } else {
-      for (std::int32_t e = range.first; e < range.last; ++e) play(events[e], e, c);
+      // Nearly all events are of these two kinds.
+      const int base = in_.ids->call_base[c];
+      for (std::int32_t e = range.first; e < range.last; ++e) {
+        const TapeEvent& event = events[e];
+        if (event.kind == TapeEvent::Kind::Alloc) {
+          sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+        } else if (event.kind == TapeEvent::Kind::Free) {
+          sink_.free(base + event.storage);
+        } else {
+          play(event, e, c);
+        }
+      }
     }
   }
 

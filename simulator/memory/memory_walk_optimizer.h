@@ -16,38 +16,19 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/unit_boundaries.h"
-#include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/memory_walk_shards.h"
 #include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
 
 template <class Sink>
-class OptimizerWalk {
+class OptimizerWalk : private ShardLists<Sink> {
  public:
-  OptimizerWalk(const WalkInput& input, Sink& sink)
-      : in_(input),
-        model_(*input.index->model),
-        sink_(sink),
-        uses_kinds_(CountsSums<Sink> && input.sums != nullptr && input.plan->initialization == Initialization::Meta &&
-                    input.muon == nullptr && !has_passes(*input.index->model)) {
-    if (has_passes(model_)) {
-      for (const Parameter& parameter : model_.parameters)
-        optimizer_of_.push_back(optimizer_of(model_, parameter.module));
-    }
+  OptimizerWalk(const WalkInput& input, Sink& sink) : ShardLists<Sink>(input, sink), model_(*input.index->model) {
     if (uses_kinds_) return;
-    shard_of_.resize(model_.parameters.size(), nullptr);
     is_unpadded_.resize(model_.parameters.size(), false);
-    for (const ShardedUnit& unit : in_.layout->units) {
-      for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
-    }
-    if (in_.layout->flat != FlatParameters::None) make_flat();
-    for (const ShardedParameter* shard : shard_of_) {
-      if (shard != nullptr && flat_.empty()) shards_.push_back(shard);
-    }
-    for (const ShardedParameter& shard : flat_) shards_.push_back(&shard);
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
     }
@@ -63,7 +44,8 @@ class OptimizerWalk {
     if (in_.layout->is_replicated) return make_whole();
     switch (in_.plan->initialization) {
       case Initialization::Meta:
-        return to_empty(0);
+        to_empty(0);
+        return make_waiting();
       case Initialization::Device:
         buffers();
         for (const ShardedParameter* shard : shards_) make_full(*shard);
@@ -219,10 +201,6 @@ class OptimizerWalk {
     }
   }
 
-  const MuonUpdate* muon_update_of(const ShardedParameter& shard) const {
-    return in_.muon == nullptr ? nullptr : in_.muon->update_of(shard.parameter);
-  }
-
   void make_muon_states() {
     for (const ShardedParameter* shard : shards_) {
       if (muon_update_of(*shard) != nullptr)
@@ -282,30 +260,6 @@ class OptimizerWalk {
     for (std::size_t i = 0; i < scratch.size(); ++i) sink_.free(in_.ids->of(kPlaces[i], p));
   }
 
-  // What FSDP1 gives the optimizer: flat parameters, in the order of the modules, under the number of their first
-  // parameter; or of each original parameter what lies in the rank's shard.
-  void make_flat() {
-    if (in_.layout->flat == FlatParameters::Views) {
-      for (const ShardedParameter* shard : shard_of_) {
-        if (shard == nullptr) continue;
-        flat_.push_back(*shard);
-        flat_.back().receives_gradient = shard->receives_gradient && shard->local_elements > 0;
-      }
-      return;
-    }
-    for (const int u : units_in_module_order(*in_.layout)) {
-      const ShardedUnit& unit = in_.layout->units[u];
-      if (unit.parameters.empty()) continue;
-      flat_.push_back({.parameter = unit.parameters.front().parameter,
-                       .elements = unit.true_elements,
-                       .shard_elements = unit.shard_elements,
-                       .local_elements = unit.shard_elements,
-                       .receives_gradient = unit.reduced_true_elements > 0});
-    }
-  }
-
-  std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
-
   // fsdp-exec, which has no other way: the shards at once, padded but for SimpleFSDP's.
   void make_shards() {
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
@@ -341,9 +295,13 @@ class OptimizerWalk {
     for (const Tie& tie : ties_) {
       if (tie.module != module || tie.shard->local_elements == 0) continue;
       const int p = tie.shard->parameter;
+      make_waiting();
       alloc(tie.tensor, p, tie.shard->local_elements * element_size(p), MemoryCategory::ShardedParam);
     }
-    for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
+    for (const int b : in_.index->buffers[module]) {
+      make_waiting();
+      make_buffer(static_cast<std::size_t>(b));
+    }
     auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
     for (; made != unit_of_module_.end() && made->first == module; ++made) {
       pad(in_.layout->units[made->second]);
@@ -354,11 +312,25 @@ class OptimizerWalk {
   void make_local(const ShardedParameter& p) {
     if (has_shards_on_host()) return;
     if (in_.layout->gathers_each_read) return make_part(p);
-    if (p.local_elements == p.shard_elements) return make_shard(p);
+    if (p.local_elements == p.shard_elements) return TakesAlike<Sink> ? make_with_alike(p) : make_shard(p);
     is_unpadded_[p.parameter] = true;
     if (p.local_elements == 0) return;
+    make_waiting();
     sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.local_elements * element_size(p.parameter),
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  // Shards of one size that follow each other wait for the next of another size.
+  void make_with_alike(const ShardedParameter& p) {
+    if (in_.layout->is_replicated) return make_shard(p);
+    const std::int64_t size = p.shard_elements * element_size(p.parameter);
+    if (num_waiting_ > 0 && size != waiting_->shard_elements * element_size(waiting_->parameter)) make_waiting();
+    if (num_waiting_++ == 0) waiting_ = &p;
+  }
+
+  // In front of whatever else is made or freed.
+  void make_waiting() {
+    if (num_waiting_ > 0) make_shard(*waiting_, std::exchange(num_waiting_, 0));
   }
 
   // SimpleFSDP: until names are tied again, each has a parameter of its own.
@@ -387,6 +359,7 @@ class OptimizerWalk {
     for (const ShardedParameter& p : unit.parameters) {
       if (!is_unpadded_[p.parameter]) continue;
       is_unpadded_[p.parameter] = false;
+      make_waiting();
       make_shard(p);
       if (p.local_elements > 0) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
     }
@@ -436,16 +409,25 @@ class OptimizerWalk {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    each([&](const ShardedParameter& shard, std::int64_t count) {
+    const bool has_count = adam && optimizer.implementation == OptimizerImplementation::Fused;
+    // Moments of one size take turns: both of a run are twice as many of the first.
+    if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
+      return each([&](const ShardedParameter& shard, std::int64_t count) {
+        if (!is_updated(shard)) return;
+        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, adam ? 2 * count : count);
+      });
+    }
+    const auto make = [&](const ShardedParameter& shard, std::int64_t count) {
       // An empty shard has a step count too.
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient &&
-          muon_update_of(shard) == nullptr && is_stepped(shard)) {
+      if (has_count && shard.receives_gradient && muon_update_of(shard) == nullptr && is_stepped(shard)) {
         keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
       if (!is_updated(shard)) return;
       moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, count);
       if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
-    });
+    };
+    if (uses_kinds_) return each(make);
+    for (const ShardedParameter* shard : shards_) make(*shard, 1);
   }
 
   void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p, std::int64_t count) {
@@ -461,64 +443,6 @@ class OptimizerWalk {
         if (n < kSmallest) return keep(what, p.parameter, 4 * n, count, MemoryCategory::OptState);
         keep(what, p.parameter, n, count, MemoryCategory::OptState);
         return keep(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), count, MemoryCategory::OptState);
-    }
-  }
-
-  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category) {
-    sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
-  }
-
-  // Until the run is over: one tensor, or one of each parameter of a kind.
-  void keep(ParameterTensor what, int p, std::int64_t bytes, std::int64_t count, MemoryCategory category) {
-    if constexpr (CountsSums<Sink>) {
-      BlockSums sums;
-      sums.add(bytes, count);
-      sink_.alloc_all(sums, MemoryStream::Compute);
-    } else {
-      alloc(what, p, bytes, category);
-    }
-  }
-
-  // Each shard, or one of each kind with how many there are of it.
-  template <class Visit>
-  void each(const Visit& visit) const {
-    if (uses_kinds_) {
-      for (const LayoutSums::Kind& kind : in_.sums->kinds) visit(kind.shard, kind.count);
-    } else {
-      for (const ShardedParameter* shard : shards_) visit(*shard, std::int64_t{1});
-    }
-  }
-
-  template <class Has, class BytesOf>
-  BlockSums sums_of_each(const Has& has, const BytesOf& bytes_of) const {
-    BlockSums sums;
-    each([&](const ShardedParameter& shard, std::int64_t count) {
-      if (has(shard)) sums.add(bytes_of(shard), count);
-    });
-    return sums;
-  }
-
-  // A temporary of each parameter that has one.
-  template <class Has, class BytesOf>
-  void alloc_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of) {
-    if constexpr (CountsSums<Sink>) {
-      sink_.alloc_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
-    } else {
-      for (const ShardedParameter* shard : shards_) {
-        if (has(*shard)) alloc(what, shard->parameter, bytes_of(*shard), MemoryCategory::Temp);
-      }
-    }
-  }
-
-  // In the order of [first, last), which are all of them.
-  template <class Has, class BytesOf, class Iterator>
-  void free_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of, Iterator first, Iterator last) {
-    if constexpr (CountsSums<Sink>) {
-      sink_.free_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
-    } else {
-      for (; first != last; ++first) {
-        if (has(**first)) sink_.free(in_.ids->of(what, (*first)->parameter));
-      }
     }
   }
 
@@ -577,19 +501,28 @@ class OptimizerWalk {
   static constexpr std::array kTies = {ParameterTensor::Full, ParameterTensor::Float, ParameterTensor::HostCopy,
                                        ParameterTensor::SmallerShard, ParameterTensor::PaddedGrad};
 
-  const WalkInput& in_;
+  using ShardLists<Sink>::in_;
+  using ShardLists<Sink>::sink_;
+  using ShardLists<Sink>::uses_kinds_;
+  using ShardLists<Sink>::shard_of_;
+  using ShardLists<Sink>::shards_;
+  using ShardLists<Sink>::optimizer_of_;
+  using ShardLists<Sink>::muon_update_of;
+  using ShardLists<Sink>::element_size;
+  using ShardLists<Sink>::alloc;
+  using ShardLists<Sink>::keep;
+  using ShardLists<Sink>::each;
+  using ShardLists<Sink>::alloc_of_each;
+  using ShardLists<Sink>::free_of_each;
+
   const Model& model_;
-  Sink& sink_;
-  const bool uses_kinds_;                            // Nothing is asked of single parameters: the next three are empty.
-  std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
-  std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
-  std::vector<ShardedParameter> flat_;               // What the optimizer gets, of FSDP1.
   std::vector<Tie> ties_;
-  std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
-  std::vector<int> optimizer_of_;  // [num parameters] Of a step of passes: in Model::optimizers.
-  int optimizer_ = -1;             // The one that is stepping; -1: there is one.
-  std::vector<bool> has_states_;   // [1 + optimizers] First of the only one.
+  std::vector<bool> is_unpadded_;              // [num parameters] Made, and not padded yet.
+  const ShardedParameter* waiting_ = nullptr;  // The first of the shards that are about to be made.
+  std::int64_t num_waiting_ = 0;
+  int optimizer_ = -1;            // The one that is stepping; -1: there is one.
+  std::vector<bool> has_states_;  // [1 + optimizers] First of the only one.
   bool has_muon_states_ = false;
   bool has_zero_ = false;
 };

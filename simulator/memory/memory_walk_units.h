@@ -68,14 +68,7 @@ class UnitWalk {
     if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
     const std::int64_t shard = in_.layout->mesh.shard;
-    if constexpr (CountsSums<Sink>) {
-      sink_.alloc_all(in_.sums->unsharded[step.unit], MemoryStream::Compute);
-    } else {
-      for (const ShardedParameter& p : unit.parameters) {
-        sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), unsharded_bytes(unit, p),
-                    MemoryStream::Compute, MemoryCategory::UnshardedParam);
-      }
-    }
+    alloc_unsharded(step.unit);
     UnitState& state = units_[step.unit];
     const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
     if (in_.limits.num_sms > 0) metadata(copy_out_bytes(step.unit, group));
@@ -110,7 +103,7 @@ class UnitWalk {
     const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
     const ParameterTensor left = smaller_shard(state);
     if (smaller && state.left_smaller) state.is_other_smaller = !state.is_other_smaller;
-    if (CountsSums<Sink> && !smaller) {
+    if (kTakesTogether && !smaller && come_together(unit)) {
       free_unsharded(step.unit);
     } else {
       for (const ShardedParameter& p : unit.parameters) {
@@ -139,7 +132,7 @@ class UnitWalk {
     const std::int64_t reduced = size_of(unit.reduce_dtype).count();
     sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
                 MemoryStream::Compute, MemoryCategory::ReduceScatter);
-    copy_in(unit);
+    copy_in(step.unit);
     int last = -1;
     for (const ShardedParameter& p : unit.parameters) {
       if (grads_.has_any(p.parameter)) last = p.parameter;
@@ -195,7 +188,16 @@ class UnitWalk {
     return std::any_of(cleared.begin(), cleared.end(), [&](int root) { return in_.index->contains(root, module); });
   }
 
+  /// Unsharded parameters of one size that follow each other.
+  struct Alike {
+    int first = 0;  // In Model::parameters: its tensor stands for all.
+    std::int64_t count = 0;
+    std::int64_t bytes = 0;  // Of each.
+  };
   struct UnitState {
+    std::vector<Alike> unsharded_alike;  // Empty: not worked out yet, or nobody asks.
+    std::int64_t cast_bytes = -1;        // Of what is cast in front of a gather, and
+    std::int64_t copy_in_bytes = -1;     // of the tables of the copy behind it; -1: not worked out yet.
     bool unsharded = false;
     bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
     bool left_smaller = false;  // or that nobody uses any more.
@@ -227,8 +229,53 @@ class UnitWalk {
     return copy_out.bytes;
   }
 
+  static constexpr bool kTakesTogether = CountsSums<Sink> || TakesAlike<Sink>;
+
+  // Not where a copy of each shard comes between, or a smaller shard takes the place of each.
+  bool come_together(const ShardedUnit& unit) const {
+    if (CountsSums<Sink>) return true;
+    return TakesAlike<Sink> && gathers() && unit.reshard.kind != ReshardAfterForward::Kind::Smaller;
+  }
+
+  const std::vector<Alike>& unsharded_alike(int u) {
+    std::vector<Alike>& all = units_[u].unsharded_alike;
+    if (!all.empty()) return all;
+    const ShardedUnit& unit = in_.layout->units[u];
+    for (const ShardedParameter& p : unit.parameters) {
+      const std::int64_t bytes = unsharded_bytes(unit, p);
+      if (all.empty() || all.back().bytes != bytes) all.push_back({p.parameter, 0, bytes});
+      ++all.back().count;
+    }
+    return all;
+  }
+
+  void alloc_unsharded(int u) {
+    const ShardedUnit& unit = in_.layout->units[u];
+    if constexpr (CountsSums<Sink>) {
+      return sink_.alloc_all(in_.sums->unsharded[u], MemoryStream::Compute);
+    } else if constexpr (TakesAlike<Sink>) {
+      if (come_together(unit)) {
+        for (const Alike& alike : unsharded_alike(u)) {
+          sink_.alloc_alike(in_.ids->of(ParameterTensor::Unsharded, alike.first), alike.count, alike.bytes,
+                            MemoryStream::Compute, MemoryCategory::UnshardedParam);
+        }
+        return;
+      }
+    }
+    for (const ShardedParameter& p : unit.parameters) {
+      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), unsharded_bytes(unit, p), MemoryStream::Compute,
+                  MemoryCategory::UnshardedParam);
+    }
+  }
+
+  // REQUIRES: come_together.
   void free_unsharded(int u) {
-    if constexpr (CountsSums<Sink>) sink_.free_all(in_.sums->unsharded[u], MemoryStream::Compute);
+    if constexpr (CountsSums<Sink>) {
+      sink_.free_all(in_.sums->unsharded[u], MemoryStream::Compute);
+    } else if constexpr (TakesAlike<Sink>) {
+      for (const Alike& alike : unsharded_alike(u))
+        sink_.free_alike(in_.ids->of(ParameterTensor::Unsharded, alike.first));
+    }
   }
 
   void free_unsharded(const ShardedUnit& unit, const ShardedParameter& p) {
@@ -289,10 +336,12 @@ class UnitWalk {
   }
 
   // Only what changes its dtype is cast; the rest is copied from the shard itself.
-  std::int64_t cast_bytes(int u) const {
+  std::int64_t cast_bytes(int u) {
     if (in_.sums != nullptr) return in_.sums->casts[u];
+    std::int64_t& bytes = units_[u].cast_bytes;
+    if (bytes >= 0) return bytes;
     const ShardedUnit& unit = in_.layout->units[u];
-    std::int64_t bytes = 0;
+    bytes = 0;
     for (const ShardedParameter& p : unit.parameters) {
       if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
     }
@@ -329,12 +378,15 @@ class UnitWalk {
 
   // The fused copy takes equal dtypes and bf16 into fp32. For anything else the gradients are copied one by one, those
   // that do not divide padded first.
-  void copy_in(const ShardedUnit& unit) {
+  void copy_in(int u) {
+    const ShardedUnit& unit = in_.layout->units[u];
     const bool is_narrowed =
         in_.plan->runtime.quirks.casts_gradients_as_they_come && size_of(unit.reduce_dtype) < size_of(unit.param_dtype);
     if (unit.param_dtype == unit.reduce_dtype || is_narrowed ||
         (unit.param_dtype == Dtype::BFloat16 && unit.reduce_dtype == Dtype::Float32)) {
-      return metadata(copy_in_metadata(unit));
+      std::int64_t& bytes = units_[u].copy_in_bytes;
+      if (bytes < 0) bytes = copy_in_metadata(unit);
+      return metadata(bytes);
     }
     const std::int64_t shard = in_.layout->mesh.shard;
     const auto is_padded = [&](const ShardedParameter& p) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -30,38 +32,74 @@ class PoolSink {
     enough_ = enough.count();
     holds_ = holds;
     for (std::deque<Held>& held : held_) held.clear();
+    unused_runs_.clear();
+    num_runs_ = 0;
   }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     if (bytes == 0) return;
-    const std::int64_t size = (bytes + 511) / 512 * 512;
+    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
-    SegmentPool& pool = pools_[number];
-    reserved_ -= pool.reserved();
-    const std::int32_t block = pool.malloc(size);
-    reserved_ += pool.reserved();
-    places_[id] = {block, number, bytes, walk_};
+    SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
+    const std::int64_t before = pool.reserved();
+    SegmentPool::Block* const block = pool.malloc(size);
+    reserved_ += pool.reserved() - before;
+    places_[id] = {block, bytes, walk_, number};
     live_ += bytes;
     most_live_ = std::max(most_live_, live_);
-    allocated_ += pool.size_of(block);
+    allocated_ += block->size;
     most_allocated_ = std::max(most_allocated_, allocated_);
   }
   void free(int id) {
     Place& place = places_[id];
-    if (place.block < 0 || place.walk != walk_) return;
+    if (place.block == nullptr || place.walk != walk_) return;
+    assert(place.pool >= 0);
     give_up(place);
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
-    place.block = -1;
+    place.block = nullptr;
+  }
+  /// `count` tensors of so many bytes each, one after the other, which go together. All of them have one number.
+  void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
+    if (count == 1) return alloc(id, bytes, stream, category);
+    if (bytes == 0) return;
+    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
+    const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+    SegmentPool& pool = pools_[number];
+    reserved_ -= pool.reserved();
+    const std::int32_t number_of_run = new_run();
+    Run& run = runs_[static_cast<std::size_t>(number_of_run)];
+    run.pool = number;
+    pool.malloc_alike(size, count, run.blocks);
+    reserved_ += pool.reserved();
+    places_[id] = {run.blocks.front(), count * bytes, walk_, -1 - number_of_run};
+    live_ += count * bytes;
+    most_live_ = std::max(most_live_, live_);
+    for (const SegmentPool::Block* block : run.blocks) allocated_ += block->size;
+    most_allocated_ = std::max(most_allocated_, allocated_);
+  }
+  /// What came with alloc_alike.
+  void free_alike(int id) {
+    Place& place = places_[id];
+    if (place.pool >= 0 || place.block == nullptr || place.walk != walk_) return free(id);
+    const std::int32_t number = -1 - place.pool;
+    const Run& run = runs_[static_cast<std::size_t>(number)];
+    live_ -= place.bytes;
+    for (SegmentPool::Block* block : run.blocks) {
+      allocated_ -= block->size;
+      pools_[static_cast<std::size_t>(run.pool)].free(block);
+    }
+    unused_runs_.push_back(number);
+    place.block = nullptr;
   }
   /// Whether memory that another stream uses comes back late.
   bool holds() const { return holds_; }
   /// The other stream is past it at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     Place& place = places_[id];
-    if (!holds_ || place.block < 0 || place.walk != walk_) return free(id);
+    if (!holds_ || place.block == nullptr || place.walk != walk_) return free(id);
     give_up(place);
     held_[static_cast<std::size_t>(stream)].push_back({ticket, place});
-    place.block = -1;
+    place.block = nullptr;
   }
   /// The CPU knows that a stream is past `ticket`.
   void reach(MemoryStream stream, std::int64_t ticket) {
@@ -95,10 +133,15 @@ class PoolSink {
 
  private:
   struct Place {
-    std::int32_t block = -1;
-    std::int32_t pool = 0;
+    SegmentPool::Block* block = nullptr;  // Of a run its first one.
     std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.
+    std::int32_t pool = 0;   // Below 0: -1 - the number of a run.
+  };
+  /// Tensors that came together.
+  struct Run {
+    std::int32_t pool = 0;
+    std::vector<SegmentPool::Block*> blocks;
   };
 
   struct Held {
@@ -106,13 +149,29 @@ class PoolSink {
     Place place;
   };
 
+  // Its number; it is empty.
+  std::int32_t new_run() {
+    if (!unused_runs_.empty()) {
+      const std::int32_t number = unused_runs_.back();
+      unused_runs_.pop_back();
+      runs_[static_cast<std::size_t>(number)].blocks.clear();
+      return number;
+    }
+    if (num_runs_ == runs_.size()) runs_.emplace_back();
+    runs_[num_runs_].blocks.clear();
+    return static_cast<std::int32_t>(num_runs_++);
+  }
+
   // It is no longer the program's.
   void give_up(const Place& place) {
     live_ -= place.bytes;
-    allocated_ -= pools_[static_cast<std::size_t>(place.pool)].size_of(place.block);
+    allocated_ -= place.block->size;
   }
 
   std::vector<Place> places_;  // [num ids]
+  std::vector<Run> runs_;      // [num_runs_ and more]
+  std::vector<std::int32_t> unused_runs_;
+  std::size_t num_runs_ = 0;
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
   bool holds_ = false;
   std::uint32_t walk_ = 0;
@@ -130,6 +189,12 @@ class PoolSink {
   std::int64_t allocated_ = 0;
   std::int64_t most_allocated_ = 0;
   std::int64_t enough_ = kEndlessMemory.count();
+};
+
+/// A sink that takes equal tensors together, one number for all of them.
+template <class Sink>
+concept TakesAlike = requires(Sink& sink) {
+  sink.free_alike(0);
 };
 
 }  // namespace fsdp::simulator

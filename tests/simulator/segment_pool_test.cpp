@@ -38,9 +38,9 @@ TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytesAndThenHaveTheirOwn)
 
 TEST(SegmentPool, FreeNeighborsMeltAndServeWhatNoneCouldAlone) {
   SegmentPool pool = pool_of(true);
-  const std::int32_t first = pool.malloc(6 * kMiB);
-  const std::int32_t second = pool.malloc(6 * kMiB);
-  const std::int32_t third = pool.malloc(8 * kMiB);  // Full.
+  SegmentPool::Block* const first = pool.malloc(6 * kMiB);
+  SegmentPool::Block* const second = pool.malloc(6 * kMiB);
+  SegmentPool::Block* const third = pool.malloc(8 * kMiB);  // Full.
   pool.free(first);
   pool.free(third);
   pool.free(second);
@@ -50,8 +50,8 @@ TEST(SegmentPool, FreeNeighborsMeltAndServeWhatNoneCouldAlone) {
 
 TEST(SegmentPool, OfTwoHolesTheSmallerOneIsTaken) {
   SegmentPool pool = pool_of(true);
-  const std::int32_t wide = pool.malloc(30 * kMiB);
-  const std::int32_t narrow = pool.malloc(12 * kMiB);
+  SegmentPool::Block* const wide = pool.malloc(30 * kMiB);
+  SegmentPool::Block* const narrow = pool.malloc(12 * kMiB);
   pool.free(wide);
   pool.free(narrow);
   pool.malloc(11 * kMiB);  // Leaves the 30 whole; 1 MiB is not split off the 12.
@@ -62,8 +62,8 @@ TEST(SegmentPool, OfTwoHolesTheSmallerOneIsTaken) {
 TEST(SegmentPool, ARestOfOneMebibyteStaysWithItsBlock) {
   SegmentPool pool = pool_of(true);
   pool.malloc(5 * kMiB);
-  const std::int32_t middle = pool.malloc(6 * kMiB);
-  const std::int32_t last = pool.malloc(9 * kMiB);
+  SegmentPool::Block* const middle = pool.malloc(6 * kMiB);
+  SegmentPool::Block* const last = pool.malloc(9 * kMiB);
   pool.free(middle);
   pool.malloc(5 * kMiB);  // Has all 6,
   pool.free(last);
@@ -82,12 +82,25 @@ TEST(SegmentPool, AnExpandableSegmentGrowsByThePagesThatItsEndLacks) {
 TEST(SegmentPool, TheEndOfAnExpandableSegmentIsTheLastChoice) {
   SegmentPool pool(true);
   pool.reset(kDefaultSegment, true);
-  const std::int32_t hole = pool.malloc(12 * kMiB);
+  SegmentPool::Block* const hole = pool.malloc(12 * kMiB);
   pool.malloc(2 * kMiB);  // Leaves 6.
   pool.free(hole);
   pool.malloc(4 * kMiB);   // Fits into the end, and takes the hole.
   pool.malloc(25 * kMiB);  // Lacks 19.
   EXPECT_EQ(pool.reserved(), 40 * kMiB);
+}
+
+TEST(SegmentPool, AlikeRequestsSideBySideAreOneBlock) {
+  SegmentPool pool = pool_of(false);
+  std::vector<SegmentPool::Block*> blocks;
+  pool.malloc_alike(kMiB / 2, 9, blocks);  // Four in each segment of two MiB, and one more.
+  ASSERT_EQ(blocks.size(), 3U);
+  EXPECT_EQ(blocks[0]->size, 2 * kMiB);
+  EXPECT_EQ(blocks[2]->size, kMiB / 2);
+  EXPECT_EQ(pool.reserved(), 6 * kMiB);
+  for (SegmentPool::Block* const block : blocks) pool.free(block);
+  for (int i = 0; i < 6; ++i) pool.malloc(kMiB);  // Whole again.
+  EXPECT_EQ(pool.reserved(), 6 * kMiB);
 }
 
 // Sizes of a few kinds, so that equal blocks meet and every shelf is searched.
@@ -97,7 +110,7 @@ std::int64_t any_size(bool is_large) {
                                rc::gen::inRange(2049, 100000));
 }
 
-// 100 runs of up to 300 requests and frees.
+// 100 runs of up to 300 requests, of one tensor or of several alike, and frees.
 RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
   const bool is_large = *rc::gen::arbitrary<bool>();
   const std::int64_t segment = *rc::gen::element(kDefaultSegment, 64 * kMiB);
@@ -110,23 +123,36 @@ RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
                              {.large_segment_size = Bytes(segment), .expandable_segments = expands});
   std::int64_t allocated = 0;
   struct Live {
-    AllocationId id;
-    std::int32_t block;
+    std::vector<AllocationId> ids;
+    std::vector<SegmentPool::Block*> blocks;
   };
   std::vector<Live> live;
+  AllocationId next_id{0};
   const int num_steps = *rc::gen::inRange(1, 300);
   for (int step = 0; step < num_steps; ++step) {
     if (!live.empty() && *rc::gen::inRange(0, 5) < 2) {
       const auto which = live.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(live));
-      allocated -= pool.size_of(which->block);
-      pool.free(which->block);
-      allocator.free(which->id);
+      for (SegmentPool::Block* const block : which->blocks) {
+        allocated -= block->size;
+        pool.free(block);
+      }
+      for (const AllocationId id : which->ids) allocator.free(id);
       live.erase(which);
     } else {
       const std::int64_t size = any_size(is_large);
-      live.push_back({static_cast<AllocationId>(step), pool.malloc(size)});
-      allocated += pool.size_of(live.back().block);
-      allocator.malloc(live.back().id, Bytes(size), AllocatorStream{0});
+      const std::int64_t count = *rc::gen::element(1, 1, 1, 2, 3, 50);
+      live.emplace_back();
+      if (count == 1) {
+        live.back().blocks.push_back(pool.malloc(size));
+      } else {
+        pool.malloc_alike(size, count, live.back().blocks);
+      }
+      for (SegmentPool::Block* const block : live.back().blocks) allocated += block->size;
+      for (std::int64_t i = 0; i < count; ++i) {
+        live.back().ids.push_back(next_id);
+        allocator.malloc(next_id, Bytes(size), AllocatorStream{0});
+        next_id = AllocationId{static_cast<std::int32_t>(next_id) + 1};
+      }
     }
     RC_ASSERT(allocated == allocator.allocated_bytes().count());
     RC_ASSERT(pool.reserved() == allocator.reserved_bytes().count());
