@@ -116,8 +116,8 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
   if (suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
   other.prefetch_bucket_size = 0;
   add_new(all, other);
-  // Second copies that were asked for are on the GPUs.
-  if (own.hpz_partition_size == 1) other.offload_param = true;
+  // Second copies that were asked for are on the GPUs, and what is quantized there does not come from the host.
+  if (own.hpz_partition_size == 1 && !base.zero.quantized_weights) other.offload_param = true;
   add_new(all, other);
   // Streams of their own hold what they have used; who has no room has none for that either.
   other.overlap_comm = false;

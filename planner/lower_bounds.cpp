@@ -155,6 +155,8 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   for (std::size_t c = 0; c < num_calls; ++c) {
     if (block_of_call_[c].first < 0) sums.outside.push_back(static_cast<int>(c));
   }
+  sums.none = std::move(costs);
+  sums.mode = std::move(mode_costs);
   const auto height = [&](int call) { return sums.kept[call] + sums.peak[call]; };
   std::stable_sort(sums.outside.begin(), sums.outside.end(), [&](int a, int b) { return height(a) > height(b); });
   if (sums.outside.size() > 2) sums.outside.resize(2);
@@ -442,6 +444,11 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
   for (std::size_t c = 0; c < sums.mode_peak.size(); ++c) {
     sums.mode_peak[c] = std::min(sums.mode_peak[c], other.mode_peak[c]);
+    for (simulator::PoolBytes CallCost::*of : {&CallCost::kept_pools, &CallCost::peak_pools}) {
+      simulator::PoolBytes& least = sums.mode[c].*of;
+      least.small = std::min(least.small, (other.mode[c].*of).small);
+      least.large = std::min(least.large, (other.mode[c].*of).large);
+    }
   }
   for (std::size_t s = 0; s < sums.saved.size(); ++s) {
     for (std::size_t k = 0; k < sums.saved[s].size(); ++k) {
@@ -552,32 +559,6 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});
   return {time.count(), memory(family, calls, units, kept.first, counts)};
-}
-
-std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways) {
-  const CallSums& least = call_sums(family, true, ways);
-  const CallSums& calls = call_sums(family, true, {ways.first, ways.first});
-  const UnitSums& units = unit_sums(family);
-  std::int64_t recompute = 0;
-  for (std::size_t c = 0; c < calls.peak.size(); ++c) {
-    if (in_checkpointed) recompute = std::max(recompute, calls.mode_peak[c] - calls.peak[c]);
-    recompute = std::max(recompute, calls.mode_peak[c] - least.mode_peak[c]);
-  }
-  std::int64_t unit = 0;
-  for (const std::vector<std::int64_t>& unsharded : units.unsharded) {
-    for (std::size_t u = 1; u < unsharded.size(); ++u) unit = std::max(unit, unsharded[u] - unsharded[u - 1]);
-  }
-  // Recomputing a block gathers all units inside it, and each stays until its own backward.
-  const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
-  const int kept_units = in_kept ? 2 : 0;
-  const bool in_ways = ways.size() > 1;
-  const int gathered_units = has_parts && (in_checkpointed || in_ways) ? 1 : 0;
-  // What runs again asks for the workspace again, where it goes with each call.
-  const bool asks_again =
-      (in_checkpointed || in_ways) && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
-  const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
-  const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
-  return recompute + (kept_units + gathered_units) * unit + workspace;
 }
 
 }  // namespace fsdp::planner

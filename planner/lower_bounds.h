@@ -43,6 +43,8 @@ class LowerBounds {
   /// `in_kept`, `in_checkpointed`: the plans differ in these numbers; `ways`: they checkpoint in one of these, that
   /// plan in the first.
   std::int64_t live_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways);
+  /// The same of the sum of the peaks of all pools: what makes one smaller may make another one larger.
+  std::int64_t pool_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways);
 
  private:
   /// Sums over calls, for one micro-batch, one way of checkpointing, and keys and values cached or not.
@@ -50,9 +52,10 @@ class LowerBounds {
     Seconds compute{0};  ///< Of one micro-batch, nothing checkpointed.
     /// [stack][blocks] What checkpointing the first blocks adds to it.
     std::vector<std::vector<Seconds>> added;
-    std::vector<std::int64_t> kept;       ///< [call] Activations of the calls before it, nothing checkpointed.
-    std::vector<std::int64_t> peak;       ///< [call] Of its backward, not checkpointed.
-    std::vector<std::int64_t> mode_peak;  ///< [call] Of its backward, checkpointed.
+    std::vector<std::int64_t> kept;               ///< [call] Activations of the calls before it, nothing checkpointed.
+    std::vector<std::int64_t> peak;               ///< [call] Of its backward, not checkpointed.
+    std::vector<std::int64_t> mode_peak;          ///< [call] Of its backward, checkpointed.
+    std::vector<simulator::CallCost> none, mode;  ///< [call] What it costs as it is, and checkpointed.
     /// [stack][blocks] What checkpointing the first blocks takes off the kept activations: not positive.
     std::vector<std::vector<std::int64_t>> saved;
     std::vector<int> outside;  ///< Calls outside of the stacks whose backward may be the peak.
@@ -98,6 +101,8 @@ class LowerBounds {
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode);
   static void take_least(const CallSums& other, CallSums& sums);
+  /// Of a slack what units and workspaces are.
+  std::int64_t slack_of_units(const Family& family, bool in_kept, bool in_checkpointed, Interval ways);
   /// All of the sums that are bytes: they do not depend on the way to reshard.
   const UnitSums& unit_bytes(const Family& family, const Layout& layout);
   UnitSums make_unit_bytes(const Family& family, const Layout& layout) const;

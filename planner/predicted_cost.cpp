@@ -6,10 +6,9 @@
 // forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its
 // recomputation and drops what it kept: time does not fall, memory does not rise. Saving more of it is the opposite. So
 // one plan of a box, the one that keeps most and recomputes least, is its fastest, and one, the opposite, is its
-// smallest. Their predictions bound the
-// box: the step time of the fastest, and the live bytes of the smallest. (The allocator's reserve is no such bound: it
-// can shrink when a tensor is added. That is why a point within the budget by its live bytes is always predicted in
-// full.)
+// smallest. Their predictions bound the box: the step time of the fastest, and the live bytes of the smallest, under
+// FSDP2 in the allocator's pools. (The allocator's reserve is no such bound: it can shrink when a tensor is added. That
+// is why a point within the budget by its live bytes is always predicted in full.)
 //
 // Two things break the law of time. Code that caches keys and values in training stops doing so with the first
 // checkpointed block: plans without one are boxes of their own there. And where units lie inside blocks, recomputing a
@@ -47,6 +46,11 @@ double rounded(Seconds time) {
 }
 double rounded_down(Seconds time) {
   return std::floor(time.count() * 1e9 * (1 - 1e-12)) - 1;
+}
+
+/// Whether the peaks of an allocator's pools obey the law, too: it is known of FSDP2 alone.
+bool has_law_of_pools(const Plan& plan) {
+  return plan.runtime.framework == Framework::Fsdp2;
 }
 
 }  // namespace
@@ -213,18 +217,21 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const Choice choice = smallest_of(box);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
   if (decisive_ && !above_sums_.contains(box.family)) {
-    const std::int64_t more = with_margin(live.own_lower_bound, choice).count() - smallest_sums(box);
+    const Bytes of_boxes = has_law_of_pools(base_) ? live.pools_lower_bound : live.device_lower_bound;
+    const std::int64_t more = with_margin(of_boxes, choice).count() - smallest_sums(box);
     above_sums_.emplace(box.family, more);
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
   }
-  const Bytes least = box.is_point() ? live.own_lower_bound : least_of_box(live, slack_of(box));
+  const Bytes least = box.is_point() ? live.own_lower_bound : least_of_box(box, live);
   return with_margin(least, choice).count();
 }
 
-Bytes PredictedCost::least_of_box(const simulator::Outcome& smallest, Bytes slack) {
-  // What a neighbor does without may have been the most of a stream's small tensors, and at another moment of its large
-  // ones.
-  return std::max(smallest.device_lower_bound - slack, smallest.pools_lower_bound - 2 * slack);
+Bytes PredictedCost::least_of_box(const Box& box, const simulator::Outcome& smallest) {
+  const Bytes least = smallest.device_lower_bound - slack_of(box);
+  if (!has_law_of_pools(base_)) return least;
+  const Bytes slack(lower_bounds_.pool_slack(families_.families[box.family], box.ranges[0].size() > 1,
+                                             box.ranges[1].size() > 1, box.ranges[2]));
+  return std::max(least, smallest.pools_lower_bound - slack);
 }
 
 Bytes PredictedCost::slack_of(const Box& box) {

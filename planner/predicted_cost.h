@@ -84,7 +84,7 @@ class PredictedCost : public CostModel {
   /// By how much a walk of a box's smallest plan may be above what its plans need.
   Bytes slack_of(const Box& box);
   /// The device peak of any plan of a box is at least that, by the walk of its smallest one.
-  static Bytes least_of_box(const simulator::Outcome& smallest, Bytes slack);
+  Bytes least_of_box(const Box& box, const simulator::Outcome& smallest);
 
   /// What lies outside of the allocator of a plan.
   struct Outside {

@@ -275,7 +275,12 @@ CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
             .backward = timed.times.backward.back(),
             .recompute = timed.times.recompute,
             .kept = Bytes(timed.tape.kept_bytes),
-            .backward_peak = Bytes(timed.tape.backward_peak)};
+            .backward_peak = Bytes(timed.tape.backward_peak),
+            .kept_pools = timed.tape.kept_pools,
+            .peak_pools = timed.tape.peak_pools};
+  };
+  const auto least = [](const PoolBytes& a, const PoolBytes& b) {
+    return PoolBytes{std::min(a.small, b.small), std::min(a.large, b.large)};
   };
   CallCost cost = cost_of(mode);
   const Call& of = impl_->model.calls[call];
@@ -285,7 +290,9 @@ CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
             .backward = std::min(cost.backward, other.backward),
             .recompute = std::min(cost.recompute, other.recompute),
             .kept = std::min(cost.kept, other.kept),
-            .backward_peak = std::min(cost.backward_peak, other.backward_peak)};
+            .backward_peak = std::min(cost.backward_peak, other.backward_peak),
+            .kept_pools = least(cost.kept_pools, other.kept_pools),
+            .peak_pools = least(cost.peak_pools, other.peak_pools)};
   }
   return cost;
 }

@@ -20,6 +20,7 @@
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
+#include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 
@@ -32,8 +33,10 @@ struct CallCost {
   Seconds recompute{0};  ///< 0 without checkpointing.
   Bytes kept;  ///< Activations that it adds to what lives from its forward to its backward (its outputs not counted
                ///< twice: storages made inside this call only).
-  Bytes backward_peak;  ///< Highest live bytes of its backward (recomputed tensors, gradients, temporaries) above what
-                        ///< is alive outside the call, parameters' gradients not included.
+  Bytes backward_peak;   ///< Highest live bytes of its backward (recomputed tensors, gradients, temporaries) above what
+                         ///< is alive outside the call, parameters' gradients not included.
+  PoolBytes kept_pools;  ///< The same by pool, each at a moment of its own.
+  PoolBytes peak_pools;
 };
 
 /// How much of the prediction is wanted.

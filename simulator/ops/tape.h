@@ -62,6 +62,12 @@ struct TapeRun {
   std::int64_t peak = 0;  ///< Of both together.
 };
 
+/// Bytes in blocks of 512, by the pool of their request's size.
+struct PoolBytes {
+  std::int64_t small = 0;
+  std::int64_t large = 0;
+};
+
 /// Work of one op on the device.
 struct OpWork {
   struct Part {
@@ -114,6 +120,8 @@ struct Tape {
   std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
   std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
   // simulator/ops/tape_runs.h
+  PoolBytes kept_pools;         ///< `kept_bytes` and
+  PoolBytes peak_pools;         ///< `backward_peak`, in which each pool has a moment of its own.
   RunsOfPieces forward_runs;    ///< In one go: all of it,
   RunsOfPieces recompute_runs;  ///< and here, too.
   RunsOfPieces backward_runs;   ///< All but the hooks behind its last op.

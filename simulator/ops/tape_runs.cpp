@@ -9,6 +9,7 @@
 #include "simulator/ops/tape_runs.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace fsdp::simulator {
 
@@ -115,9 +116,54 @@ Tape::RunsOfPieces runs_of_pieces(const std::vector<TapeEvent>& events, Tape::Ra
   return result;
 }
 
+/// Counts the tape's own storages by pool, as Tape::kept_bytes and Tape::backward_peak do both pools together.
+class PoolCount {
+ public:
+  explicit PoolCount(const Tape& tape) : bytes_(static_cast<std::size_t>(tape.num_storages), 0) {}
+
+  void play(const std::vector<TapeEvent>& events) {
+    for (const TapeEvent& event : events) {
+      if (event.kind == Kind::Alloc) {
+        put(event.storage, in_blocks(event.bytes));
+      } else if (event.kind == Kind::Free || event.kind == Kind::ReleaseOutput || event.kind == Kind::EmitGrad) {
+        put(event.storage, 0);
+      }
+      peak.small = std::max(peak.small, inside.small);
+      peak.large = std::max(peak.large, inside.large);
+    }
+  }
+  void put(std::int32_t storage, std::int64_t bytes) {
+    std::int64_t& known = bytes_[static_cast<std::size_t>(storage)];
+    for (const std::int64_t change : {-known, bytes}) {
+      (std::abs(change) > TapeRun::kLargestSmall ? inside.large : inside.small) += change;
+    }
+    known = bytes;
+  }
+
+  PoolBytes inside;
+  PoolBytes peak;
+
+ private:
+  std::vector<std::int64_t> bytes_;  // [num storages]
+};
+
+void add_pools(Tape& tape) {
+  PoolCount count(tape);
+  count.play(tape.forward);
+  for (const Storage& output : tape.output) {
+    if (output.kind == Storage::Kind::Inside) count.put(output.index, 0);
+  }
+  tape.kept_pools = count.inside;
+  count.peak = {};
+  count.play(tape.recompute);
+  count.play(tape.backward);
+  tape.peak_pools = count.peak;
+}
+
 }  // namespace
 
 void add_runs(Tape& tape) {
+  add_pools(tape);
   const Storages storages(tape);
   if (!tape.forward_of_op.empty()) {
     const Tape::Range all{tape.forward_of_op.front().first, tape.forward_of_op.back().last};

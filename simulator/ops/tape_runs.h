@@ -6,7 +6,7 @@
 
 namespace fsdp::simulator {
 
-/// Fills in the runs of a tape that is otherwise whole.
+/// Fills in the runs and the bytes of pools of a tape that is otherwise whole.
 void add_runs(Tape& tape);
 
 }  // namespace fsdp::simulator

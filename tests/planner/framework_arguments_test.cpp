@@ -79,6 +79,12 @@ TEST(FrameworkArguments, ASecondCopyThatWasAskedForKeepsParametersOnTheGpus) {
   }
 }
 
+TEST(FrameworkArguments, WhatIsQuantizedDoesNotComeFromTheHost) {
+  Plan plan = plan_of(Framework::Zero3);
+  plan.zero.quantized_weights = true;
+  for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 4)) EXPECT_FALSE(arguments.offload_param);
+}
+
 TEST(FrameworkArguments, Fsdp2ReducesWithOneInputMoreAndApartFromTorch213On) {
   Plan plan = plan_of(Framework::Fsdp2);
   set_torch_version(plan.runtime, *find_torch_version("2.13"));
