@@ -12,7 +12,8 @@
 // runs for a parameter exactly when a node on the path from the loss has an edge to it.
 //
 // Not modeled: no_grad regions other than what a detach cuts off. Ops before the detach do require gradients, as they
-// do in PyTorch, and their saved tensors live until the detach's output is all that is left of them.
+// do in PyTorch, where their saved tensors live until the detach's output is all that is left of them. A prediction
+// lets them go at the end of their own call (simulator/ops/tape_forward.cpp).
 
 #include "core/model/model.h"
 

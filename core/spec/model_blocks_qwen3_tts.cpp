@@ -142,15 +142,15 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t batch = b.size(codec_ids, 0), length = b.size(codec_ids, 1);
   declare_containers(b);
 
+  // Behind the encoder's call, so that its graph goes before the first table is gathered.
+  const std::optional<BlockValue> detached = speaker ? std::optional(b.detach(*speaker)) : std::nullopt;
   BlockValue text = b.embedding("talker.model.text_embedding", b.select(input_ids, 2, 0),
                                 options.integer("text_vocab_size"), options.integer("text_hidden_size"));
   text = b.mul(text_projection(b, text, hidden, options.flag("project_text")), text_mask);
   BlockValue codec = b.embedding("talker.model.codec_embedding", b.select(input_ids, 2, 1),
                                  options.integer("codec_vocab_size"), hidden);
   codec = b.mul(codec, codec_mask);
-  if (speaker) {
-    codec = b.set_slice(codec, b.reshape(b.detach(*speaker), {batch, 1, hidden}), 1, kSpeakerPosition);
-  }
+  if (detached) codec = b.set_slice(codec, b.reshape(*detached, {batch, 1, hidden}), 1, kSpeakerPosition);
 
   BlockValue sum = b.add(text, codec);
   b.declare("talker.code_predictor.model.codec_embedding", "ModuleList", false);

@@ -129,7 +129,9 @@ Tensors std_deviation(const OpRun& run) {
   const bool keep = run.attributes().keep_dim;
   at::Tensor squares = (run.inputs[0] - run.inputs[1]).pow(2);
   if (run.inputs.size() > 2) squares = run.inputs[2] * squares;
-  return {at::sqrt(squares.sum(dim, keep).clamp(run.attributes().eps))};
+  at::Tensor sums = squares.sum(dim, keep);
+  squares = at::Tensor();  // As a temporary of PyTorch's.
+  return {at::sqrt(sums.clamp(run.attributes().eps))};
 }
 
 Tensors detach(const OpRun& run) {

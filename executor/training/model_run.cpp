@@ -110,7 +110,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
     drops_.push_back(values_to_drop(block));
     kept_ops_.push_back(kept_ops(block, plan.checkpointing));
   }
-  ends_of_unused_ = ends_of_unused(index, last_use_);
+  ends_of_unused_ = ends_of_unused(index, drops_, is_part_);
 }
 
 ModelRun::~ModelRun() = default;
@@ -178,11 +178,9 @@ void ModelRun::return_from_call() {
   const int call = std::exchange(returning_, kNever);
   if (call < 0) return;
   calls_[call].values.clear();
-  for (std::size_t c = 0; c < calls_.size(); ++c) {
-    if (ends_of_unused_[c] == call) calls_[c].unused = {};
-  }
-  // Modules above several calls whose forward is over lose their arguments.
   const int position = index_.call_begin[call + 1];
+  drop_unused(position);
+  // Modules above several calls whose forward is over lose their arguments.
   for (const HeldArgument& held : index_.held_arguments) {
     if (held.end <= position && last_use_[held.value] <= call && !is_held(held.value)) {
       values_[held.value] = at::Tensor();
@@ -257,6 +255,7 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
     if (listener != nullptr) listener->op_begins();
     run_op_at(call, op, where, piece, is_selective && keeps[op] ? kept : nullptr);
     drop_after(call, op, piece);
+    if (!is_in_backward_) drop_unused(index_.call_begin[call] + op + 1);
     if (listener != nullptr) listener->op_ended(call, op);
   }
 }
@@ -319,6 +318,13 @@ void ModelRun::drop_after(int call, int op_index, PieceRun& piece) {
     state.values.erase(value);
     piece.entered.erase(value);
     piece.made.erase(value);
+  }
+}
+
+// Graphs that lead nowhere, whose last reader has the position before.
+void ModelRun::drop_unused(int position) {
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    if (ends_of_unused_[c] == position) calls_[c].unused = {};
   }
 }
 

@@ -99,6 +99,7 @@ class ModelRun {
   void run_op_at(int call, int op_index, InGraph where, PieceRun& piece, KeptOutputs* keeps);
   Tensors take_parameters(int call, const Op& op, InGraph where, PieceRun& piece);
   void drop_after(int call, int op_index, PieceRun& piece);
+  void drop_unused(int position);
   void publish(int call);
   void return_loss(const at::Tensor& loss);
   std::shared_ptr<Recomputation> recomputation_of(int call);
@@ -127,7 +128,8 @@ class ModelRun {
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
   std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
   std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
-  std::vector<int> ends_of_unused_;    ///< [num_calls] With which call the part of its graph goes that leads nowhere.
+  std::vector<int> ends_of_unused_;    ///< [num_calls] In front of which position the part of its graph goes that
+                                       ///< leads nowhere.
   std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
   std::vector<at::Tensor> values_;     ///< [num values]
   std::vector<bool> cast_inputs_;      ///< [num inputs] The root casts them.

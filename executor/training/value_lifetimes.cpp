@@ -23,6 +23,31 @@ int end_of_run(const Block& block, int module, int op) {
   return op;
 }
 
+// Whether what a call makes of a value has it in its history.
+bool carries_history(const ModelIndex& index, int call, int value) {
+  const Call& reader = index.model->calls[call];
+  const std::vector<bool>& requires_grad = index.flow.requires_grad[call];
+  for (const Op& op : index.model->blocks[reader.block].ops) {
+    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
+      return input < static_cast<int>(reader.inputs.size()) && reader.inputs[input] == value;
+    });
+    const auto has_history = [&](int output) { return requires_grad[output]; };
+    if (reads && std::any_of(op.outputs.begin(), op.outputs.end(), has_history)) return true;
+  }
+  return false;
+}
+
+// Behind the op of a call that lets go of a value.
+int end_of_reading(const ModelIndex& index, int call, int value, const std::vector<std::vector<int>>& drops) {
+  const std::vector<int>& inputs = index.model->calls[call].inputs;
+  const auto is_it = [&](int local) { return local < static_cast<int>(inputs.size()) && inputs[local] == value; };
+  for (std::size_t op = drops.size(); op-- > 0;) {
+    if (std::any_of(drops[op].begin(), drops[op].end(), is_it))
+      return index.call_begin[call] + static_cast<int>(op) + 1;
+  }
+  return index.call_begin[call + 1];
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> values_to_drop(const Block& block) {
@@ -54,16 +79,28 @@ std::vector<std::vector<int>> values_to_drop(const Block& block) {
   return drops;
 }
 
-std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<int>& last_use) {
+std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<std::vector<std::vector<int>>>& drops,
+                                const std::vector<bool>& is_part) {
   const Model& model = *index.model;
+  const auto num_calls = static_cast<int>(model.calls.size());
+  std::vector<std::vector<int>> readers(model.values.size());
+  for (int c = 0; c < num_calls; ++c) {
+    for (const int value : model.calls[c].inputs) readers[value].push_back(c);
+  }
   std::vector<int> ends(model.calls.size());
-  for (std::size_t c = model.calls.size(); c-- > 0;) {
-    ends[c] = static_cast<int>(c);
+  for (int c = num_calls; c-- > 0;) {
+    ends[c] = index.call_begin[c + 1];
     const Block& block = model.blocks[model.calls[c].block];
     for (std::size_t o = 0; o < block.outputs.size(); ++o) {
       const bool is_unused = index.flow.requires_grad[c][block.outputs[o]] && !index.flow.output_reaches_loss[c][o];
-      const int user = last_use[model.calls[c].outputs[o]];
-      if (is_unused && user != kNever) ends[c] = std::max(ends[c], ends[user]);
+      if (!is_unused) continue;
+      const int value = model.calls[c].outputs[o];
+      for (const int reader : readers[value]) {
+        const bool goes_on = carries_history(index, reader, value);
+        const int read = is_part[reader] ? end_of_reading(index, reader, value, drops[model.calls[reader].block])
+                                         : index.call_begin[reader + 1];
+        ends[c] = std::max({ends[c], read, goes_on ? ends[reader] : 0});
+      }
     }
   }
   return ends;

@@ -11,8 +11,10 @@ namespace fsdp::executor {
 /// are, as if the block were part of a longer forward.
 std::vector<std::vector<int>> values_to_drop(const Block& block);
 
-/// Per call the call with which the part of its graph goes that does not lead to the loss: that of the last value that
-/// is computed with it. `last_use` [num values]: the last call that reads a value; -1: none.
-std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<int>& last_use);
+/// Per call the position in front of which the part of its graph goes that does not lead to the loss: behind the last
+/// op that reads a value with it in its history, and behind the call itself at the earliest. `drops` [num blocks]: of
+/// values_to_drop; `is_part` [num calls]: no caller holds what the call is given, so that the op lets go of it.
+std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<std::vector<std::vector<int>>>& drops,
+                                const std::vector<bool>& is_part);
 
 }  // namespace fsdp::executor

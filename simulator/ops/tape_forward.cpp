@@ -54,7 +54,8 @@ void TapeRecorder::forward() {
   tape_.kept_bytes = kept_inside();
 }
 
-// A graph that leads nowhere dies with the call; the caller's variables lose the inputs that nobody saved.
+// A graph that leads nowhere dies with the call; the caller's variables lose the inputs that nobody saved. Not modeled:
+// a graph that lives on because a later call reads its output, beyond a detach that comes first there.
 void TapeRecorder::end_of_forward() {
   for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
     if (!flow_.recorded[k] || flow_.active[k] || checkpointing_) continue;

@@ -215,6 +215,7 @@ ZERO_CASES = [
     zero("zero3_qwen3_tied_and_frozen_of_3", 3, "qwen3_0_6b", 3, {**HALF_OF_ZERO, **CLIPPED}, STAGE_3,
          frozen=["model.layers.0.*", "model.norm.*"], dtype="bfloat16", always=True),
     zero("zero3_qwen3_tts_unused_of_4", 3, "qwen3_tts", 4, CLIPPED, STAGE_3),
+    zero("zero3_qwen3_tts_unused_checkpointed_of_3", 3, "qwen3_tts", 3, checkpointed("qwen3_tts"), STAGE_3),
     zero("zero3_gpt2_fused_of_4", 3, "gpt2", 4, {"optimizer": {"implementation": "fused"}}, STAGE_3, always=True),
     zero("zero3_resnet", 3, "resnet18", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 1e-4}}, {**STAGE_3, **LARGE},
          learning_rate=0.1),
