@@ -110,10 +110,10 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
   if (!is_zero3(base)) return all;
   other.max_reuse_distance = 0;
   add_new(all, other);
-  // A second copy in each node for what is gathered twice.
+  // A second copy in each node for what is gathered twice, where parameters are on the GPUs.
   FrameworkArguments with_copies = other;
   with_copies.hpz_partition_size = gpus_per_node;
-  if (suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
+  if (!own.offload_param && suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
   other.prefetch_bucket_size = 0;
   add_new(all, other);
   // Second copies that were asked for are on the GPUs, and what is quantized there does not come from the host.

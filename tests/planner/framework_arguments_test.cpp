@@ -79,6 +79,14 @@ TEST(FrameworkArguments, ASecondCopyThatWasAskedForKeepsParametersOnTheGpus) {
   }
 }
 
+TEST(FrameworkArguments, ParametersThatWereAskedForOnTheHostHaveNoSecondCopy) {
+  Plan plan = plan_of(Framework::Zero3);
+  plan.cpu_offload = plan.zero.offload_param = true;
+  for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 2)) {
+    EXPECT_EQ(arguments.hpz_partition_size, 1);
+  }
+}
+
 TEST(FrameworkArguments, WhatIsQuantizedDoesNotComeFromTheHost) {
   Plan plan = plan_of(Framework::Zero3);
   plan.zero.quantized_weights = true;
