@@ -20,7 +20,7 @@
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
-#include "simulator/ops/tape.h"
+#include "simulator/ops/pool_bytes.h"
 
 namespace fsdp::simulator {
 

@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "core/report/report.h"
 #include "simulator/ops/kernels.h"
+#include "simulator/ops/pool_bytes.h"
 
 namespace fsdp::simulator {
 
@@ -60,12 +61,6 @@ struct TapeRun {
   std::int64_t small_peak = 0;
   std::int64_t large_peak = 0;
   std::int64_t peak = 0;  ///< Of both together.
-};
-
-/// Bytes in blocks of 512, by the pool of their request's size.
-struct PoolBytes {
-  std::int64_t small = 0;
-  std::int64_t large = 0;
 };
 
 /// Work of one op on the device.
