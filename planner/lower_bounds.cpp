@@ -268,7 +268,8 @@ const Layout& LowerBounds::layout_of(const Family& family) {
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
   plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
-  return predictor_of_(family.micro_batch).layout(plan);
+  // The sizes of a micro-batch change no layout.
+  return predictor_of_(families_.families.front().micro_batch).layout(plan);
 }
 
 void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
