@@ -24,12 +24,13 @@ using simulator::PoolBytes;
 std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways) {
   const CallSums& least = call_sums(family, true, ways);
   const CallSums& calls = call_sums(family, true, {ways.first, ways.first});
-  std::int64_t recompute = 0;
-  for (std::size_t c = 0; c < calls.peak.size(); ++c) {
-    if (in_checkpointed) recompute = std::max(recompute, calls.mode_peak[c] - calls.peak[c]);
-    recompute = std::max(recompute, calls.mode_peak[c] - least.mode_peak[c]);
+  Bytes recompute(0);
+  for (std::size_t c = 0; c < calls.mode.size(); ++c) {
+    const Bytes mode = calls.mode[c].backward_peak;
+    if (in_checkpointed) recompute = std::max(recompute, mode - calls.none[c].backward_peak);
+    recompute = std::max(recompute, mode - least.mode[c].backward_peak);
   }
-  return recompute + slack_of_units(family, in_kept, in_checkpointed, ways);
+  return recompute.count() + slack_of_units(family, in_kept, in_checkpointed, ways);
 }
 
 std::int64_t LowerBounds::pool_slack(const Family& family, bool in_kept, bool in_checkpointed, Interval ways) {

@@ -130,8 +130,6 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
     const bool can_checkpoint = block_of_call_[c].first >= 0;
     mode_costs.push_back(can_checkpoint ? predictor.call_cost(plan, static_cast<int>(c), mode) : costs[c]);
     sums.kept.push_back(kept);
-    sums.peak.push_back(costs[c].backward_peak.count());
-    sums.mode_peak.push_back(mode_costs[c].backward_peak.count());
     kept += costs[c].kept.count();
     compute += costs[c].forward + costs[c].backward + costs[c].recompute;
   }
@@ -157,7 +155,7 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   }
   sums.none = std::move(costs);
   sums.mode = std::move(mode_costs);
-  const auto height = [&](int call) { return sums.kept[call] + sums.peak[call]; };
+  const auto height = [&](int call) { return sums.kept[call] + sums.none[call].backward_peak.count(); };
   std::stable_sort(sums.outside.begin(), sums.outside.end(), [&](int a, int b) { return height(a) > height(b); });
   if (sums.outside.size() > 2) sums.outside.resize(2);
   return sums;
@@ -333,7 +331,7 @@ void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
 }
 
 // States, and what the step makes beside them on the compute stream. Muon keeps one moment, and makes no roots.
-void LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) const {
+double LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) const {
   double states = 0;
   for (const ShardedUnit& unit : layout.units) {
     std::int64_t by_muon = 0;
@@ -350,7 +348,7 @@ void LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) cons
       sums.optimizer_temporaries += bytes_of(others, unit.original_dtype);
     }
   }
-  sums.optimizer_states = states;
+  return states;
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const Layout& layout) {
@@ -368,7 +366,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const L
   UnitSums sums;
   const bool is_fsdp2 = base_.runtime.framework == Framework::Fsdp2;
   if (is_fsdp2 && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
-  set_optimizer_bytes(layout, sums);
+  double optimizer = set_optimizer_bytes(layout, sums);
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
     sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
@@ -385,11 +383,11 @@ LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const L
   }
   add_accumulated(layout, sums);
   if (layout.zero.ranks > 0) {
-    sums.optimizer_states = set_zero_bytes(layout, plan_of(family), sums);
+    optimizer = set_zero_bytes(layout, plan_of(family), sums);
   } else if (layout.is_replicated) {
     set_bucket_bytes(layout, sums);
   }
-  sums.states += static_cast<std::int64_t>(sums.optimizer_states);
+  sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload && layout.zero.ranks == 0) {
     sums.states = sums.gradients = sums.optimizer_temporaries = 0;
   }
@@ -443,8 +441,8 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 
 // Where nothing is checkpointed all ways are the same.
 void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
-  for (std::size_t c = 0; c < sums.mode_peak.size(); ++c) {
-    sums.mode_peak[c] = std::min(sums.mode_peak[c], other.mode_peak[c]);
+  for (std::size_t c = 0; c < sums.mode.size(); ++c) {
+    sums.mode[c].backward_peak = std::min(sums.mode[c].backward_peak, other.mode[c].backward_peak);
     for (simulator::PoolBytes CallCost::*of : {&CallCost::kept_pools, &CallCost::peak_pools}) {
       simulator::PoolBytes& least = sums.mode[c].*of;
       least.small = std::min(least.small, (other.mode[c].*of).small);
@@ -484,7 +482,9 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
   // In some plans of the box the block is checkpointed, in others not; recomputing can need more than having kept.
   const bool may_be = own_block >= 0 && own_block < checkpointed.most[static_cast<std::size_t>(own_stack)];
   const bool must_be = own_block >= 0 && own_block < checkpointed.fewest[static_cast<std::size_t>(own_stack)];
-  bytes += !may_be ? calls.peak[c] : must_be ? calls.mode_peak[c] : std::min(calls.mode_peak[c], calls.peak[c]);
+  const Bytes none = calls.none[c].backward_peak;
+  const Bytes mode = calls.mode[c].backward_peak;
+  bytes += (!may_be ? none : must_be ? mode : std::min(mode, none)).count();
   for (std::size_t s = 0; s < stacks_.size(); ++s) {
     const StackOfCalls& stack = stacks_[s];
     const bool is_own = own_stack == static_cast<int>(s);

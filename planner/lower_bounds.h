@@ -53,8 +53,6 @@ class LowerBounds {
     /// [stack][blocks] What checkpointing the first blocks adds to it.
     std::vector<std::vector<Seconds>> added;
     std::vector<std::int64_t> kept;               ///< [call] Activations of the calls before it, nothing checkpointed.
-    std::vector<std::int64_t> peak;               ///< [call] Of its backward, not checkpointed.
-    std::vector<std::int64_t> mode_peak;          ///< [call] Of its backward, checkpointed.
     std::vector<simulator::CallCost> none, mode;  ///< [call] What it costs as it is, and checkpointed.
     /// [stack][blocks] What checkpointing the first blocks takes off the kept activations: not positive.
     std::vector<std::vector<std::int64_t>> saved;
@@ -67,7 +65,6 @@ class LowerBounds {
     std::int64_t gradients = 0;                        ///< Sharded gradients of a rank.
     bool is_fsdp2 = false;                             ///< Gathers and sharded gradients have streams of their own:
     std::int64_t largest_gather = 0;                   ///< the output of one gather.
-    double optimizer_states = 0;                       ///< What of the states is the optimizer's.
     std::int64_t optimizer_temporaries = 0;            ///< What a foreach step makes beside its states, all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
     std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
@@ -114,9 +111,9 @@ class LowerBounds {
   void set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                       const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const;
   static void set_fsdp2_bytes(const Layout& layout, UnitSums& sums);
-  void set_optimizer_bytes(const Layout& layout, UnitSums& sums) const;
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
-  /// Returns the bytes of the optimizer's states.
+  /// These three return the bytes of the optimizer's states.
+  double set_optimizer_bytes(const Layout& layout, UnitSums& sums) const;
   double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
   double set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
   /// Unsharded gradients of earlier micro-batches that a plan holds while they are not reduced.

@@ -72,7 +72,7 @@ class SegmentPool {
     std::array<Block*, 2> marks = {};
   };
   static constexpr int kShelvesPerWord = 64;
-  static constexpr int kNumWords = 75;
+  static constexpr int kNumWords = 75;  ///< 64 for sizes below 2 MiB, 11 for 44 powers of two above.
 
   static int shelf_of(std::int64_t size);
   int next_shelf(int first) const;

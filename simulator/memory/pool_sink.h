@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/rounding.h"
 #include "simulator/allocator/allocator_settings.h"
+#include "simulator/allocator/allocator_sizes.h"
 #include "simulator/allocator/segment_pool.h"
 #include "simulator/memory/memory_sinks.h"
 
@@ -38,8 +40,8 @@ class PoolSink {
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     if (bytes == 0) return;
-    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
-    const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+    const std::int64_t size = round_up_to_power(bytes, kMinBlockSize);
+    const int number = pool_of(size, stream);
     SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
     const std::int64_t before = pool.reserved();
     SegmentPool::Block* const block = pool.malloc(size);
@@ -62,9 +64,9 @@ class PoolSink {
   void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
     if (count == 1) return alloc(id, bytes, stream, category);
     if (bytes == 0) return;
-    const std::int64_t size = (bytes + 511) & ~std::int64_t{511};
-    const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
-    SegmentPool& pool = pools_[number];
+    const std::int64_t size = round_up_to_power(bytes, kMinBlockSize);
+    const int number = pool_of(size, stream);
+    SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
     reserved_ -= pool.reserved();
     const std::int32_t number_of_run = new_run();
     Run& run = runs_[static_cast<std::size_t>(number_of_run)];
@@ -148,6 +150,10 @@ class PoolSink {
     std::int64_t ticket = 0;
     Place place;
   };
+
+  static int pool_of(std::int64_t size, MemoryStream stream) {
+    return 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+  }
 
   // Its number; it is empty.
   std::int32_t new_run() {
