@@ -441,14 +441,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 
 // Where nothing is checkpointed all ways are the same.
 void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
-  for (std::size_t c = 0; c < sums.mode.size(); ++c) {
-    sums.mode[c].backward_peak = std::min(sums.mode[c].backward_peak, other.mode[c].backward_peak);
-    for (simulator::PoolBytes CallCost::*of : {&CallCost::kept_pools, &CallCost::peak_pools}) {
-      simulator::PoolBytes& least = sums.mode[c].*of;
-      least.small = std::min(least.small, (other.mode[c].*of).small);
-      least.large = std::min(least.large, (other.mode[c].*of).large);
-    }
-  }
+  for (std::size_t c = 0; c < sums.mode.size(); ++c) sums.mode[c] = least_of(sums.mode[c], other.mode[c]);
   for (std::size_t s = 0; s < sums.saved.size(); ++s) {
     for (std::size_t k = 0; k < sums.saved[s].size(); ++k) {
       sums.saved[s][k] = std::min(sums.saved[s][k], other.saved[s][k]);

@@ -267,6 +267,16 @@ Result<StepCurves> Predictor::curves(const Plan& plan, std::optional<std::int64_
   return build_curves(std::move(prepared), impl_->mesh(plan.mesh), impl_->allocator, impl_);
 }
 
+CallCost least_of(const CallCost& a, const CallCost& b) {
+  return {.forward = std::min(a.forward, b.forward),
+          .backward = std::min(a.backward, b.backward),
+          .recompute = std::min(a.recompute, b.recompute),
+          .kept = std::min(a.kept, b.kept),
+          .backward_peak = std::min(a.backward_peak, b.backward_peak),
+          .kept_pools = least_of(a.kept_pools, b.kept_pools),
+          .peak_pools = least_of(a.peak_pools, b.peak_pools)};
+}
+
 CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
   const TapeSettings settings = tape_settings(impl_->model, plan, impl_->cluster);
   const auto cost_of = [&](CheckpointMode wanted) -> CallCost {
@@ -279,20 +289,10 @@ CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
             .kept_pools = timed.tape.kept_pools,
             .peak_pools = timed.tape.peak_pools};
   };
-  const auto least = [](const PoolBytes& a, const PoolBytes& b) {
-    return PoolBytes{std::min(a.small, b.small), std::min(a.large, b.large)};
-  };
   CallCost cost = cost_of(mode);
   const Call& of = impl_->model.calls[call];
   if (is_recorded_beside_checkpoints(impl_->model.blocks[of.block], of, settings.rules.activation)) {
-    const CallCost other = cost_of(CheckpointMode::Full);
-    cost = {.forward = std::min(cost.forward, other.forward),
-            .backward = std::min(cost.backward, other.backward),
-            .recompute = std::min(cost.recompute, other.recompute),
-            .kept = std::min(cost.kept, other.kept),
-            .backward_peak = std::min(cost.backward_peak, other.backward_peak),
-            .kept_pools = least(cost.kept_pools, other.kept_pools),
-            .peak_pools = least(cost.peak_pools, other.peak_pools)};
+    cost = least_of(cost, cost_of(CheckpointMode::Full));
   }
   return cost;
 }

@@ -39,6 +39,9 @@ struct CallCost {
   PoolBytes peak_pools;
 };
 
+/// The least of each of the figures.
+CallCost least_of(const CallCost& a, const CallCost& b);
+
 /// How much of the prediction is wanted.
 enum class Detail : std::uint8_t {
   Time,    ///< Times only.

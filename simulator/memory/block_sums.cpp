@@ -28,7 +28,7 @@ bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision
 LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
   LayoutSums sums{.rank = layout.rank,
                   .kinds = {},
-                  .unsharded = std::vector<BlockSums>(layout.units.size()),
+                  .unsharded = std::vector<PoolBytes>(layout.units.size()),
                   .casts = std::vector<std::int64_t>(layout.units.size(), 0)};
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];

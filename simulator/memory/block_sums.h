@@ -8,26 +8,14 @@
 #include <vector>
 
 #include "core/plan/sharding.h"
-#include "simulator/allocator/segment_pool.h"
 #include "simulator/memory/memory_stream.h"
+#include "simulator/ops/pool_bytes.h"
 
 namespace fsdp::simulator {
 
-/// Bytes in blocks of 512, by the pool of their size.
-struct BlockSums {
-  std::int64_t small = 0;
-  std::int64_t large = 0;
-
-  /// `count` tensors of so many bytes.
-  void add(std::int64_t bytes, std::int64_t count = 1) {
-    const std::int64_t rounded = (bytes + 511) / 512 * 512;
-    (rounded > SegmentPool::kLargestSmall ? large : small) += count * rounded;
-  }
-};
-
 /// A sink that takes sums: it need not know one by one what it gets so.
 template <class Sink>
-concept CountsSums = requires(Sink& sink, const BlockSums& sums) {
+concept CountsSums = requires(Sink& sink, const PoolBytes& sums) {
   sink.free_all(sums, MemoryStream::Compute);
 };
 
@@ -42,7 +30,7 @@ struct LayoutSums {
 
   std::int64_t rank = 0;             ///< From which the layout is seen.
   std::vector<Kind> kinds;           ///< Of all units.
-  std::vector<BlockSums> unsharded;  ///< [num units] Unsharded parameters.
+  std::vector<PoolBytes> unsharded;  ///< [num units] Unsharded parameters.
   std::vector<std::int64_t> casts;   ///< [num units] Bytes of the rank's shards that are cast in front of a gather.
 };
 

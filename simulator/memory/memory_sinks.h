@@ -38,7 +38,7 @@ class LiveSink {
   }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
-    const std::int64_t rounded = (bytes + 511) / 512 * 512;
+    const std::int64_t rounded = round_up_to_power(bytes, PoolBytes::kBlock);
     const auto s = static_cast<std::size_t>(stream);
     const std::size_t pool = 2 * s + (rounded > SegmentPool::kLargestSmall ? 1 : 0);
     places_[static_cast<std::size_t>(id)] = {rounded, walk_, static_cast<std::uint32_t>(pool)};
@@ -55,7 +55,7 @@ class LiveSink {
     place.bytes = 0;
   }
   /// Tensors that come one after the other, with nothing that goes between them.
-  void alloc_all(const BlockSums& sums, MemoryStream stream) {
+  void alloc_all(const PoolBytes& sums, MemoryStream stream) {
     const auto s = static_cast<std::size_t>(stream);
     live_[s] += sums.small + sums.large;
     peak_[s] = std::max(peak_[s], live_[s]);
@@ -65,7 +65,7 @@ class LiveSink {
       pool_peak_[pool] = std::max(pool_peak_[pool], pool_live_[pool]);
     }
   }
-  void free_all(const BlockSums& sums, MemoryStream stream) {
+  void free_all(const PoolBytes& sums, MemoryStream stream) {
     const auto s = static_cast<std::size_t>(stream);
     live_[s] -= sums.small + sums.large;
     pool_live_[2 * s] -= sums.small;
@@ -73,7 +73,7 @@ class LiveSink {
   }
   /// Of the compute stream.
   void play(const TapeRun& run) {
-    static_assert(TapeRun::kLargestSmall == SegmentPool::kLargestSmall);
+    static_assert(PoolBytes::kLargestSmall == SegmentPool::kLargestSmall);
     constexpr auto kStream = static_cast<std::size_t>(MemoryStream::Compute);
     peak_[kStream] = std::max(peak_[kStream], live_[kStream] + run.peak);
     live_[kStream] += run.small + run.large;
@@ -100,7 +100,7 @@ class LiveSink {
   /// The same for an allocator of plain segments, where small and large requests have pools of their own.
   Bytes pools_lower_bound() const {
     std::int64_t most = std::accumulate(pool_peak_.begin(), pool_peak_.end(), std::int64_t{0});
-    for (const PoolBytes& before : pool_peaks_before_) {
+    for (const OfPools& before : pool_peaks_before_) {
       most = std::max(most, std::accumulate(before.begin(), before.end(), std::int64_t{0}));
     }
     return Bytes(most);
@@ -109,12 +109,12 @@ class LiveSink {
   /// The same, each pool made of whole segments.
   Bytes segments_lower_bound(Bytes large_segment) const {
     std::int64_t most = sum_of_segments(pool_peak_, large_segment);
-    for (const PoolBytes& before : pool_peaks_before_) most = std::max(most, sum_of_segments(before, large_segment));
+    for (const OfPools& before : pool_peaks_before_) most = std::max(most, sum_of_segments(before, large_segment));
     return Bytes(most);
   }
 
  private:
-  using PoolBytes = std::array<std::int64_t, std::size_t{2} * kNumMemoryStreams>;
+  using OfPools = std::array<std::int64_t, std::size_t{2} * kNumMemoryStreams>;
   struct Place {
     std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.
@@ -127,7 +127,7 @@ class LiveSink {
     return sum;
   }
 
-  static std::int64_t sum_of_segments(const PoolBytes& peaks, Bytes large_segment) {
+  static std::int64_t sum_of_segments(const OfPools& peaks, Bytes large_segment) {
     constexpr std::int64_t kUnit = 2 << 20;  // Of the driver, and a small segment.
     std::int64_t sum = 0;
     for (std::size_t pool = 0; pool < peaks.size(); ++pool) {
@@ -141,10 +141,10 @@ class LiveSink {
   std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
-  PoolBytes pool_live_{};
-  PoolBytes pool_peak_{};
-  std::int64_t before_ = 0;                   // The most of the peaks' sums before the cache was emptied.
-  std::vector<PoolBytes> pool_peaks_before_;  // Of the pools, each time.
+  OfPools pool_live_{};
+  OfPools pool_peak_{};
+  std::int64_t before_ = 0;                 // The most of the peaks' sums before the cache was emptied.
+  std::vector<OfPools> pool_peaks_before_;  // Of the pools, each time.
 };
 
 /// Feeds the caching allocator and counts live bytes beside it.

@@ -51,7 +51,7 @@ class ShardLists {
   // Until the run is over: one tensor, or one of each parameter of a kind.
   void keep(ParameterTensor what, int p, std::int64_t bytes, std::int64_t count, MemoryCategory category) {
     if constexpr (CountsSums<Sink>) {
-      BlockSums sums;
+      PoolBytes sums;
       sums.add(bytes, count);
       sink_.alloc_all(sums, MemoryStream::Compute);
     } else if constexpr (TakesAlike<Sink>) {
@@ -74,8 +74,8 @@ class ShardLists {
   }
 
   template <class Has, class BytesOf>
-  BlockSums sums_of_each(const Has& has, const BytesOf& bytes_of) const {
-    BlockSums sums;
+  PoolBytes sums_of_each(const Has& has, const BytesOf& bytes_of) const {
+    PoolBytes sums;
     each([&](const ShardedParameter& shard, std::int64_t count) {
       if (has(shard)) sums.add(bytes_of(shard), count);
     });

@@ -280,7 +280,7 @@ class UnitWalk {
 
   void free_unsharded(const ShardedUnit& unit, const ShardedParameter& p) {
     if constexpr (CountsSums<Sink>) {
-      BlockSums one;
+      PoolBytes one;
       one.add(unsharded_bytes(unit, p));
       sink_.free_all(one, MemoryStream::Compute);
     } else {
@@ -315,7 +315,7 @@ class UnitWalk {
       if (before >= 0) sink_.free(before);
       before = cast;
       if constexpr (CountsSums<Sink>) {
-        BlockSums one;
+        PoolBytes one;
         one.add(unsharded_bytes(unit, p));
         sink_.alloc_all(one, MemoryStream::Compute);
       } else {

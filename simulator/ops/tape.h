@@ -53,8 +53,6 @@ struct TapeEvent {
 /// allocations and frees of storages that nothing outside of the tape holds. In blocks of 512 bytes, by the pool of
 /// their size; peaks are above what is there when the run begins.
 struct TapeRun {
-  static constexpr std::int64_t kLargestSmall = 1 << 20;  ///< Of one request, in bytes.
-
   std::int32_t event = -1;  ///< The place of the event that has to be played; -1: a run.
   std::int64_t small = 0;   ///< By how much a run changes the pool of small requests,
   std::int64_t large = 0;   ///< and that of large ones.

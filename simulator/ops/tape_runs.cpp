@@ -9,7 +9,6 @@
 #include "simulator/ops/tape_runs.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace fsdp::simulator {
 
@@ -43,10 +42,6 @@ bool names_own_storage(Kind kind) {
   return true;
 }
 
-std::int64_t in_blocks(std::int64_t bytes) {
-  return (bytes + 511) / 512 * 512;
-}
-
 /// Storages that others see, and the bytes of those that they do not.
 class Storages {
  public:
@@ -59,7 +54,7 @@ class Storages {
     for (const auto* events : {&tape.forward, &tape.recompute, &tape.backward}) {
       for (const TapeEvent& event : *events) {
         if (event.kind == Kind::Alloc) {
-          const std::int64_t rounded = in_blocks(event.bytes);
+          const std::int64_t rounded = round_up_to_power(event.bytes, PoolBytes::kBlock);
           const bool is_other = bytes[event.storage] != 0 && bytes[event.storage] != rounded;
           if (is_alive[event.storage] || is_other) is_seen[event.storage] = true;
           is_alive[event.storage] = true;
@@ -94,7 +89,7 @@ Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, cons
     is_open = true;
     TapeRun& run = result.runs.back();
     const std::int64_t bytes = storages.bytes[event.storage];
-    const bool is_large = bytes > TapeRun::kLargestSmall;
+    const bool is_large = bytes > PoolBytes::kLargestSmall;
     (is_large ? run.large : run.small) += is_alloc ? bytes : -bytes;
     run.small_peak = std::max(run.small_peak, run.small);
     run.large_peak = std::max(run.large_peak, run.large);
@@ -124,7 +119,7 @@ class PoolCount {
   void play(const std::vector<TapeEvent>& events) {
     for (const TapeEvent& event : events) {
       if (event.kind == Kind::Alloc) {
-        put(event.storage, in_blocks(event.bytes));
+        put(event.storage, event.bytes);
       } else if (event.kind == Kind::Free || event.kind == Kind::ReleaseOutput || event.kind == Kind::EmitGrad) {
         put(event.storage, 0);
       }
@@ -134,9 +129,8 @@ class PoolCount {
   }
   void put(std::int32_t storage, std::int64_t bytes) {
     std::int64_t& known = bytes_[static_cast<std::size_t>(storage)];
-    for (const std::int64_t change : {-known, bytes}) {
-      (std::abs(change) > TapeRun::kLargestSmall ? inside.large : inside.small) += change;
-    }
+    inside.add(known, -1);
+    inside.add(bytes);
     known = bytes;
   }
 
