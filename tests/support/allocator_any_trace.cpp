@@ -6,12 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "simulator/allocator/allocator_sizes.h"
+
 namespace fsdp::simulator {
 
 namespace {
 
 constexpr std::int64_t kKiB = 1 << 10;
-constexpr std::int64_t kMebibyte = 1 << 20;
 
 /// SplitMix64: the same numbers everywhere, which the distributions of the standard library do not promise.
 class Random {
