@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -33,8 +34,12 @@ Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const Co
   const auto add = [&](std::string_view verdict, const std::vector<std::int64_t>& by_level) {
     for (std::size_t level = 0; level < by_level.size(); ++level) {
       if (by_level[level] == 0) continue;
-      proof.ruled_out.push_back(
-          {fmt::format("{}, by {}", verdict, cost.level_name(static_cast<int>(level))), by_level[level]});
+      // Two levels may be bounds of one thing.
+      std::string reason = fmt::format("{}, by {}", verdict, cost.level_name(static_cast<int>(level)));
+      if (proof.ruled_out.empty() || proof.ruled_out.back().reason != reason) {
+        proof.ruled_out.push_back({std::move(reason), 0});
+      }
+      proof.ruled_out.back().plans += by_level[level];
     }
   };
   if (num_beyond > 0) proof.ruled_out.push_back({"too large, by host memory", num_beyond});

@@ -71,7 +71,9 @@ std::int64_t LowerBounds::slack_of_units(const Family& family, bool in_kept, boo
       (in_checkpointed || in_ways) && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
   const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
   const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
-  return (kept_units + gathered_units) * unit + workspace;
+  // A recomputation moves what ZeRO-3's coordinator gathers ahead, or keeps for the next use.
+  const std::int64_t ahead = in_checkpointed || in_ways ? units.gathered_ahead : 0;
+  return (kept_units + gathered_units) * unit + workspace + ahead;
 }
 
 }  // namespace fsdp::planner

@@ -121,14 +121,15 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   Predictor& predictor = predictor_of_(family.micro_batch);
   const std::size_t num_calls = block_of_call_.size();
   CallSums sums;
-  std::vector<CallCost> costs;
-  std::vector<CallCost> mode_costs;
+  std::vector<CheckpointMode> modes(num_calls, CheckpointMode::None);
+  std::vector<CallCost> costs = predictor.call_costs(plan, modes);
+  for (std::size_t c = 0; c < num_calls; ++c) {
+    if (block_of_call_[c].first >= 0) modes[c] = mode;
+  }
+  std::vector<CallCost> mode_costs = predictor.call_costs(plan, modes);
   std::int64_t kept = 0;
   Seconds compute{0};
   for (std::size_t c = 0; c < num_calls; ++c) {
-    costs.push_back(predictor.call_cost(plan, static_cast<int>(c), CheckpointMode::None));
-    const bool can_checkpoint = block_of_call_[c].first >= 0;
-    mode_costs.push_back(can_checkpoint ? predictor.call_cost(plan, static_cast<int>(c), mode) : costs[c]);
     sums.kept.push_back(kept);
     kept += costs[c].kept.count();
     compute += costs[c].forward + costs[c].backward + costs[c].recompute;
@@ -180,13 +181,15 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
           ? predictor.mesh_costs({family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
           : mesh;
   // Up to how many kept units a unit is still resharded. The root never is.
-  std::vector<std::size_t> resharded;
+  std::vector<std::size_t>& resharded = sums.resharded;
   for (const auto& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) resharded.insert(resharded.end(), stack[i].size(), stack.size() - i);
   }
   resharded.resize(layout.units.size() - 1 - wrapping.roots.size(), longest);
   resharded.resize(layout.units.size(), 0);
 
+  sums.has_order = has_order(family, layout, cluster);
+  sums.gathers_again.assign(layout.units.size(), Seconds{0});
   Seconds least_reduce = Seconds::max();
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
@@ -195,8 +198,10 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     const Seconds again = to_smaller ? simulator::collective_time(smaller.shard, CollectiveKind::AllGather,
                                                                   unit.gather_shard_bytes * family.mesh.shard)
                                      : times[u].all_gather;
+    sums.gathers_again[u] = again;
+    if (unit.reduced_full_elements == 0) resharded[u] = 0;
     for (std::size_t kept = 0; kept <= longest; ++kept) {
-      const bool has_backward_gather = kept < resharded[u] && unit.reduced_full_elements > 0;
+      const bool has_backward_gather = kept < resharded[u];
       sums.gathers[kept] += times[u].all_gather + (has_backward_gather ? again : Seconds{0});
       sums.copies[kept] += times[u].copy_out * (has_backward_gather ? 2 : 1);
     }
@@ -210,6 +215,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
+  sums.times = times;
   if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, cluster, costs, sums);
   const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
   sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) +
@@ -313,6 +319,7 @@ double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitS
 // The rank's parts of parameters and gradients, the fp32 copy and its moments, and the bucket: at all times.
 double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.gradients = 0;
+  sums.gathered_ahead = bytes_of(std::min(layout.zero.elements, plan.zero.max_live_parameters), layout.zero.dtype);
   const std::int64_t parts = !plan.cpu_offload ? 2 : plan.zero.offload_param ? 0 : 1;
   sums.states = bytes_of(parts * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
   if (plan.cpu_offload) return 0;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/plan/sharding.h"
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
+#include "planner/step_order.h"
 #include "simulator/predictor.h"
 #include "simulator/time/plan_times.h"
 
@@ -36,6 +38,11 @@ class LowerBounds {
   /// checkpointed blocks, and these of its ways to checkpoint.
   /// REQUIRES: with first_checkpoint_saves_work(), that no checkpointed block is one of several numbers of them.
   Bound bound(const Family& family, Interval kept, Interval checkpointed, Interval ways);
+
+  /// Below the step time of a plan, and nearer to it: by the order of what it does (planner/step_order.h). Nothing
+  /// where that order is not known. `choice`: of the family.
+  std::optional<Seconds> time_in_order(const Family& family, const Choice& choice);
+  bool knows_order(const Family& family) { return unit_sums(family).has_order; }
 
   /// By how many bytes the live peak of a plan can lie below that of the plan of its family that keeps fewer units
   /// unsharded and checkpoints more blocks. Live bytes are not quite monotonic: recomputing a block can need more than
@@ -67,6 +74,7 @@ class LowerBounds {
     std::int64_t largest_gather = 0;                   ///< the output of one gather.
     std::int64_t optimizer_temporaries = 0;            ///< What a foreach step makes beside its states, all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
+    std::int64_t gathered_ahead = 0;                   ///< Of ZeRO-3: what it holds gathered for later, at most.
     std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
     std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Of the first groups of the stack.
     std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch,
@@ -82,6 +90,10 @@ class LowerBounds {
     Seconds last_reduce{0};  ///< and nothing but the optimizer after the last one, which takes at least so long.
     Seconds optimizer{0};    ///< Clipping included.
     std::vector<DeviceTerm> outside;
+    std::vector<simulator::UnitTimes> times;  ///< [num units]
+    std::vector<Seconds> gathers_again;       ///< [num units] All-gathers of the backward.
+    std::vector<std::size_t> resharded;       ///< [num units] With fewer kept units than that it is gathered again.
+    bool has_order = false;                   ///< StepOrder knows that of its plans.
   };
 
   struct StackOfCalls {
@@ -94,6 +106,8 @@ class LowerBounds {
   const UnitSums& unit_sums(const Family& family);
   /// What sums are of: the mesh and the arguments of a family, on the base.
   Plan plan_of(const Family& family) const;
+  bool has_order(const Family& family, const Layout& layout, const Cluster& cluster) const;
+  const StepOrder& order_of(const Family& family);
   /// With units that reshard. It stays until the predictor is asked for another thing.
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode);
@@ -142,6 +156,8 @@ class LowerBounds {
   /// are not cached.
   std::map<std::tuple<std::int64_t, std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
+  /// By shard size, wrapping, arguments, how far ahead forward and backward gather, and whether gradients are kept.
+  std::map<std::tuple<std::int64_t, int, int, std::int64_t, std::int64_t, bool>, StepOrder> orders_;
 };
 
 }  // namespace fsdp::planner

@@ -20,6 +20,7 @@ namespace fsdp::planner {
 /// Levels of bounds, the cheapest first. predicted_cost.cpp says why each is one.
 enum class CostLevel : int {
   Sums,    ///< Sums over units and calls.
+  Order,   ///< Step time of the fastest plan of the box, as far as the CPU does not hinder it.
   Time,    ///< Step time of the fastest plan of the box.
   Live,    ///< Live bytes of the smallest plan of the box.
   Memory,  ///< The prediction. Points only.
@@ -31,7 +32,7 @@ class PredictedCost : public CostModel {
   PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of);
 
   std::vector<Box> space() const override;
-  int num_levels() const override { return 4; }
+  int num_levels() const override { return 5; }
   std::string level_name(int level) const override;
   Bound bound(const Box& box, int level) override;
   void care_up_to(std::int64_t memory) override { enough_ = Bytes(memory); }
@@ -76,6 +77,9 @@ class PredictedCost : public CostModel {
   Choice fastest_of(const Box& box) const;
   Choice smallest_of(const Box& box) const;
 
+  /// What the order of its steps says of the time of a box.
+  double time_in_order(const Box& box);
+
   /// Whether a walk of the live bytes of a box may show it to be above the budget that alone decides.
   bool may_decide(const Box& box);
   /// LowerBounds of its smallest plan.
@@ -108,6 +112,8 @@ class PredictedCost : public CostModel {
   /// [detail] An answer of one detail does not stand in for another: the lower bound of live bytes is a law of boxes,
   /// the exact peak of a plan is not.
   std::array<std::map<Point, simulator::Outcome>, 3> known_;
+  /// LowerBounds::time_in_order of the fastest plan of a box, in nanoseconds.
+  std::map<Point, double> in_order_;
   Asked asked_;
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.

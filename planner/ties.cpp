@@ -12,7 +12,9 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/branch_and_bound.h"
@@ -38,7 +40,11 @@ class TiedCost : public CostModel {
   void care_up_to(std::int64_t memory) override { cost_.care_up_to(more_than(memory)); }
   std::int64_t most() const { return more_than(least_); }
 
+  /// From now on boxes of which this is false have no memory that would do.
+  void ask_only(std::function<bool(const Box&)> is_wanted) { is_wanted_ = std::move(is_wanted); }
+
   Bound bound(const Box& box, int level) override {
+    if (is_wanted_ && !is_wanted_(box)) return {latest_, std::numeric_limits<std::int64_t>::max()};
     Bound bound = cost_.bound(box, level);
     const bool is_late = bound.time > latest_;
     if (level >= static_cast<int>(CostLevel::Live)) ++walked_;
@@ -74,27 +80,18 @@ class TiedCost : public CostModel {
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
   std::vector<EvaluatedPoint> points_;
+  std::function<bool(const Box&)> is_wanted_;
 };
 
-}  // namespace
-
-int complexity_of(const Families& families, const Choice& choice) {
-  const Family& family = families.families[choice.family];
+/// What its plans have in common of complexity_of.
+int complexity_of_family(const Families& families, const Family& family) {
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
-  const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
-  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
-  const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const bool is_partial = checkpointed > 0 && checkpointed < families.num_blocks();
   int complexity = 0;
   complexity += family.cpu_offload ? 4 : 0;
   complexity += is_hybrid ? 2 : 0;
-  complexity += is_mixed ? 2 : 0;
   complexity += family.reshard == ReshardAfterForward::Kind::Smaller ? 2 : 0;
   complexity += family.accumulation > 1 && !family.sync_every_micro_batch ? 1 : 0;
-  complexity += is_partial ? 2 : 0;
-  complexity += is_alike(counts, families.blocks) ? 0 : 1;
-  complexity += families.way_of(choice).mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
   complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
   complexity += wrapping.parts != BlockParts::Whole ? 2 : 0;
   complexity += wrapping.frozen ? 1 : 0;
@@ -102,35 +99,79 @@ int complexity_of(const Families& families, const Choice& choice) {
   return complexity;
 }
 
+}  // namespace
+
+int complexity_of(const Families& families, const Choice& choice) {
+  const Family& family = families.families[choice.family];
+  const NamedWrapping& wrapping = families.wrappings[family.wrapping];
+  const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
+  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
+  const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const bool is_partial = checkpointed > 0 && checkpointed < families.num_blocks();
+  int complexity = complexity_of_family(families, family);
+  complexity += is_mixed ? 2 : 0;
+  complexity += is_partial ? 2 : 0;
+  complexity += is_alike(counts, families.blocks) ? 0 : 1;
+  complexity += families.way_of(choice).mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
+  return complexity;
+}
+
+namespace {
+
+/// Of those with as good as the least memory the one to name, by what a plan is ranked.
+struct Ranked {
+  using Rank = std::tuple<bool, int, std::int64_t, double>;
+  std::function<Rank(const EvaluatedPoint&)> rank_of;
+
+  EvaluatedPoint best(std::vector<EvaluatedPoint> points) const {
+    const auto least = std::min_element(points.begin(), points.end(),
+                                        [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
+    const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
+    std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
+    // Whether a trainer says a plan takes longer to find out than its memory.
+    std::optional<std::pair<Rank, EvaluatedPoint>> first;
+    for (const EvaluatedPoint& point : points) {
+      Rank rank = rank_of(point);
+      const bool is_first =
+          !first || rank < first->first || (rank == first->first && comes_before(point.point, first->second.point));
+      if (is_first) first.emplace(std::move(rank), point);
+    }
+    return first->second;
+  }
+};
+
+}  // namespace
+
 NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Families& families,
                             const EvaluatedPoint& fastest, std::int64_t budget,
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits) {
-  TiedCost tied(timed, fastest);
-  BranchAndBound search(tied, Objective::Memory);
-  search.stop_when([&] { return tied.is_at(limits) || (should_stop && should_stop()); });
-  const bool is_whole = search.next(std::min(budget, tied.most())).has_value();
-
-  std::vector<EvaluatedPoint> points = {fastest};
-  std::copy_if(
-      tied.points().begin(), tied.points().end(), std::back_inserter(points),
-      [&](const EvaluatedPoint& point) { return point.cost.memory <= budget && point.point != fastest.point; });
-  const auto least = std::min_element(points.begin(), points.end(),
-                                      [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
-  const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
-  std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
-  const auto rank_of = [&](const EvaluatedPoint& point) {
+  const Ranked ranked{[&](const EvaluatedPoint& point) {
     const Choice choice = cost.choice_of(point.point);
     // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
-    return std::tuple(is_said && !is_said(cost.plan_of(choice)), complexity_of(families, choice),
-                      &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
+    return Ranked::Rank(is_said && !is_said(cost.plan_of(choice)), complexity_of(families, choice),
+                        &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
+  }};
+  TiedCost tied(timed, fastest);
+  const auto best = [&] {
+    std::vector<EvaluatedPoint> points = {fastest};
+    std::copy_if(
+        tied.points().begin(), tied.points().end(), std::back_inserter(points),
+        [&](const EvaluatedPoint& point) { return point.cost.memory <= budget && point.point != fastest.point; });
+    return ranked.best(std::move(points));
   };
-  const auto named = std::min_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
-    const auto rank_a = rank_of(a);
-    const auto rank_b = rank_of(b);
-    return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
+  BranchAndBound search(tied, Objective::Memory);
+  const auto should_end = [&] { return tied.is_at(limits) || (should_stop && should_stop()); };
+  search.stop_when(should_end);
+  if (!search.next(std::min(budget, tied.most()))) return {best(), false};
+  // What needs a little more than the least may be simpler.
+  const Ranked::Rank to_beat = ranked.rank_of(best());
+  tied.ask_only([&](const Box& box) {
+    return std::get<0>(to_beat) ||
+           complexity_of_family(families, families.families[box.family]) <= std::get<1>(to_beat);
   });
-  return {*named, is_whole};
+  search.evaluate_up_to(std::min(budget, tied.most()));
+  return {best(), !should_end()};
 }
 
 }  // namespace fsdp::planner

@@ -274,27 +274,37 @@ CallCost least_of(const CallCost& a, const CallCost& b) {
           .kept = std::min(a.kept, b.kept),
           .backward_peak = std::min(a.backward_peak, b.backward_peak),
           .kept_pools = least_of(a.kept_pools, b.kept_pools),
-          .peak_pools = least_of(a.peak_pools, b.peak_pools)};
+          .peak_pools = least_of(a.peak_pools, b.peak_pools),
+          .times = a.times,
+          .times_beside = a.times_beside};
 }
 
-CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
+std::vector<CallCost> Predictor::call_costs(const Plan& plan, const std::vector<CheckpointMode>& modes) {
   const TapeSettings settings = tape_settings(impl_->model, plan, impl_->cluster);
-  const auto cost_of = [&](CheckpointMode wanted) -> CallCost {
-    const TimedTape& timed = impl_->library.tape(settings, call, wanted);
+  const TapeLibrary::Shelf& shelf = impl_->library.shelf(settings);
+  const auto cost_of = [&](int call, CheckpointMode mode) -> CallCost {
+    const TimedTape& timed = impl_->library.tape(shelf, settings.checkpointing, call, mode);
     return {.forward = timed.times.forward.back(),
             .backward = timed.times.backward.back(),
             .recompute = timed.times.recompute,
             .kept = Bytes(timed.tape.kept_bytes),
             .backward_peak = Bytes(timed.tape.backward_peak),
             .kept_pools = timed.tape.kept_pools,
-            .peak_pools = timed.tape.peak_pools};
+            .peak_pools = timed.tape.peak_pools,
+            .times = &timed.times};
   };
-  CallCost cost = cost_of(mode);
-  const Call& of = impl_->model.calls[call];
-  if (is_recorded_beside_checkpoints(impl_->model.blocks[of.block], of, settings.rules.activation)) {
-    cost = least_of(cost, cost_of(CheckpointMode::Full));
+  std::vector<CallCost> costs;
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    CallCost cost = cost_of(static_cast<int>(c), modes[c]);
+    const Call& of = impl_->model.calls[c];
+    if (is_recorded_beside_checkpoints(impl_->model.blocks[of.block], of, settings.rules.activation)) {
+      const CallCost beside = cost_of(static_cast<int>(c), CheckpointMode::Full);
+      cost = least_of(cost, beside);
+      cost.times_beside = beside.times;
+    }
+    costs.push_back(cost);
   }
-  return cost;
+  return costs;
 }
 
 const Layout& Predictor::layout(const Plan& plan) {

@@ -24,6 +24,7 @@
 
 namespace fsdp::simulator {
 
+struct CallTimes;
 struct MeshCosts;
 
 /// What one run of a call costs by itself, under one checkpoint mode: what the planner's bounds are made of.
@@ -37,9 +38,13 @@ struct CallCost {
                          ///< is alive outside the call, parameters' gradients not included.
   PoolBytes kept_pools;  ///< The same by pool, each at a moment of its own.
   PoolBytes peak_pools;
+  /// Of its ops. Stays where it is for the predictor's life.
+  const CallTimes* times = nullptr;
+  /// The same beside checkpointed calls; none where that makes no difference.
+  const CallTimes* times_beside = nullptr;
 };
 
-/// The least of each of the figures.
+/// The least of each of the figures, with the ops of the first.
 CallCost least_of(const CallCost& a, const CallCost& b);
 
 /// How much of the prediction is wanted.
@@ -123,9 +128,9 @@ class Predictor {
   /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// Cost of one run of a call under the precision and runtime of `plan`. Of a call that was recorded beside
-  /// checkpointed ones, too: the least of both.
-  CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
+  /// [num calls] Cost of one run of each call under the precision and runtime of `plan`. Of a call that was recorded
+  /// beside checkpointed ones, too: the least of both. `modes`: [num calls].
+  std::vector<CallCost> call_costs(const Plan& plan, const std::vector<CheckpointMode>& modes);
 
   /// What make_layout(index(), plan) gives. It stays until the predictor is asked for another thing.
   /// REQUIRES: the plan passes check().

@@ -51,7 +51,7 @@ TEST(PassesSearch, BoundsAreNeverAboveAPlan) {
   const Case c = captured_gan();
   Engine engine(c);
   for (const Priced& point : price_all(engine)) {
-    for (const CostLevel level : {CostLevel::Sums, CostLevel::Time, CostLevel::Live}) {
+    for (const CostLevel level : {CostLevel::Sums, CostLevel::Order, CostLevel::Time, CostLevel::Live}) {
       const Bound bound = engine.cost.bound(point.box, static_cast<int>(level));
       EXPECT_LE(bound.time, point.nanoseconds) << static_cast<int>(level);
       EXPECT_LE(bound.memory, point.needed) << static_cast<int>(level);

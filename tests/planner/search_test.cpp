@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -133,6 +134,14 @@ void finds_the_front_of_live_bytes(const Case& c, const Engine& all, std::vector
   RC_ASSERT(fastest_within(points, budget) == nullptr);
 }
 
+std::string text_of(const Box& box) {
+  std::string text = "box";
+  for (int i = 0; i < box.num_coordinates; ++i) {
+    text += " " + std::to_string(box.ranges[i].first) + ".." + std::to_string(box.ranges[i].last);
+  }
+  return text;
+}
+
 void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) {
   const std::vector<Box> boxes = engine.cost.space();
   for (const Priced& point : points) {
@@ -149,18 +158,19 @@ void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) 
       const std::int32_t at = point.box.ranges[i].first;
       range = {*rc::gen::inRange(range.first, at + 1), *rc::gen::inRange(at, range.last + 1)};
     }
-    for (const CostLevel level : {CostLevel::Sums, CostLevel::Time, CostLevel::Live}) {
+    for (const CostLevel level : {CostLevel::Sums, CostLevel::Order, CostLevel::Time, CostLevel::Live}) {
       const Bound bound = engine.cost.bound(box, static_cast<int>(level));
       if (bound.time <= point.nanoseconds && bound.memory <= point.needed) continue;
       RC_LOG() << label_of(engine.families, engine.cost.choice_of(point.box)) << ", level " << static_cast<int>(level)
-               << ", box " << box.ranges[0].first << ".." << box.ranges[0].last << " x " << box.ranges[1].first << ".."
-               << box.ranges[1].last << " x " << box.ranges[2].first << ".." << box.ranges[2].last << "\n";
+               << ", in " << text_of(box) << "\n";
       RC_ASSERT(bound.time <= point.nanoseconds);
       RC_ASSERT(bound.memory <= point.needed);
     }
     // Segments of the allocator do not hide what the law is short of.
     const std::int64_t at_least = engine.cost.needed_at_least(point.box);
     RC_ASSERT(at_least <= point.needed);
+    RC_LOG() << "needed: " << label_of(engine.families, engine.cost.choice_of(point.box)) << ", in " << text_of(box)
+             << "\n";
     RC_ASSERT(engine.cost.needed_at_least(box) <= at_least);
     // A row of the box, of one point in ten.
     for (int i = 0; i < 3 && (&point - points.data()) % 10 == 0; ++i) {

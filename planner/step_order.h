@@ -1,0 +1,69 @@
+#pragma once
+
+// The order in which a step of FSDP2 gathers, computes and reduces, for a bound of its time.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/plan/schedule.h"
+#include "simulator/time/timeline.h"
+
+namespace fsdp::planner {
+
+/// What plans do in the same order that differ in how many units stay unsharded, in which blocks they checkpoint, and
+/// in how many micro-batches they have.
+class StepOrder {
+ public:
+  /// `schedule`: of a plan whose units all reshard, with one micro-batch; or with two, of which the first keeps its
+  /// gradients and the second reduces them.
+  StepOrder(const Schedule& schedule, std::size_t num_units);
+
+  /// How long what is in the order takes.
+  struct Durations {
+    const std::vector<simulator::UnitTimes>* units = nullptr;  ///< [num units]
+    const std::vector<Seconds>* gathers_again = nullptr;       ///< [num units] All-gathers of the backward.
+    std::vector<bool> stays;                                   ///< [num units] Unsharded from forward to backward.
+    std::vector<const simulator::CallTimes*> calls;            ///< [num calls]
+    std::int64_t micro_batches = 1;
+    bool reduces_each = true;  ///< Gradients of each micro-batch. REQUIRES: the schedule has one, else two.
+    bool has_replicas = false;
+    bool reduces_apart = false;  ///< Reduce-scatters have a communicator of their own.
+  };
+  /// When the last backward has ended at the earliest, as long as the CPU is no hindrance.
+  Seconds least(const Durations& durations) const;
+
+ private:
+  enum class EventKind : std::uint8_t {
+    Gather,
+    CopyOut,
+    Freed,        ///< The output of a gather, whose memory those behind it get,
+    FreedByRoot,  ///< or those behind the next copy-out.
+    Forward,
+    Backward,
+    Keep,
+    Reduce,
+    WaitForReduce,
+    Finish,
+  };
+  struct Event {
+    EventKind kind = EventKind::Gather;
+    bool again = false;  ///< Not the first gather of the unit: left out where it stays unsharded.
+    int unit = -1;
+    int output = -1;  ///< Of gathers, by unit and slot.
+    int call = -1;
+    int op_begin = 0, op_end = 0;
+  };
+  class Walk;
+
+  /// Nothing of what takes no time. `main`: of the action of the step.
+  static std::optional<EventKind> kind_of(const Instruction& step, const Instruction& main);
+  static void add(const std::vector<Instruction>& instructions, const Action& action, bool again,
+                  std::vector<Event>& events);
+
+  std::size_t num_units_;
+  std::vector<Event> keeping_, reducing_;  ///< Of one micro-batch.
+};
+
+}  // namespace fsdp::planner
