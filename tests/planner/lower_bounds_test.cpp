@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "tests/support/search_cases.h"
@@ -83,6 +84,50 @@ TEST(LowerBounds, GradientsThatNoMicroBatchReducesButTheLastCountOnce) {
     EXPECT_LE(needs.bound, needs.predicted) << micro_batches;
     EXPECT_LT(needs.predicted - needs.bound, accumulated) << micro_batches;
   }
+}
+
+/// Large products and few of them, so that the CPU is always ahead.
+Case wide_case(int nodes) {
+  Case c;
+  c.spec = small_transformer({.layers = 6, .hidden = 2048, .vocabulary = 4096, .batch = 2, .sequence = 512});
+  c.cluster = small_cluster(2, nodes, kPlenty);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.cpu_offload = false;
+  c.space.checkpoint_ways = {CheckpointMode::Full, CheckpointMode::Selective};
+  c.space.wrap = Wrap{1, {}};
+  return c;
+}
+
+void expect_the_step_times(const Case& c, const std::string& what) {
+  Engine engine(c);
+  std::size_t num_points = 0;
+  for (const Priced& point : price_all(engine)) {
+    const double in_order = engine.cost.bound(point.box, static_cast<int>(CostLevel::Order)).time;
+    EXPECT_LE(in_order, point.nanoseconds) << what;
+    EXPECT_GT(in_order, point.nanoseconds * 0.99)
+        << what << ": " << label_of(engine.families, engine.cost.choice_of(point.box));
+    ++num_points;
+  }
+  EXPECT_GT(num_points, 10U) << what;
+}
+
+// An order that misses who waits for whom is too low.
+TEST(LowerBounds, TheOrderOfAStepIsItsTimeWhereTheCpuIsAhead) {
+  expect_the_step_times(wide_case(1), "one node");
+  expect_the_step_times(wide_case(2), "two nodes, hybrids among them");
+  Case prefetched = wide_case(1);
+  prefetched.space.base.forward_prefetch = 1;
+  prefetched.space.base.backward_prefetch = 2;
+  expect_the_step_times(prefetched, "gathers further ahead");
+  for (const bool each : {true, false}) {
+    Case several = wide_case(1);
+    several.space.base.accumulation = 3;
+    several.space.sync_every_micro_batch = each;
+    expect_the_step_times(several, each ? "each micro-batch reduced" : "the last one reduced");
+  }
+  Case apart = wide_case(2);
+  apart.space.base.separate_reduce_scatter_group = true;
+  expect_the_step_times(apart, "reductions on a communicator of their own");
 }
 
 // DeepSpeed empties the cache when the model is made: what one pool held before and another one holds later does not
