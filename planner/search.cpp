@@ -481,17 +481,22 @@ Result<std::optional<SearchResult>> search_elsewhere(const ModelSpec& spec, cons
   return search_without_offload(spec, workload, cluster, space, ground, attempts.answer(), options);
 }
 
-/// Where nothing fits: the plan with expandable segments that lacks least. Nothing where it lacks about as much.
+/// The plan with expandable segments that needs least, where nothing fits and it lacks clearly less, or where the least
+/// memory is asked for and it needs less.
 Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, const Workload& workload,
                                                          const Cluster& cluster, const Space& space,
                                                          const SearchResult& without, const SearchOptions& options) {
-  constexpr std::int64_t kParts = 20;  // It must save one part in so many.
+  constexpr std::int64_t kParts = 20;  // Where nothing fits it must save one part in so many.
   const std::optional<Space> wider = expanded(space, cluster);
   if (!wider) return std::optional<SearchResult>();
-  const auto needs = [&](const SearchResult& result) { return budget_of(cluster) + result.best.missing; };
+  const bool fits = without.verdict == Verdict::Fits;
+  const auto needs = [&](const SearchResult& result) {
+    return fits ? result.best.device_peak : budget_of(cluster) + result.best.missing;
+  };
   const auto is_worth_it = [&](const SearchResult& result) {
-    const bool saves = kParts * (needs(without) - needs(result)) > needs(without);
-    return result.verdict != Verdict::Fits && saves;
+    const Bytes saved = needs(without) - needs(result);
+    const bool is_enough = fits ? saved > Bytes(0) : kParts * saved > needs(without);
+    return (result.verdict == Verdict::Fits) == fits && is_enough;
   };
   const auto add_both = [&](SearchResult& result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
@@ -559,7 +564,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
-  if (!fitting) {
+  if (!fitting || space.objective == SearchObjective::Memory) {
     FSDP_TRY(std::optional<SearchResult> nearer, nearer_with_segments(spec, workload, cluster, space, result, options));
     if (nearer) return *std::move(nearer);
   }

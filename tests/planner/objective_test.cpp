@@ -65,6 +65,20 @@ TEST(Objective, OfMemoryIsTheLeastThatAnyPlanNeedsAndThenTheFastest) {
   EXPECT_EQ(search(tight.spec, tight.workload, tight.cluster, tight.space)->verdict, Verdict::DoesNotFit);
 }
 
+TEST(Objective, OfMemoryIsLookedForWithExpandableSegmentsToo) {
+  Case c = small_case(SearchObjective::Memory, kPlenty);
+  c.space.may_expand_segments = false;
+  const SearchResult without = *search(c.spec, c.workload, c.cluster, c.space);
+  c.space.base.runtime.allocator_settings = "expandable_segments:True";
+  const SearchResult with = *search(c.spec, c.workload, c.cluster, c.space);
+  c.space.base.runtime.allocator_settings = "";
+  c.space.may_expand_segments = true;
+  const SearchResult either = *search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_LT(with.best.device_peak, without.best.device_peak);
+  EXPECT_EQ(either.best, with.best);
+  EXPECT_EQ(needed(either), needed(with));
+}
+
 TEST(Objective, OfTokensIsWithinTheBandOfTheMostSamplesASecond) {
   const Case all = small_case(SearchObjective::Tokens, kPlenty);
   Engine engine(all);
