@@ -345,8 +345,8 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
   return place;
 }
 
-Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, PoolSink& pools,
-                                CachingAllocator& allocator) {
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& timeline,
+                                PoolSink& pools, CachingAllocator& allocator) {
   StepReport report;
   report.runtime = name_of(kFrameworkTable, prepared.plan.runtime.framework);
   report.runtime_version = prepared.plan.runtime.version;
@@ -363,7 +363,6 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   const bool has_drive = !report.memory.drive || report.memory.drive->missing() == Bytes(0);
   const bool fits = device_fits && has_host && has_drive;
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
-  const TimelineResult timeline = prepared.timeline(mesh);
   report.traffic = count_traffic(prepared, mesh, timeline, live);
   report.time = time_report(prepared, mesh, timeline);
   return report;

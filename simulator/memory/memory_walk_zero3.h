@@ -410,7 +410,7 @@ class Zero3Walk {
   // later bucket waits for the others.
   void put(int p) {
     waiting_.push_back(p);
-    const auto may_go = [&](int other) { return bucket_of_[other] == next_bucket_ || missing_of(next_bucket_) == 0; };
+    const auto may_go = [&](int other) { return bucket_of_[other] == open_bucket(); };
     for (auto next = waiting_.begin(); next != waiting_.end();) {
       next = std::find_if(waiting_.begin(), waiting_.end(), may_go);
       if (next == waiting_.end()) return;
@@ -424,9 +424,9 @@ class Zero3Walk {
     }
   }
 
-  // How many gradients of the bucket that is being filled are not there yet.
-  std::size_t missing_of(int bucket) const {
-    return in_.layout->buckets[static_cast<std::size_t>(bucket)].parameters.size() - num_there_;
+  // Of the next gradient: behind the one that is being filled, where all of that are there.
+  int open_bucket() const {
+    return next_bucket_ + (num_there_ == in_.layout->buckets[next_bucket_].parameters.size() ? 1 : 0);
   }
 
   void reduce_bucket() {

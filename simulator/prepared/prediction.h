@@ -113,7 +113,7 @@ Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vect
 Bytes convolution_workspace(const PreparedPlan& prepared);
 
 /// The whole report.
-Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, PoolSink& pools,
-                                CachingAllocator& allocator);
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& timeline,
+                                PoolSink& pools, CachingAllocator& allocator);
 
 }  // namespace fsdp::simulator

@@ -104,8 +104,12 @@ class Properties:
             self.check(all(simulated[key] == found[key] for key in ("memory", "time", "traffic", "verdict")),
                        "simulate says what the search said", words)
 
-    def check_not_worse(self, narrow, wide, what, words):
-        """`wide` may do all that `narrow` may."""
+    def check_not_worse(self, narrow, wide, what, words, words_of_wide):
+        """`wide` may do all that `narrow` may. Expandable segments are turned on where nothing fits without them, and else
+        suggested: then that is what is compared."""
+        settings = [report["plan"]["runtime"]["allocator_settings"] for report in (narrow, wide)]
+        if narrow["verdict"] == wide["verdict"] == "fits" and settings[0] and not settings[1]:
+            wide, _ = self.ask(f"{words_of_wide} --alloc-conf {settings[0]}")
         if narrow["verdict"] == "fits":
             self.check(wide["verdict"] == "fits", f"{what.split()[0]} {what.split()[1]} takes no plan away", f"{words} ({what})")
         if narrow["verdict"] == wide["verdict"] == "fits":
@@ -148,13 +152,14 @@ class Properties:
         self.check_answer(base, report)
         if self.draw.random() < 0.2:
             self.check(self.ask(base)[1] == out, "the same request gives the same bytes", base)
-        larger, _ = self.ask(f"{words} --mem {int(memory * 1.25)}M")
-        self.check_not_worse(report, larger, "more memory", base)
+        more = f"{words} --mem {int(memory * 1.25)}M"
+        larger, _ = self.ask(more)
+        self.check_not_worse(report, larger, "more memory", base, more)
         if fixed is not None:
             narrow, _ = self.ask(f"{base} {fixed}")
             if narrow is not None:
                 self.check_answer(f"{base} {fixed}", narrow)
-                self.check_not_worse(narrow, report, f"leaving {fixed} out", base)
+                self.check_not_worse(narrow, report, f"leaving {fixed} out", base, base)
         if report["verdict"] == "fits":
             self.check_simulated(base)
         else:

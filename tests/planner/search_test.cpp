@@ -498,6 +498,8 @@ RC_GTEST_PROP(Search, ThePeakOfAPlanIsThatOfItsWorstRank, ()) {
     RC_ASSERT(told.has_value());
     RC_ASSERT(told->memory.peaks.device + told->memory.margin == most);
     RC_ASSERT(told->memory.rank == worst);
+    // All wait for the slowest, whichever rank needs most memory.
+    RC_ASSERT(told->time.step == predictor.evaluate(plan, simulator::Detail::Time)->step);
     for (const simulator::Detail detail : {simulator::Detail::Device, simulator::Detail::Memory}) {
       const auto found = predictor.evaluate(plan, detail);
       RC_ASSERT(found.has_value());
@@ -525,6 +527,7 @@ TEST(Search, APlanThatOnlyRankZeroCanHoldDoesNotFit) {
   ASSERT_GT(last.peaks.device, first.peaks.device);
   EXPECT_EQ(free->report.memory.rank, 2);
   EXPECT_EQ(free->report.memory.peaks, last.peaks);
+  EXPECT_EQ(free->report.time.step, free->best.step);
   // A device that is large enough for rank 0 and not for the last one.
   c.cluster.gpu.usable_memory.value = first.peaks.device + first.margin;
   simulator::Predictor small(*build_model(c.spec, c.workload), c.cluster);
