@@ -98,7 +98,9 @@ _CASES = [
     _zero3("resnet", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}, NOTHING_STAYS,
            layers=None),
     *[_zero3(f"peak_{name}", "vit_b_16", ranks, {**precision, **PLAIN_SGD, **more}, VIT,
-             {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4)
+             {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4,
+             # Blocks of the first step are 320 KiB larger than predicted, where requested and reserved bytes are equal.
+             **({"allocated": 0.0014} if name == "fp32" else {}))
       for name, ranks, precision, more, zero in [
           ("bf16", 4, BF16, {}, {}),
           ("fp16", 4, FP16, TWICE, {}),
