@@ -6,8 +6,9 @@
 
 A cold build (cmake/fsdp_precompile.cmake, FSDP_UNITY) includes the files of a target into one, so many at a time in the order of the
 list, and their anonymous namespaces become one. A second struct, constant or function of one signature does not compile there, and
-compiles everywhere else, so that the first to see it is CI. This reads text, in a second. It compares parameters by their text:
-overloads may share a name, and what is spelled in two ways is not found.
+compiles everywhere else, so that the first to see it is CI. The same goes for a helper whose name a header has that only another of
+these files includes: nobody knows then which is meant. This reads text, in a second. It compares parameters by their text: overloads
+may share a name, and what is spelled in two ways is not found.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ TYPE = re.compile(rf"{TEMPLATE}(?:struct|class|union|enum(?:\s+(?:class|struct))
 ALIAS = re.compile(r"using\s+(\w+)\s*=\s*(.*)", re.DOTALL)
 VALUE = re.compile(r"[\w:<>,\s&*]+?\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*(?:=|\{|$)", re.DOTALL)
 NAME_BEFORE = re.compile(r"(~?[A-Za-z_]\w*|operator\s*\S+)\s*$")
+INCLUDE = re.compile(r'^[ \t]*#include "([^"]+)"', re.MULTILINE)
 MACROS = {"TEST", "TEST_F", "TEST_P", "INSTANTIATE_TEST_SUITE_P", "RC_GTEST_PROP", "RC_GTEST_FIXTURE_PROP", "BENCHMARK"}
 
 
-def internal_heads(code: str) -> list[tuple[str, str]]:
-    """(namespace, what stands before the braces or the semicolon) of each definition that no other file sees."""
+def heads_of(code: str) -> list[tuple[str, str]]:
+    """(namespace, what stands before the braces or the semicolon) of each definition outside of functions and types."""
     code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code, flags=re.MULTILINE)
     scopes, heads, depth, start = [], [], 0, 0
     for sign in re.finditer(r"[{};]", code):
@@ -56,7 +58,12 @@ def internal_heads(code: str) -> list[tuple[str, str]]:
             elif scopes:
                 scopes.pop()
             start = sign.end()
-    return [(scope, head) for scope, head in heads if head and ("" in scope.split("::") or re.match(rf"{TEMPLATE}static\b", head))]
+    return [(scope, head) for scope, head in heads if head]
+
+
+def is_internal(scope: str, head: str) -> bool:
+    """No other file sees it."""
+    return "" in scope.split("::") or re.match(rf"{TEMPLATE}static\b", head) is not None
 
 
 def split_at_commas(text: str) -> list[str]:
@@ -132,27 +139,85 @@ def batches_of(lists: pathlib.Path, at_once: dict[str, int]) -> list[list[pathli
     return batches
 
 
+class Tree:
+    """The files of a checkout, each read once."""
+
+    def __init__(self, root: pathlib.Path):
+        self.root = root
+        self.known: dict[pathlib.Path, list[tuple[str, str]]] = {}
+        self.included: dict[pathlib.Path, set[pathlib.Path]] = {}
+
+    def name(self, file: pathlib.Path) -> str:
+        return file.relative_to(self.root).as_posix()
+
+    def heads(self, file: pathlib.Path) -> list[tuple[str, str]]:
+        if file not in self.known:
+            self.known[file] = heads_of(plain(file.read_text(encoding="utf-8", errors="replace")))
+        return self.known[file]
+
+    def headers(self, file: pathlib.Path) -> set[pathlib.Path]:
+        """Of the project, those that a file includes, and that these include."""
+        if file not in self.included:
+            self.included[file] = set()
+            named = INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace"))
+            direct = {self.root / name for name in named if (self.root / name).is_file()}
+            self.included[file] = direct.union(*(self.headers(header) for header in direct))
+        return self.included[file]
+
+
+def doubles(tree: Tree, batch: list[pathlib.Path]) -> set[str]:
+    """Helpers that two files have."""
+    errors = set()
+    seen: dict[tuple[str, str], tuple[pathlib.Path, str]] = {}
+    for file in batch:
+        for scope, head in tree.heads(file):
+            if not is_internal(scope, head):
+                continue
+            what = identity(head)
+            # An alias may be said twice, as long as it says the same.
+            key = (scope, what.partition(" = ")[0])
+            other, text = seen.setdefault(key, (file, what))
+            if what and other != file and (" = " not in what or text != what):
+                errors.add(f"{tree.name(file)} and {tree.name(other)} both define {key[1]}, "
+                           "and CI compiles them together: rename one, or share it.")
+    return errors
+
+
+def ambiguous(tree: Tree, batch: list[pathlib.Path]) -> set[str]:
+    """Helpers of a file with the name of what a header of another one has."""
+    public: dict[tuple[str, str], set[pathlib.Path]] = {}
+    for header in set().union(*(tree.headers(file) for file in batch)):
+        for scope, head in tree.heads(header):
+            what = identity(head).partition(" = ")[0]
+            if what and not head.startswith(("struct ", "class ")) or head.endswith("{"):
+                public.setdefault((scope, what), set()).add(header)
+    errors = set()
+    for file in batch:
+        for scope, head in tree.heads(file):
+            if "" not in scope.split("::"):
+                continue
+            what = identity(head).partition(" = ")[0]
+            around = "::".join(part for part in scope.split("::") if part)
+            for header in public.get((around, what), set()) if what else ():
+                if header not in tree.headers(file):
+                    errors.add(f"{tree.name(file)} and {tree.name(header)} both define {what}, and CI compiles that file together with one "
+                               "that includes the header: rename one, or share it.")
+    return errors
+
+
 def errors_of(root: pathlib.Path) -> list[str]:
     targets = root / "cmake/fsdp_targets.cmake"
     sizes = {int(size) for _, size in UNITY.findall(targets.read_text(encoding="utf-8"))}
     if len(sizes) != 1:
         return [f"{targets.relative_to(root)} compiles different numbers of files together: {sorted(sizes)}."]
     at_once = dict.fromkeys(("fsdp_library", "fsdp_test", "fsdp_test_executable"), sizes.pop())
-    errors = set()
+    errors: set[str] = set()
+    tree = Tree(root)
     for lists in sorted(root.rglob("CMakeLists.txt")):
         if "build" in lists.relative_to(root).parts:
             continue
         for batch in batches_of(lists, at_once):
-            seen: dict[tuple[str, str], pathlib.Path] = {}
-            for file in batch:
-                for scope, head in internal_heads(plain(file.read_text(encoding="utf-8", errors="replace"))):
-                    what = identity(head)
-                    # An alias may be said twice, as long as it says the same.
-                    key = (scope, what.partition(" = ")[0])
-                    other, text = seen.setdefault(key, (file, what))
-                    if what and other != file and (" = " not in what or text != what):
-                        errors.add(f"{file.relative_to(root).as_posix()} and {other.relative_to(root).as_posix()} both define {key[1]}, "
-                                   "and CI compiles them together: rename one, or share it.")
+            errors |= doubles(tree, batch) | ambiguous(tree, batch)
     return sorted(errors)
 
 
@@ -161,15 +226,20 @@ PLANTED = {
     "core/CMakeLists.txt": "fsdp_library(core\n  SOURCES\n    a.cpp  # The first.\n    b.cpp\n    c.cpp\n    d.cpp)\n",
     "core/a.cpp": "namespace fsdp {\nnamespace {\nusing Kind = Plan::Kind;\nconstexpr int kMost = 1 << 20;\nstruct Pair {};\n"
                   "int sum(const Pair& of, int n = 2) {\n  if (n) { return 1; }\n  return n;\n}\n}  // namespace\nint f() { return 1; }\n}\n",
-    "core/b.cpp": "namespace fsdp {\nnamespace {\nusing Kind = Plan::Kind;\nconst int kMost{3};\nint sum(int n) {\n  return n;\n}\n}\n"
+    "core/sizes.h": "namespace fsdp {\ninline constexpr int kMebibyte = 1;\nstruct Late;\n}\n",
+    "core/b.cpp": "#include \"core/sizes.h\"\nnamespace fsdp {\nnamespace {\nusing Kind = Plan::Kind;\nconst int kMost{3};\nint sum(int n) {\n  return n;\n}\n}\n"
                   "namespace b {\nnamespace {\nstruct Pair {};\n}\n}\nint g() { constexpr int kLocal = 1; return kLocal; }\n}\n",
-    "core/c.cpp": "namespace fsdp {\nnamespace {\nenum class Kind { A };\ntemplate <class T>\nT sum(const Pair &of, int number) {\n"
+    "core/c.cpp": "namespace fsdp {\nnamespace {\nenum class Kind { A };\nconst int kMebibyte = 3;\nstruct Late {};\ntemplate <class T>\nT sum(const Pair &of, int number) {\n"
                   "  return of;\n}\n}\nstatic int kLocal = 2;\n}\n",
-    "core/d.cpp": "namespace fsdp {\nnamespace {\nstruct Pair {};\nconstexpr int kMost = 2;\n}\n}\n",
+    "core/d.cpp": "namespace fsdp {\nnamespace {\nstruct Pair {};\nconstexpr int kMost = 2;\nconstexpr int kMebibyte = 2;\n}\n}\n",
 }
-EXPECTED = ["core/b.cpp and core/a.cpp both define kMost, and CI compiles them together: rename one, or share it.",
-            "core/c.cpp and core/a.cpp both define Kind, and CI compiles them together: rename one, or share it.",
-            "core/c.cpp and core/a.cpp both define sum(const Pair&, int), and CI compiles them together: rename one, or share it."]
+EXPECTED = [
+    "core/b.cpp and core/a.cpp both define kMost, and CI compiles them together: rename one, or share it.",
+    "core/c.cpp and core/a.cpp both define Kind, and CI compiles them together: rename one, or share it.",
+    "core/c.cpp and core/a.cpp both define sum(const Pair&, int), and CI compiles them together: rename one, or share it.",
+    "core/c.cpp and core/sizes.h both define kMebibyte, and CI compiles that file together with one that includes the header: rename one, "
+    "or share it.",
+]
 
 
 def self_test() -> list[str]:

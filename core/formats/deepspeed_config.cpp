@@ -33,8 +33,8 @@ namespace {
 // As far as a plan goes.
 constexpr IntegerRange kSamples{1, std::int64_t{1} << 31};
 constexpr IntegerRange kBucket{1, std::int64_t{1} << 40};
-constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
-constexpr IntegerRange kElements{0, kMostElements};
+constexpr std::int64_t kMostOfConfig = std::int64_t{1} << 50;
+constexpr IntegerRange kElements{0, kMostOfConfig};
 
 bool is_auto(const JsonValue& value) {
   return value.type == JsonType::String && value.text == "auto";
@@ -180,7 +180,7 @@ class DeepSpeedReader {
     read_buffers(*zero);
     if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
     read_offload(*zero);
-    const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostElements});
+    const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostOfConfig});
     if (neighbors && config_.framework == Framework::Zero3)
       config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
     const auto weights = flag(*zero, "zero_quantized_weights");
@@ -204,7 +204,7 @@ class DeepSpeedReader {
           Size{"param_persistence_threshold", options.param_persistence_threshold, kElements, "10 * hidden_size"},
           Size{"max_live_parameters", options.max_live_parameters, kElements},
           Size{"max_reuse_distance", options.max_reuse_distance, kElements},
-          Size{"sub_group_size", options.sub_group_size, IntegerRange{1, kMostElements}}}) {
+          Size{"sub_group_size", options.sub_group_size, IntegerRange{1, kMostOfConfig}}}) {
       const std::string prefixed = fmt::format("stage3_{}", size.key);
       for (const std::string_view key : {size.key, std::string_view(prefixed)}) {
         const JsonValue* value = zero.find(key);
