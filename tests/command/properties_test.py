@@ -7,6 +7,7 @@ usage: properties_test.py PROJECT_ROOT BINARY [SEED]
 * `simulate` of the plan that is kept predicts what the search said of it, and a plan that fits is within the budget.
 * The proof adds up, and no point of the front is dominated.
 * More memory on each GPU never takes a plan away, nor makes the step longer by more than a tie.
+* Of more GPUs, of which some may stay idle, no machine trains fewer samples a second.
 * To fix what the answer chose changes nothing that is worse than a tie; to leave out what was fixed makes nothing worse.
 * What no plan fits into, no plan of the one that needs least fits into; with as much as that needs, one fits.
 * A suggestion that was searched gives exactly what it says; another one at least its step time, and fits when it says so.
@@ -18,6 +19,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import sys
 import tempfile
@@ -118,6 +120,20 @@ class Properties:
             limit *= 1 + max(0, (wide["search"]["optimality_gap"] or 0) - 0.02)
             self.check(wide["time"]["step"] <= limit, f"{what.split()[0]} {what.split()[1]} makes no step longer", f"{words} ({what})")
 
+    def check_more_gpus(self, words, memory):
+        found = re.search(r"--gpus (\d+)(?! --nodes)", words)
+        if not found:
+            return
+        few, many = (self.ask(f"{words.replace(found[0], f'--at-most {gpus}')} --mem {memory}M")[0]
+                     for gpus in (int(found[1]), 2 * int(found[1])))
+        if few is None or few["verdict"] != "fits":
+            return
+        self.check(many is not None and many["verdict"] == "fits", "more GPUs take no plan away", f"{words} --mem {memory}M")
+        if many is not None and many["verdict"] == "fits":
+            least = few["search"]["samples_per_second"] / TIE / ROUNDING
+            self.check(many["search"]["samples_per_second"] >= least, "more GPUs train no fewer samples a second",
+                       f"{words} --mem {memory}M")
+
     def check_no(self, words, report):
         memory = report["memory"]
         needed = memory["device_peak_bytes"] + memory["margin_bytes"]
@@ -155,6 +171,8 @@ class Properties:
         more = f"{words} --mem {int(memory * 1.25)}M"
         larger, _ = self.ask(more)
         self.check_not_worse(report, larger, "more memory", base, more)
+        if self.draw.random() < 0.3:
+            self.check_more_gpus(words, memory)
         if fixed is not None:
             narrow, _ = self.ask(f"{base} {fixed}")
             if narrow is not None:
