@@ -12,7 +12,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -118,26 +117,36 @@ int complexity_of(const Families& families, const Choice& choice) {
 
 namespace {
 
-/// Of those with as good as the least memory the one to name, by what a plan is ranked.
-struct Ranked {
-  using Rank = std::tuple<bool, int, std::int64_t, double>;
-  std::function<Rank(const EvaluatedPoint&)> rank_of;
+/// Of points the simplest with as good as the least memory, of equals the fastest.
+class Simplest {
+ public:
+  using Rank = std::tuple<int, std::int64_t, double>;
+  /// `is_said`: such are named first.
+  Simplest(std::function<Rank(const EvaluatedPoint&)> rank_of, std::function<bool(const EvaluatedPoint&)> is_said)
+      : rank_of_(std::move(rank_of)), is_said_(std::move(is_said)) {}
 
-  EvaluatedPoint best(std::vector<EvaluatedPoint> points) const {
+  struct Named {
+    EvaluatedPoint point;
+    bool is_said = true;
+  };
+  Named of(std::vector<EvaluatedPoint> points) const {
     const auto least = std::min_element(points.begin(), points.end(),
                                         [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
     const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
     std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
-    // Whether a trainer says a plan takes longer to find out than its memory.
-    std::optional<std::pair<Rank, EvaluatedPoint>> first;
-    for (const EvaluatedPoint& point : points) {
-      Rank rank = rank_of(point);
-      const bool is_first =
-          !first || rank < first->first || (rank == first->first && comes_before(point.point, first->second.point));
-      if (is_first) first.emplace(std::move(rank), point);
-    }
-    return first->second;
+    std::sort(points.begin(), points.end(), [&](const auto& a, const auto& b) {
+      const Rank rank_a = rank_of_(a);
+      const Rank rank_b = rank_of_(b);
+      return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
+    });
+    // To find that out takes longer than to order them.
+    const auto said = std::find_if(points.begin(), points.end(), is_said_);
+    return said != points.end() ? Named{*said, true} : Named{points.front(), false};
   }
+
+ private:
+  std::function<Rank(const EvaluatedPoint&)> rank_of_;
+  std::function<bool(const EvaluatedPoint&)> is_said_;
 };
 
 }  // namespace
@@ -146,32 +155,34 @@ NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Familie
                             const EvaluatedPoint& fastest, std::int64_t budget,
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits) {
-  const Ranked ranked{[&](const EvaluatedPoint& point) {
-    const Choice choice = cost.choice_of(point.point);
-    // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
-    return Ranked::Rank(is_said && !is_said(cost.plan_of(choice)), complexity_of(families, choice),
-                        &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
-  }};
+  const Simplest simplest(
+      [&](const EvaluatedPoint& point) {
+        const Choice choice = cost.choice_of(point.point);
+        // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
+        return Simplest::Rank(complexity_of(families, choice),
+                              &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
+      },
+      [&](const EvaluatedPoint& point) { return !is_said || is_said(cost.plan_of(cost.choice_of(point.point))); });
   TiedCost tied(timed, fastest);
   const auto best = [&] {
     std::vector<EvaluatedPoint> points = {fastest};
     std::copy_if(
         tied.points().begin(), tied.points().end(), std::back_inserter(points),
         [&](const EvaluatedPoint& point) { return point.cost.memory <= budget && point.point != fastest.point; });
-    return ranked.best(std::move(points));
+    return simplest.of(std::move(points));
   };
   BranchAndBound search(tied, Objective::Memory);
   const auto should_end = [&] { return tied.is_at(limits) || (should_stop && should_stop()); };
   search.stop_when(should_end);
-  if (!search.next(std::min(budget, tied.most()))) return {best(), false};
+  if (!search.next(std::min(budget, tied.most()))) return {best().point, false};
   // What needs a little more than the least may be simpler.
-  const Ranked::Rank to_beat = ranked.rank_of(best());
+  const Simplest::Named to_beat = best();
+  const int complexity = complexity_of(families, cost.choice_of(to_beat.point.point));
   tied.ask_only([&](const Box& box) {
-    return std::get<0>(to_beat) ||
-           complexity_of_family(families, families.families[box.family]) <= std::get<1>(to_beat);
+    return !to_beat.is_said || complexity_of_family(families, families.families[box.family]) <= complexity;
   });
   search.evaluate_up_to(std::min(budget, tied.most()));
-  return {best(), !should_end()};
+  return {best().point, !should_end()};
 }
 
 }  // namespace fsdp::planner
