@@ -11,6 +11,17 @@ auto kind_of(const Layout& layout, const ShardedParameter& p) {
   return std::tuple(p.shard_elements, p.local_elements, p.receives_gradient, layout.parameter_dtype[p.parameter]);
 }
 
+// A tensor that comes, or with a count below 0 goes.
+void count(std::int64_t bytes, std::int64_t tensors, TapeRun& run) {
+  PoolBytes pools{.small = run.small, .large = run.large};
+  pools.add(bytes, tensors);
+  run.small = pools.small;
+  run.large = pools.large;
+  run.small_peak = std::max(run.small_peak, run.small);
+  run.large_peak = std::max(run.large_peak, run.large);
+  run.peak = std::max(run.peak, run.small + run.large);
+}
+
 }  // namespace
 
 std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
@@ -29,13 +40,19 @@ LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
   LayoutSums sums{.rank = layout.rank,
                   .kinds = {},
                   .unsharded = std::vector<PoolBytes>(layout.units.size()),
-                  .casts = std::vector<std::int64_t>(layout.units.size(), 0)};
+                  .casts = std::vector<std::int64_t>(layout.units.size(), 0),
+                  .fetches = std::vector<TapeRun>(layout.units.size())};
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
     for (const ShardedParameter& p : unit.parameters) {
       sums.unsharded[u].add(layout.mesh.shard * p.shard_elements * gathered_size(layout, unit, precision, p.parameter));
+      const std::int64_t copied = p.shard_elements * size_of(layout.parameter_dtype[p.parameter]).count();
+      count(copied, 1, sums.fetches[u]);
       if (is_cast(layout, unit, precision, p.parameter)) {
-        sums.casts[u] += p.shard_elements * size_of(unit.param_dtype).count();
+        const std::int64_t cast = p.shard_elements * size_of(unit.param_dtype).count();
+        sums.casts[u] += cast;
+        count(cast, 1, sums.fetches[u]);
+        count(copied, -1, sums.fetches[u]);
       }
       // Those of a kind mostly follow each other, or come again in the next unit.
       const auto known = std::find_if(sums.kinds.rbegin(), sums.kinds.rend(), [&](const LayoutSums::Kind& kind) {

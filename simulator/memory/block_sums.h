@@ -10,6 +10,7 @@
 #include "core/plan/sharding.h"
 #include "simulator/memory/memory_stream.h"
 #include "simulator/ops/pool_bytes.h"
+#include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 
@@ -32,6 +33,8 @@ struct LayoutSums {
   std::vector<Kind> kinds;           ///< Of all units.
   std::vector<PoolBytes> unsharded;  ///< [num units] Unsharded parameters.
   std::vector<std::int64_t> casts;   ///< [num units] Bytes of the rank's shards that are cast in front of a gather.
+  /// [num units] What a gather brings from the host, with offload: each shard, which goes where it is cast.
+  std::vector<TapeRun> fetches;
 };
 
 /// Bytes of an element of a parameter when it is gathered.

@@ -71,16 +71,15 @@ class LiveSink {
     pool_live_[2 * s] -= sums.small;
     pool_live_[2 * s + 1] -= sums.large;
   }
-  /// Of the compute stream.
-  void play(const TapeRun& run) {
+  void play(const TapeRun& run, MemoryStream stream = MemoryStream::Compute) {
     static_assert(PoolBytes::kLargestSmall == SegmentPool::kLargestSmall);
-    constexpr auto kStream = static_cast<std::size_t>(MemoryStream::Compute);
-    peak_[kStream] = std::max(peak_[kStream], live_[kStream] + run.peak);
-    live_[kStream] += run.small + run.large;
-    std::int64_t& small = pool_live_[2 * kStream];
-    std::int64_t& large = pool_live_[2 * kStream + 1];
-    pool_peak_[2 * kStream] = std::max(pool_peak_[2 * kStream], small + run.small_peak);
-    pool_peak_[2 * kStream + 1] = std::max(pool_peak_[2 * kStream + 1], large + run.large_peak);
+    const auto s = static_cast<std::size_t>(stream);
+    peak_[s] = std::max(peak_[s], live_[s] + run.peak);
+    live_[s] += run.small + run.large;
+    std::int64_t& small = pool_live_[2 * s];
+    std::int64_t& large = pool_live_[2 * s + 1];
+    pool_peak_[2 * s] = std::max(pool_peak_[2 * s], small + run.small_peak);
+    pool_peak_[2 * s + 1] = std::max(pool_peak_[2 * s + 1], large + run.large_peak);
     small += run.small;
     large += run.large;
   }

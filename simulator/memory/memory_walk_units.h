@@ -53,7 +53,7 @@ class UnitWalk {
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
-    if (from_host) fetch(unit);
+    if (from_host) fetch(step.unit);
     if (casts)
       sink_.alloc(cast, cast_size, stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
@@ -61,7 +61,7 @@ class UnitWalk {
                 stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
-    if (from_host) drop_fetched(unit);
+    if (from_host) drop_fetched(step.unit);
   }
 
   void wait(const Instruction& step) {
@@ -349,7 +349,11 @@ class UnitWalk {
   }
 
   // With offload each shard is copied from the host and cast by itself.
-  void fetch(const ShardedUnit& unit) {
+  void fetch(int u) {
+    if constexpr (CountsSums<Sink>) {
+      return sink_.play(in_.sums->fetches[u], MemoryStream::AllGatherCopyIn);
+    }
+    const ShardedUnit& unit = in_.layout->units[u];
     for (const ShardedParameter& p : unit.parameters) {
       const int copy = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
       sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(),
@@ -362,7 +366,12 @@ class UnitWalk {
     }
   }
 
-  void drop_fetched(const ShardedUnit& unit) {
+  void drop_fetched(int u) {
+    if constexpr (CountsSums<Sink>) {
+      const TapeRun& fetch = in_.sums->fetches[u];
+      return sink_.free_all({.small = fetch.small, .large = fetch.large}, MemoryStream::AllGatherCopyIn);
+    }
+    const ShardedUnit& unit = in_.layout->units[u];
     for (const ShardedParameter& p : unit.parameters) {
       const bool cast = is_cast(unit, p.parameter);
       sink_.free(in_.ids->of(cast ? ParameterTensor::CastShard : ParameterTensor::HostCopy, p.parameter));

@@ -4,11 +4,13 @@
 //
 // A storage counts as seen from outside when any event beside Alloc and Free names it, when an output lies in it, or
 // when it does not go the plain way: made once and freed once behind that, in the order forward, recomputation,
-// backward. Its events are played one by one. Peaks of the sums are those of the single events.
+// backward. Its events are played one by one. Peaks of the sums are those of the single events. Who wants a workspace
+// that is kept wants it once: the first of them in what is played in one go.
 
 #include "simulator/ops/tape_runs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdp::simulator {
 
@@ -74,11 +76,17 @@ class Storages {
   std::vector<std::int64_t> bytes;  // [num storages] In blocks.
 };
 
-Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, const Storages& storages) {
+Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, const Storages& storages,
+                   const KeptWorkspaces& kept) {
   Tape::Runs result{.of = range, .runs = {}};
   bool is_open = false;
+  KeptWorkspaces has = {};
   for (std::int32_t e = range.first; e < range.last; ++e) {
     const TapeEvent& event = events[e];
+    if (event.kind == Kind::Workspace) {
+      const auto which = static_cast<std::size_t>(event.storage);
+      if (kept[which] && std::exchange(has[which], true)) continue;
+    }
     const bool is_alloc = event.kind == Kind::Alloc;
     if ((!is_alloc && event.kind != Kind::Free) || storages.is_seen[event.storage]) {
       result.runs.push_back({.event = e});
@@ -99,14 +107,15 @@ Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, cons
 }
 
 Tape::RunsOfPieces runs_of_pieces(const std::vector<TapeEvent>& events, Tape::Range all,
-                                  const std::vector<Tape::Range>& parts, const Storages& storages) {
-  Tape::RunsOfPieces result = {runs_of(events, all, storages)};
+                                  const std::vector<Tape::Range>& parts, const Storages& storages,
+                                  const KeptWorkspaces& kept) {
+  Tape::RunsOfPieces result = {runs_of(events, all, storages, kept)};
   std::vector<std::int32_t> borders = {0, static_cast<std::int32_t>(events.size())};
   for (const Tape::Range& part : parts) borders.insert(borders.end(), {part.first, part.last});
   std::sort(borders.begin(), borders.end());
   borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
   for (std::size_t b = 0; b + 1 < borders.size(); ++b) {
-    result.push_back(runs_of(events, {borders[b], borders[b + 1]}, storages));
+    result.push_back(runs_of(events, {borders[b], borders[b + 1]}, storages, kept));
   }
   return result;
 }
@@ -156,20 +165,20 @@ void add_pools(Tape& tape) {
 
 }  // namespace
 
-void add_runs(Tape& tape) {
+void add_runs(Tape& tape, const KeptWorkspaces& kept) {
   add_pools(tape);
   const Storages storages(tape);
   if (!tape.forward_of_op.empty()) {
     const Tape::Range all{tape.forward_of_op.front().first, tape.forward_of_op.back().last};
-    tape.forward_runs = runs_of_pieces(tape.forward, all, tape.forward_of_op, storages);
+    tape.forward_runs = runs_of_pieces(tape.forward, all, tape.forward_of_op, storages, kept);
   }
   const Tape::Range recomputation{0, static_cast<std::int32_t>(tape.recompute.size())};
-  tape.recompute_runs = runs_of_pieces(tape.recompute, recomputation, tape.recompute_of_op, storages);
+  tape.recompute_runs = runs_of_pieces(tape.recompute, recomputation, tape.recompute_of_op, storages, kept);
   if (!tape.backward_of_op.empty()) {
     const Tape::Range all{tape.backward_of_op.back().first, tape.backward_of_op.front().last};
     std::vector<Tape::Range> parts = tape.backward_of_op;
     parts.insert(parts.end(), tape.hooks_of_op.begin(), tape.hooks_of_op.end());
-    tape.backward_runs = runs_of_pieces(tape.backward, all, parts, storages);
+    tape.backward_runs = runs_of_pieces(tape.backward, all, parts, storages, kept);
   }
 }
 

@@ -2,11 +2,16 @@
 
 // The runs of a tape, for sinks that only count bytes. tape_runs.cpp says which events are in one.
 
+#include <array>
+
 #include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 
+/// Whether cuBLAS keeps its workspace, and cuBLASLt its own: who wants it once more then asks for nothing.
+using KeptWorkspaces = std::array<bool, 2>;
+
 /// Fills in the runs and the bytes of pools of a tape that is otherwise whole.
-void add_runs(Tape& tape);
+void add_runs(Tape& tape, const KeptWorkspaces& kept);
 
 }  // namespace fsdp::simulator

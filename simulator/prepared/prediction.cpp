@@ -137,6 +137,24 @@ void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
 
 }  // namespace
 
+namespace {
+
+// As MemoryWalk asks for them (simulator/memory/memory_walk_calls.h).
+KeptWorkspaces kept_workspaces(CublasWorkspaces workspaces) {
+  switch (workspaces) {
+    case CublasWorkspaces::Kept:
+    case CublasWorkspaces::Shared:
+      return {true, true};
+    case CublasWorkspaces::LtPerCall:
+      return {true, false};
+    case CublasWorkspaces::PerCall:
+      return {false, false};
+  }
+  return {};
+}
+
+}  // namespace
+
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank) {
   const Gpu& gpu = cluster.gpu;
   TapeSettings settings;
@@ -150,6 +168,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   take_machine(gpu, plan.mesh.world_size(), settings.costs);
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
+  settings.kept_workspaces = kept_workspaces(plan.runtime.quirks.cublas_workspaces);
   if (!is_simple_fsdp(plan)) return settings;
   settings.rules.reads = {
       .shard = plan.mesh.shard, .replicate = plan.mesh.replicate, .rank = rank, .precision = plan.mixed_precision};

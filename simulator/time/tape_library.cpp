@@ -13,7 +13,6 @@
 
 #include "simulator/ops/strides.h"
 #include "simulator/ops/tape_recorded.h"
-#include "simulator/ops/tape_runs.h"
 
 namespace fsdp::simulator {
 
@@ -200,7 +199,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   if (block.recorded) {
     FoundTape found = find_recorded_tape(block, settings.rules, mode, settings.checkpointing.early_stop);
     timed.tape = std::move(found.tape);
-    add_runs(timed.tape);
+    add_runs(timed.tape, settings.kept_workspaces);
     timed.times = call_times(timed.tape, settings.costs);
     timed.refusal = std::move(found.refusal);
     return timed;
@@ -216,7 +215,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.workspaces = settings.workspaces;
   context.threads = settings.rules.num_sms;
   timed.tape = record_tape(block, kind.program->program, context);
-  add_runs(timed.tape);
+  add_runs(timed.tape, settings.kept_workspaces);
   timed.times = call_times(timed.tape, settings.costs, works_of(settings, classes_[kind.call_class].call));
   timed.refusal = kind.program->program.refusal;
   return timed;

@@ -12,6 +12,7 @@
 #include "core/plan/plan.h"
 #include "simulator/ops/op_rules.h"
 #include "simulator/ops/tape.h"
+#include "simulator/ops/tape_runs.h"
 #include "simulator/time/roofline.h"
 #include "simulator/time/timeline.h"
 
@@ -32,6 +33,7 @@ struct TapeSettings {
   const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
   std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] Where each read makes a copy; else empty.
+  KeptWorkspaces kept_workspaces = {};
 
   bool operator==(const TapeSettings&) const = default;
 };
