@@ -169,7 +169,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const simulator::MeshCosts& mesh = predictor.mesh_costs(family.mesh);
   const simulator::ComputeCosts costs =
       simulator::compute_costs(cluster, activation_dtype(model, plan), plan.runtime.implementations);
-  const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
+  sums.times = simulator::unit_times(layout, plan, mesh, cluster, costs);
+  const std::vector<simulator::UnitTimes>& times = sums.times;
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
   const std::size_t longest = static_cast<std::size_t>(wrapping.longest());
   sums.gathers.assign(longest + 1, Seconds{0});
@@ -215,7 +216,6 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
-  sums.times = times;
   if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, cluster, costs, sums);
   const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
   sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) +

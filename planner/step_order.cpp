@@ -14,12 +14,18 @@
 #include <array>
 #include <utility>
 
+#include "simulator/time/shared_wire.h"
+
 namespace fsdp::planner {
 
 class StepOrder::Walk {
  public:
   Walk(const Durations& in, std::size_t num_units)
-      : in_(in), gathered_(num_units), reduced_(num_units), copied_out_(num_units * kNumSlots) {}
+      : in_(in),
+        gathered_(num_units),
+        reduced_(num_units),
+        copied_out_(num_units * kNumSlots),
+        wire_(in.reduces_apart) {}
 
   void run(const std::vector<Event>& events, bool is_first, bool has_kept) {
     is_first_ = is_first;
@@ -82,7 +88,7 @@ class StepOrder::Walk {
     copy_in_ = std::max(copy_in_, gate_) + times.copy_in;
     const Seconds duration = event.again ? (*in_.gathers_again)[unit] : times.all_gather;
     Seconds& gathers = in_.reduces_apart ? gathers_ : communicator_;
-    occupy(gathers, copy_in_, duration, times.latency);
+    wire_.occupy(gathers, copy_in_, duration, times.latency);
     gathered_[unit] = gathers;
   }
 
@@ -90,23 +96,17 @@ class StepOrder::Walk {
     const simulator::UnitTimes& times = (*in_.units)[unit];
     if (has_kept_) compute_ += times.add_gradients;
     compute_ += times.reduce_copy;
-    occupy(communicator_, compute_, times.reduce_scatter, times.latency);
+    wire_.occupy(communicator_, compute_, times.reduce_scatter, times.latency);
     reduced_[unit] = communicator_;
     if (in_.has_replicas) all_reduce_ = std::max(all_reduce_, communicator_) + times.all_reduce;
     to_host_ = std::max({to_host_, communicator_, all_reduce_}) + times.to_host;
   }
 
-  void occupy(Seconds& communicator, Seconds ready, Seconds duration, Seconds latency) {
-    communicator = std::max(communicator, ready) + duration;
-    if (!in_.reduces_apart) return;
-    communicator = std::max(communicator, wire_ + duration - std::min(duration, latency));
-    wire_ = communicator;
-  }
-
   const Durations& in_;
   std::vector<Seconds> gathered_, reduced_;  // [num units] Ends.
   std::vector<Seconds> copied_out_;          // [num units, slots]
-  Seconds compute_{0}, copy_in_{0}, communicator_{0}, gathers_{0}, wire_{0}, all_reduce_{0}, to_host_{0};
+  Seconds compute_{0}, copy_in_{0}, communicator_{0}, gathers_{0}, all_reduce_{0}, to_host_{0};
+  simulator::SharedWire wire_;
   Seconds gate_{0};
   std::optional<Seconds> gate_after_root_;
   bool is_first_ = true;   // Of the micro-batches.

@@ -98,6 +98,31 @@ int complexity_of_family(const Families& families, const Family& family) {
   return complexity;
 }
 
+/// What comes first is named: how complex a point is, how many micro-batches it has, and its time.
+using Rank = std::tuple<int, std::int64_t, double>;
+
+struct Named {
+  EvaluatedPoint point;
+  bool is_said = true;
+};
+
+/// The first of the points with as good as the least memory; where some of them are said, of those.
+Named first_of(std::vector<EvaluatedPoint> points, const std::function<Rank(const EvaluatedPoint&)>& rank_of,
+               const std::function<bool(const EvaluatedPoint&)>& is_said) {
+  const auto least = std::min_element(points.begin(), points.end(),
+                                      [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
+  const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
+  std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
+  std::sort(points.begin(), points.end(), [&](const auto& a, const auto& b) {
+    const Rank rank_a = rank_of(a);
+    const Rank rank_b = rank_of(b);
+    return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
+  });
+  // To find that out takes longer than to order them.
+  const auto said = std::find_if(points.begin(), points.end(), is_said);
+  return said != points.end() ? Named{*said, true} : Named{points.front(), false};
+}
+
 }  // namespace
 
 int complexity_of(const Families& families, const Choice& choice) {
@@ -115,69 +140,34 @@ int complexity_of(const Families& families, const Choice& choice) {
   return complexity;
 }
 
-namespace {
-
-/// Of points the simplest with as good as the least memory, of equals the fastest.
-class Simplest {
- public:
-  using Rank = std::tuple<int, std::int64_t, double>;
-  /// `is_said`: such are named first.
-  Simplest(std::function<Rank(const EvaluatedPoint&)> rank_of, std::function<bool(const EvaluatedPoint&)> is_said)
-      : rank_of_(std::move(rank_of)), is_said_(std::move(is_said)) {}
-
-  struct Named {
-    EvaluatedPoint point;
-    bool is_said = true;
-  };
-  Named of(std::vector<EvaluatedPoint> points) const {
-    const auto least = std::min_element(points.begin(), points.end(),
-                                        [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
-    const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
-    std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
-    std::sort(points.begin(), points.end(), [&](const auto& a, const auto& b) {
-      const Rank rank_a = rank_of_(a);
-      const Rank rank_b = rank_of_(b);
-      return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
-    });
-    // To find that out takes longer than to order them.
-    const auto said = std::find_if(points.begin(), points.end(), is_said_);
-    return said != points.end() ? Named{*said, true} : Named{points.front(), false};
-  }
-
- private:
-  std::function<Rank(const EvaluatedPoint&)> rank_of_;
-  std::function<bool(const EvaluatedPoint&)> is_said_;
-};
-
-}  // namespace
-
 NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Families& families,
                             const EvaluatedPoint& fastest, std::int64_t budget,
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits) {
-  const Simplest simplest(
-      [&](const EvaluatedPoint& point) {
-        const Choice choice = cost.choice_of(point.point);
-        // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
-        return Simplest::Rank(complexity_of(families, choice),
-                              &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
-      },
-      [&](const EvaluatedPoint& point) { return !is_said || is_said(cost.plan_of(cost.choice_of(point.point))); });
+  const auto rank_of = [&](const EvaluatedPoint& point) -> Rank {
+    const Choice choice = cost.choice_of(point.point);
+    // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
+    return {complexity_of(families, choice), &timed == &cost ? 0 : families.families[choice.family].accumulation,
+            point.cost.time};
+  };
+  const auto is_point_said = [&](const EvaluatedPoint& point) {
+    return !is_said || is_said(cost.plan_of(cost.choice_of(point.point)));
+  };
   TiedCost tied(timed, fastest);
   const auto best = [&] {
     std::vector<EvaluatedPoint> points = {fastest};
     std::copy_if(
         tied.points().begin(), tied.points().end(), std::back_inserter(points),
         [&](const EvaluatedPoint& point) { return point.cost.memory <= budget && point.point != fastest.point; });
-    return simplest.of(std::move(points));
+    return first_of(std::move(points), rank_of, is_point_said);
   };
   BranchAndBound search(tied, Objective::Memory);
   const auto should_end = [&] { return tied.is_at(limits) || (should_stop && should_stop()); };
   search.stop_when(should_end);
   if (!search.next(std::min(budget, tied.most()))) return {best().point, false};
   // What needs a little more than the least may be simpler.
-  const Simplest::Named to_beat = best();
-  const int complexity = complexity_of(families, cost.choice_of(to_beat.point.point));
+  const Named to_beat = best();
+  const int complexity = std::get<0>(rank_of(to_beat.point));
   tied.ask_only([&](const Box& box) {
     return !to_beat.is_said || complexity_of_family(families, families.families[box.family]) <= complexity;
   });

@@ -11,7 +11,6 @@
 #include "simulator/memory/host_memory.h"
 #include "simulator/prepared/layout_cache.h"
 #include "simulator/prepared/prediction.h"
-#include "simulator/time/timeline.h"
 
 namespace fsdp::simulator {
 
@@ -36,16 +35,6 @@ struct Predictor::Impl {
     FSDP_TRY(Layout layout, layouts.take(plan, rank % plan.mesh.shard));
     const MeshCosts& costs = mesh(plan.mesh);
     return prepare(index, cluster, std::move(plan), std::move(layout), costs, library, use);
-  }
-
-  /// All ranks wait for the one that updates most, which is the first: a step is its step, whoever needs most memory.
-  Result<TimelineResult> timeline_of_step(const PreparedPlan& seen) {
-    const MeshCosts& costs = mesh(seen.plan.mesh);
-    if (seen.layout.rank == 0) return seen.timeline(costs);
-    FSDP_TRY(PreparedPlan first, prepared(seen.plan, 0, PreparedFor::Times));
-    const TimelineResult timeline = first.timeline(costs);
-    give_back(first);
-    return timeline;
   }
 
   /// Of a plan that is not asked any more, what the next one can use.
@@ -258,8 +247,10 @@ Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {
 
 Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_t> wanted) {
   FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
-  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, rank));
-  FSDP_TRY(const TimelineResult timeline, impl_->timeline_of_step(prepared));
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan));
+  // All ranks wait for the one that updates most, which is the first: a step is its step, whoever needs most memory.
+  const TimelineResult timeline = prepared.timeline(impl_->mesh(plan.mesh));
+  if (const std::int64_t of_group = rank % plan.mesh.shard; of_group > 0) see_from(prepared, of_group, impl_->library);
   FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), timeline, impl_->pools, impl_->allocator));
   impl_->give_back(prepared);
   report.memory.rank = rank;

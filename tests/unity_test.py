@@ -189,7 +189,8 @@ def ambiguous(tree: Tree, batch: list[pathlib.Path]) -> set[str]:
     for header in set().union(*(tree.headers(file) for file in batch)):
         for scope, head in tree.heads(header):
             what = identity(head).partition(" = ")[0]
-            if what and not head.startswith(("struct ", "class ")) or head.endswith("{"):
+            is_forward = head.startswith(("struct ", "class ")) and not head.endswith("{")
+            if what and not is_forward:
                 public.setdefault((scope, what), set()).add(header)
     errors = set()
     for file in batch:

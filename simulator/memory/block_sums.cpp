@@ -11,17 +11,6 @@ auto kind_of(const Layout& layout, const ShardedParameter& p) {
   return std::tuple(p.shard_elements, p.local_elements, p.receives_gradient, layout.parameter_dtype[p.parameter]);
 }
 
-// A tensor that comes, or with a count below 0 goes.
-void count(std::int64_t bytes, std::int64_t tensors, TapeRun& run) {
-  PoolBytes pools{.small = run.small, .large = run.large};
-  pools.add(bytes, tensors);
-  run.small = pools.small;
-  run.large = pools.large;
-  run.small_peak = std::max(run.small_peak, run.small);
-  run.large_peak = std::max(run.large_peak, run.large);
-  run.peak = std::max(run.peak, run.small + run.large);
-}
-
 }  // namespace
 
 std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
@@ -47,12 +36,12 @@ LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
     for (const ShardedParameter& p : unit.parameters) {
       sums.unsharded[u].add(layout.mesh.shard * p.shard_elements * gathered_size(layout, unit, precision, p.parameter));
       const std::int64_t copied = p.shard_elements * size_of(layout.parameter_dtype[p.parameter]).count();
-      count(copied, 1, sums.fetches[u]);
+      sums.fetches[u].add(copied, 1);
       if (is_cast(layout, unit, precision, p.parameter)) {
         const std::int64_t cast = p.shard_elements * size_of(unit.param_dtype).count();
         sums.casts[u] += cast;
-        count(cast, 1, sums.fetches[u]);
-        count(copied, -1, sums.fetches[u]);
+        sums.fetches[u].add(cast, 1);
+        sums.fetches[u].add(copied, -1);
       }
       // Those of a kind mostly follow each other, or come again in the next unit.
       const auto known = std::find_if(sums.kinds.rbegin(), sums.kinds.rend(), [&](const LayoutSums::Kind& kind) {

@@ -5,6 +5,7 @@
 // The tape is recorded once for a kind of call (the same block, the same trainable parameters, the same checkpoint
 // mode) and replayed for every layer. tape.cpp says how autograd is played.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,6 +60,17 @@ struct TapeRun {
   std::int64_t small_peak = 0;
   std::int64_t large_peak = 0;
   std::int64_t peak = 0;  ///< Of both together.
+
+  /// A tensor of so many bytes comes, or, with a count of -1, goes.
+  void add(std::int64_t bytes, std::int64_t count) {
+    PoolBytes pools{.small = small, .large = large};
+    pools.add(bytes, count);
+    small = pools.small;
+    large = pools.large;
+    small_peak = std::max(small_peak, small);
+    large_peak = std::max(large_peak, large);
+    peak = std::max(peak, small + large);
+  }
 };
 
 /// Work of one op on the device.

@@ -95,13 +95,7 @@ Tape::Runs runs_of(const std::vector<TapeEvent>& events, Tape::Range range, cons
     }
     if (!is_open) result.runs.emplace_back();
     is_open = true;
-    TapeRun& run = result.runs.back();
-    const std::int64_t bytes = storages.bytes[event.storage];
-    const bool is_large = bytes > PoolBytes::kLargestSmall;
-    (is_large ? run.large : run.small) += is_alloc ? bytes : -bytes;
-    run.small_peak = std::max(run.small_peak, run.small);
-    run.large_peak = std::max(run.large_peak, run.large);
-    run.peak = std::max(run.peak, run.small + run.large);
+    result.runs.back().add(storages.bytes[event.storage], is_alloc ? 1 : -1);
   }
   return result;
 }

@@ -47,6 +47,8 @@
 #include <string_view>
 #include <utility>
 
+#include "simulator/time/shared_wire.h"
+
 namespace fsdp::simulator {
 
 namespace {
@@ -58,6 +60,7 @@ class Timeline {
         detail_(detail),
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
+        wire_(input.reduces_apart),
         has_accumulated_(gathered_.size(), false),
         reduced_of_(gathered_.size()),
         gather_event_(gathered_.size(), -1),
@@ -254,14 +257,6 @@ class Timeline {
     return result_.exposed_of_collective.size() - 1;
   }
 
-  // Has a collective run on a communicator, whose end becomes its own. Two communicators share one wire.
-  void occupy(Seconds& communicator, Seconds ready, Seconds duration, Seconds latency) {
-    communicator = std::max(communicator, ready) + duration;
-    if (!in_.reduces_apart) return;
-    communicator = std::max(communicator, wire_ + duration - std::min(duration, latency));
-    wire_ = communicator;
-  }
-
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
     limit_gathers();
@@ -272,7 +267,7 @@ class Timeline {
     copy_in_ = copied;
     const Seconds duration = step.smaller_group ? times.small_gather : times.all_gather;
     Seconds& gathers = in_.reduces_apart ? gathers_ : communicator_;
-    occupy(gathers, copied, duration, times.latency);
+    wire_.occupy(gathers, copied, duration, times.latency);
     const Seconds start = gathers - duration;
     gathered_[step.unit] = gathers;
     gather_slot_[step.unit] = new_collective();
@@ -382,7 +377,7 @@ class Timeline {
     if (has_accumulated_[step.unit]) accumulate(step);
     has_accumulated_[step.unit] = false;
     on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
-    occupy(communicator_, compute_ + times.divide, times.reduce_scatter, times.latency);
+    wire_.occupy(communicator_, compute_ + times.divide, times.reduce_scatter, times.latency);
     const Seconds start = communicator_ - times.reduce_scatter;
     reduced_ = communicator_;
     reduce_slot_ = new_collective();
@@ -555,7 +550,8 @@ class Timeline {
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
-  Seconds gathers_{0}, wire_{0};  // Where reductions run apart: of the communicator of gathers, and of both.
+  Seconds gathers_{0};  // Of the communicator of gathers, where reductions run apart.
+  SharedWire wire_;
   Seconds reduced_{0};
   std::size_t reduce_slot_ = 0;
   std::size_t all_reduce_slot_ = 0;
