@@ -7,6 +7,7 @@
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
+#include "text/source_text.h"
 
 namespace fsdp::planner {
 
@@ -46,7 +47,7 @@ std::vector<Duty> duties_of_loop(const TrainerConfig& config) {
 }
 
 std::string command_of(const TrainerConfig& config) {
-  std::string command = environment_of(config.said.plan) + "accelerate launch --config_file FILE ";
+  std::string command = environment_before(config.said.plan) + "accelerate launch --config_file FILE ";
   if (config.cluster.nodes > 1) command += "--machine_rank RANK --main_process_ip HOST ";
   return command + "train.py";
 }
@@ -60,7 +61,8 @@ void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) 
     lines.emplace_back("  fsdp_auto_wrap_policy: NO_WRAP");
   } else {
     lines.emplace_back("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
-    lines.push_back(fmt::format("  fsdp_transformer_layer_cls_to_wrap: {}", fmt::join(policy->classes, ",")));
+    const std::string classes = fmt::format("{}", fmt::join(policy->classes, ","));
+    lines.push_back(fmt::format("  fsdp_transformer_layer_cls_to_wrap: {}", yaml_text(classes)));
   }
 }
 

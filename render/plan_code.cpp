@@ -23,6 +23,7 @@
 #include "planner/trainers.h"
 #include "render/kept_ops_code.h"
 #include "render/python_words.h"
+#include "text/source_text.h"
 
 namespace fsdp::planner {
 
@@ -43,7 +44,7 @@ std::string python_of(const ReshardAfterForward& reshard) {
 }
 
 std::string f_string(const NameRange& range, std::string_view variable) {
-  return fmt::format("f{}", python_string(fmt::format("{}{{{}}}{}", range.before, variable, range.after)));
+  return python_f_string(range.before, variable, range.after);
 }
 
 std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t step) {
@@ -84,11 +85,11 @@ Frozen frozen_of(const Model& model) {
   return frozen;
 }
 
-/// What a script that calls parts of its model does for it to be wrapped; empty: it calls the model.
-std::string of_parts(const Plan& plan, const Model& model) {
+/// [lines] What a script that calls parts of its model does for it to be wrapped; none: it calls the model.
+std::vector<std::string> of_parts(const Plan& plan, const Model& model) {
   const Module& root = model.modules.front();
-  if (root.called) return "";
-  std::string text = "\nThe script calls parts of the model";
+  if (root.called) return {};
+  std::string text = "The script calls parts of the model";
   const bool is_group = root.class_name.find('+') != std::string::npos;
   if (is_group) {
     text += ", which is the torch.nn.ModuleDict of";
@@ -97,15 +98,16 @@ std::string of_parts(const Plan& plan, const Model& model) {
     }
   }
   if (is_replicated(plan) || is_flat(plan)) {
-    return text +
-           ".\nMake the step, from the first part to the loss, the forward of a module that holds it, and wrap that.";
+    return {"", text + ".",
+            "Make the step, from the first part to the loss, the forward of a module that holds it, and wrap that."};
   }
-  return text + R"(. FSDP2 gathers its root in a
-forward, so tell it of a step, from the first part to the loss:
-
-    model.step = types.MethodType(loss_of, model)  # def loss_of(model, batch)
-    register_fsdp_forward_method(model, "step")  # of torch.distributed.fsdp, after apply_plan
-    loss = model.step(batch))";
+  return {"",
+          text + ". FSDP2 gathers its root in a",
+          "forward, so tell it of a step, from the first part to the loss:",
+          "",
+          "    model.step = types.MethodType(loss_of, model)  # def loss_of(model, batch)",
+          "    register_fsdp_forward_method(model, \"step\")  # of torch.distributed.fsdp, after apply_plan",
+          "    loss = model.step(batch)"};
 }
 
 class CodeWriter {
@@ -152,20 +154,8 @@ class CodeWriter {
 
   void head() {
     const bool checkpoints = !plan_.checkpointing.entries.empty();
-    line(fmt::format("\"\"\"{} of {}, for torchrun with {} processes in all.\n", plan_.model, source_,
-                     plan_.mesh.world_size()));
-    line("    model = apply_plan(model)  # before the optimizer is made");
-    if (plan_.optimizer.muon) {
-      line(fmt::format(
-          "    ...  # torch.optim.Muon of the script's matrices, and {} of the rest, as the script has them\n",
-          python_optimizer(plan_.optimizer)));
-    } else {
-      line(fmt::format("    optimizer = {}(model.parameters(), {})\n", python_optimizer(plan_.optimizer),
-                       python_optimizer_options(plan_.optimizer)));
-    }
-    line(loop());
-    if (!of_parts_.empty()) line(of_parts_);
-    line("\"\"\"\n");
+    line(python_docstring(opening()));
+    line("");
     if (checkpoints) line("import functools\n");
     const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
     if (names_torch || is_flat(plan_)) line("import torch");
@@ -188,26 +178,49 @@ class CodeWriter {
     for (const std::string& each : kept_ops_) line(each);
   }
 
-  std::string loop() const {
-    std::string text =
+  /// [lines] What stands in front of the code: how it is called, and what the loop does.
+  std::vector<std::string> opening() const {
+    std::vector<std::string> lines = {
+        fmt::format("{} of {}, for torchrun with {} processes in all.", plan_.model, source_, plan_.mesh.world_size()),
+        "", "    model = apply_plan(model)  # before the optimizer is made"};
+    if (plan_.optimizer.muon) {
+      lines.push_back(fmt::format(
+          "    ...  # torch.optim.Muon of the script's matrices, and {} of the rest, as the script has them",
+          python_optimizer(plan_.optimizer)));
+    } else {
+      lines.push_back(fmt::format("    optimizer = {}(model.parameters(), {})", python_optimizer(plan_.optimizer),
+                                  python_optimizer_options(plan_.optimizer)));
+    }
+    lines.emplace_back("");
+    for (const std::vector<std::string>& more : {loop(), of_parts_})
+      lines.insert(lines.end(), more.begin(), more.end());
+    lines.emplace_back("");
+    return lines;
+  }
+
+  /// [lines] What a step takes and does.
+  std::vector<std::string> loop() const {
+    std::vector<std::string> lines = {
         fmt::format("A step takes {} of {} on each GPU",
                     plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation),
-                    sizes_of(plan_.dimensions));
+                    sizes_of(plan_.dimensions))};
+    const auto add = [&](std::string text) {
+      lines.back() += ';';
+      lines.push_back(std::move(text));
+    };
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       const bool has_no_sync = is_replicated(plan_) || is_flat(plan_);
-      text += has_no_sync ? ";\nwith model.no_sync() around forward and backward of all but the last of them"
-                          : ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
+      add(has_no_sync ? "with model.no_sync() around forward and backward of all but the last of them"
+                      : "model.set_requires_gradient_sync(False) before all but the last of them");
     }
     if (plan_.optimizer.clip_grad_norm && is_flat(plan_)) {
-      text +=
-          fmt::format(";\nmodel.clip_grad_norm_({:g}) in front of optimizer.step()", *plan_.optimizer.clip_grad_norm);
+      add(fmt::format("model.clip_grad_norm_({:g}) in front of optimizer.step()", *plan_.optimizer.clip_grad_norm));
     } else if (plan_.optimizer.clip_grad_norm) {
-      text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
+      add(fmt::format("gradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm));
     }
-    if (!plan_.runtime.allocator_settings.empty()) {
-      text += ";\n" + allocator_environment(plan_.runtime);
-    }
-    return text + ".";
+    if (!plan_.runtime.allocator_settings.empty()) add(environment_of(plan_));
+    lines.back() += '.';
+    return lines;
   }
 
   std::string ddp_call() const {
@@ -319,7 +332,7 @@ class CodeWriter {
         line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
                          python_range(row.range->first, row.range->last + 1, row.range->step)));
       } else {
-        line(fmt::format("        {},", python_string(row.single)));
+        line(fmt::format("        {},", quoted_text(row.single)));
       }
     }
     line("    ):");
@@ -383,12 +396,12 @@ class CodeWriter {
     const std::string reshard = wraps ? "" : python_of(row.reshard_after_forward);
     const std::string_view call = wraps ? "wrap" : "shard";
     if (wraps && (folded.size() != 1 || !folded.front().range)) {
-      for (const std::string& name : names) line(fmt::format("    wrap({})", python_string(name)));
+      for (const std::string& name : names) line(fmt::format("    wrap({})", quoted_text(name)));
       return;
     }
     if (row.count == 1 || folded.size() != 1 || !folded.front().range) {
       std::string arguments;
-      for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + python_string(name);
+      for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + quoted_text(name);
       return line(fmt::format("    {}({}{}){}", call, arguments, reshard, names.front().empty() ? "  # the root" : ""));
     }
     const NameRange& range = *folded.front().range;
@@ -429,7 +442,7 @@ class CodeWriter {
   const std::string& source_;
   Frozen frozen_;
   std::vector<std::string> kept_ops_;
-  std::string of_parts_;
+  std::vector<std::string> of_parts_;
   std::string text_;
 };
 

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "core/plan/torch_version.h"
+#include "text/shell_text.h"
+
 namespace fsdp::planner {
 
-std::string python_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
+std::string environment_of(const Plan& plan) {
+  return assignment_text(allocator_environment(plan.runtime));
 }
 
 std::string python_optimizer(const Optimizer& optimizer) {

@@ -1,17 +1,16 @@
 #pragma once
 
-// Parts of plans as Python writes them.
+// Parts of plans as Python and the line that starts it have them.
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/plan/plan.h"
 
 namespace fsdp::planner {
 
-/// In double quotes.
-std::string python_string(std::string_view text);
+/// "PYTORCH_ALLOC_CONF=...", as it stands in front of a command; empty: the plan has no settings.
+std::string environment_of(const Plan& plan);
 
 /// "torch.optim.AdamW": the class.
 std::string python_optimizer(const Optimizer& optimizer);

@@ -8,6 +8,7 @@
 
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
+#include "text/source_text.h"
 
 namespace fsdp::planner {
 

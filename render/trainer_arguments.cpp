@@ -11,6 +11,7 @@
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
+#include "text/source_text.h"
 
 namespace fsdp::planner {
 
@@ -65,7 +66,7 @@ std::pair<std::string, std::string> fsdp_of(const TrainerConfig& config) {
     keys = fmt::format(R"("min_num_params": {})", *policy->more_than);
   } else if (!policy->classes.empty()) {
     std::vector<std::string> classes;
-    for (const std::string& name : policy->classes) classes.push_back(python_string(name));
+    for (const std::string& name : policy->classes) classes.push_back(quoted_text(name));
     keys = fmt::format(R"("transformer_layer_cls_to_wrap": [{}])", fmt::join(classes, ", "));
   }
   if (!keys.empty()) words += " auto_wrap";
@@ -94,7 +95,7 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
     add("gradient_checkpointing", "True");
     add("gradient_checkpointing_kwargs", R"({"use_reentrant": False})");
   }
-  add("fsdp", python_string(fsdp));
+  add("fsdp", quoted_text(fsdp));
   add("fsdp_config", fmt::format("{{{}}}", fsdp_config));
   return lines;
 }
@@ -103,10 +104,10 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
 
 std::string trainer_python(const TrainerConfig& config) {
   std::vector<std::string> lines = opening_of(Trainer::Transformers, config, torchrun_of(config, "train.py"));
-  lines.front().insert(0, R"(""")");
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add(lines_of("What these arguments cannot express, and the script must do:", duties_of_script(config)));
-  add({R"(""")", "", "import os", "", "from transformers import TrainingArguments", ""});
+  lines = {python_docstring(lines)};
+  add({"", "import os", "", "from transformers import TrainingArguments", ""});
   add(environment_lines(config.said.plan));
   add({"", "", "def training_arguments(output_dir, **more):",
        R"(    """Makes them. Call it before anything else of transformers or accelerate makes an Accelerator.""")",

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/base/parse_units.h"
-#include "core/plan/torch_version.h"
+#include "render/python_words.h"
 
 namespace fsdp::planner {
 
@@ -75,14 +75,8 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   return duties;
 }
 
-std::vector<std::string> as_comments(const std::vector<std::string>& lines) {
-  std::vector<std::string> comments;
-  for (const std::string& line : lines) comments.push_back(line.empty() ? "#" : "# " + line);
-  return comments;
-}
-
 std::string torchrun_of(const TrainerConfig& config, std::string_view program) {
-  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_of(config.said.plan),
+  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_before(config.said.plan),
                                     config.said.plan.mesh.world_size() / config.cluster.nodes);
   if (config.cluster.nodes > 1) {
     command += fmt::format("--nnodes {} --node-rank RANK --master-addr HOST ", config.cluster.nodes);
@@ -90,8 +84,8 @@ std::string torchrun_of(const TrainerConfig& config, std::string_view program) {
   return command.append(program);
 }
 
-std::string environment_of(const Plan& plan) {
-  const std::string environment = allocator_environment(plan.runtime);
+std::string environment_before(const Plan& plan) {
+  const std::string environment = environment_of(plan);
   return environment.empty() ? "" : environment + " ";
 }
 

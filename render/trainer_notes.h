@@ -23,14 +23,11 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
 /// About the model and the allocator: the dtype of parameters, what is frozen, where it is made.
 std::vector<Duty> duties_of_model(const TrainerConfig& config);
 
-/// The same lines as comments of YAML or TOML.
-std::vector<std::string> as_comments(const std::vector<std::string>& lines);
-
 /// "torchrun --nproc-per-node 8 train.py", of all nodes, with the plan's environment in front. `program`: what it
 /// starts.
 std::string torchrun_of(const TrainerConfig& config, std::string_view program);
 
-/// "PYTORCH_ALLOC_CONF=... " in front of a command; empty: the plan has no settings.
-std::string environment_of(const Plan& plan);
+/// "PYTORCH_ALLOC_CONF=... ", with a blank behind it; empty: the plan has no settings.
+std::string environment_before(const Plan& plan);
 
 }  // namespace fsdp::planner

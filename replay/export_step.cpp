@@ -6,13 +6,17 @@
 #include <cmath>
 
 #include "core/base/json_writer.h"
+#include "text/source_text.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+/// A name as a cell. A spreadsheet takes one that begins with such a sign for a formula, and runs it.
+std::string cell_of(const std::string& name) {
+  const bool is_formula = !name.empty() && std::string_view("=+-@").find(name.front()) != std::string_view::npos;
+  const std::string text = (is_formula ? "'" : "") + one_line(name);
+  if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string out = "\"";
   for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";
@@ -67,7 +71,7 @@ std::string to_memory_csv(const simulator::StepCurves& curves) {
     for (std::size_t i = 0; i < curve.size(); ++i) {
       const PeakMoment place = curves.moment_at(p, i);
       text += fmt::format("{},{},{},{},{},{},{},{},{},{}", curve.phase, i, shortest(curve.time[i].count()),
-                          quoted(place.instruction), quoted(place.unit), quoted(curves.tensor_at(p, i)),
+                          cell_of(place.instruction), cell_of(place.unit), cell_of(curves.tensor_at(p, i)),
                           curve.change[i], curve.total[i], curve.allocated[i], curve.reserved[i]);
       for (const auto& live : curve.live) text += fmt::format(",{}", live[i]);
       text += "\r\n";

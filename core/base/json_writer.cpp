@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/base/printable.h"
 #include "core/base/utf8.h"
 
 namespace fsdp {
@@ -27,7 +28,7 @@ void append_quoted(std::string& out, std::string_view text) {
       continue;
     }
     if (length > 1) {
-      out += text.substr(i, length);
+      out += printable(text.substr(i, length));  // "\u202e", which JSON reads as that character.
     } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;

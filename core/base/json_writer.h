@@ -27,7 +27,7 @@ class JsonWriter {
   void end_array() { end(']'); }
   void key(std::string_view name);
 
-  /// A string, with control characters, quotes and backslashes escaped; bytes that are not UTF-8 become U+FFFD.
+  /// A string, with quotes, backslashes and what terminals obey escaped; bytes that are not UTF-8 become U+FFFD.
   void value(std::string_view text);
   void value(const char* text) { value(std::string_view(text)); }
   void value(const std::string& text) { value(std::string_view(text)); }

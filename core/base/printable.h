@@ -8,7 +8,7 @@
 namespace fsdp {
 
 /// The text with everything escaped that a terminal would obey rather than show: control characters ("\x1b"), bytes
-/// that are no UTF-8 ("\xff"), and marks that turn the direction of writing ("\u202e"). Tabs and line feeds stay.
+/// no text ("\xff", "\uffff"), and marks that turn the direction of writing ("\u202e"). Tabs and line feeds stay.
 std::string printable(std::string_view text);
 
 }  // namespace fsdp

@@ -13,5 +13,16 @@ TEST(ShellText, QuotesWhatAShellWouldReadAsMoreThanAWord) {
   EXPECT_EQ(command_text({"python", "", "$HOME", "a.*", "it's"}), "python '' '$HOME' 'a.*' 'it'\\''s'");
 }
 
+TEST(ShellText, WritesOutWhatATerminalWouldObey) {
+  EXPECT_EQ(quoted_for_shell("a\nb\x1b]0;x\x07'\\"), "$'a\\nb\\x1b]0;x\\x07\\'\\\\'");
+}
+
+TEST(ShellText, AnAssignmentHasItsValueInQuotes) {
+  EXPECT_EQ(assignment_text("PYTORCH_ALLOC_CONF=expandable_segments:True"),
+            "PYTORCH_ALLOC_CONF=expandable_segments:True");
+  EXPECT_EQ(assignment_text("PYTORCH_ALLOC_CONF=x; rm -rf ~"), "PYTORCH_ALLOC_CONF='x; rm -rf ~'");
+  EXPECT_EQ(assignment_text(""), "");
+}
+
 }  // namespace
 }  // namespace fsdp::planner
