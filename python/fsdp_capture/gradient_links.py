@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fsdp_capture.op_costs import VIEW
 from fsdp_capture.structure import Structure
 from fsdp_capture.tapes import Interface
 from fsdp_capture.values import Storages
@@ -167,7 +168,7 @@ class Flow:
             if reader == part:
                 crossing = [i for i, (_, _, number) in enumerate(self._crossing) if number == link]
                 inputs.append(place[("link", len(self._interface.values) + crossing[0])] if crossing else place["own", link])
-        heavy = max((recording.ops[d] for d in of.dispatched if recording.ops[d].kind != "view"), key=lambda o: o.flops, default=None)
+        heavy = max((recording.ops[d] for d in of.dispatched if recording.ops[d].cost.kind != VIEW), key=lambda o: o.cost.flops, default=None)
         saved = any(part in parts for parts in self._structure.saved_at.values())
         return {
             "name": heavy.name if heavy is not None else "view",

@@ -5,6 +5,7 @@ calls. Calls that are alike in everything share a block.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Container
 from typing import Any, Optional
@@ -20,6 +21,7 @@ from fsdp_capture.tapes import NO_STORAGE, CallTape, Interface, TapeWriter, inte
 from fsdp_capture.values import Storages
 
 _TOLERANCE = 0.005  # of the peak
+_OF_NARROW_PRODUCTS = 0.5  # the rate of tensor cores for 8 bits is twice that for 16 on all cards that have one
 
 _FLOATING_POINT = ("float64", "float32", "bfloat16", "float16")
 
@@ -44,6 +46,7 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
                 "trainable": parameters[name].requires_grad,
                 "tied_names": names[id(parameters[name])][1:],
                 **({"muon": True} if id(parameters[name]) in muon else {}),
+                **_packed(parameters[name]),
             }
             for name in kept
         ],
@@ -52,6 +55,12 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
             for name, b in root.named_buffers()
         ],
     }
+
+
+def _packed(parameter: Any) -> dict[str, int]:
+    """bitsandbytes' 4-bit weights lie in bytes or in numbers of another dtype; the shape of the weight is in its state."""
+    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    return {"stands_for": math.prod(shape)} if shape is not None and math.prod(shape) != parameter.numel() else {}
 
 
 def model_of(
@@ -75,6 +84,11 @@ def model_of(
         if not recording.losses or min(recording.losses) < 0:
             raise CaptureError(_why_no_loss(recording))
     limits = list(dict.fromkeys(facts.pop("limits")))
+    if any(recording.has_narrow_products for recording in recordings.values()):
+        facts["least_time_share"] = min(facts["least_time_share"], _OF_NARROW_PRODUCTS)
+        limits.append(
+            "Products of 8-bit numbers are timed like those of 16 bits, of which they take half at best: the range of times begins at half."
+        )
     storages: dict[Kind, Storages] = {}
     base = next(iter(recordings))
     for kind, recording in recordings.items():
@@ -93,7 +107,8 @@ def model_of(
         _check(each, interfaces[kind], writer, kind)
         limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
     interface = interfaces[base]
-    model = _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
+    without_cost = list(dict.fromkeys(name for recording in recordings.values() for name in recording.without_cost))
+    model = _Writer(described, stacks, storages[base], interface, tapes, facts, limits, without_cost).run()
     if turns is not None:
         model["points"][0].update(passes_of(storages[base].structure, model["points"][0]))
     elif clearing is not None:
@@ -126,7 +141,9 @@ def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
     new = model["points"][0]["dimensions"]
     points = [point for point in before["points"] if point["dimensions"] != new] + model["points"]
     points.sort(key=lambda point: -point["dimensions"]["batch"])  # a plan without a batch takes the first
-    return {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
+    merged = {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
+    without_cost = list(dict.fromkeys(before.get("without_cost", []) + model.get("without_cost", [])))
+    return {**merged, "without_cost": without_cost} if without_cost else merged
 
 
 def _check(storages: Storages, interface: Interface, writer: TapeWriter, kind: Kind) -> None:
@@ -148,9 +165,11 @@ class _Writer:
         tapes: dict[Kind, list[CallTape]],
         facts: dict[str, Any],
         limits: list[str],
+        without_cost: list[str],
     ) -> None:
         self._described, self._stacks, self._base, self._interface = described, stacks, base, interface
         self._tapes, self._facts, self._limits = tapes, facts, limits
+        self._without_cost = without_cost
         self._structure = base.structure
         self._activation = next(iter(tapes))[0]
         self._module = {m["name"]: i for i, m in enumerate(described["modules"])}
@@ -190,6 +209,8 @@ class _Writer:
             "parameters": [{**p, "receives_gradient": p["name"] in gradients} for p in described["parameters"]],
             "buffers": described["buffers"],
             "limits": self._limits,
+            **({"least_time_share": facts["least_time_share"]} if facts["least_time_share"] < 1 else {}),
+            **({"without_cost": self._without_cost} if self._without_cost else {}),
             "points": [
                 {
                     "dimensions": batch,

@@ -19,35 +19,18 @@ import contextlib
 import functools
 import gc
 import heapq
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-MODULE, SAVED, RECOMPUTED, DISPATCHED, ENDED = "M|", "S|", "R|", "D|", "E|"
+from fsdp_capture.op_watch import DISPATCHED, DispatchedOp, OpWatch
+
+MODULE, SAVED, RECOMPUTED, ENDED = "M|", "S|", "R|", "E|"
 BEGUN, GRADIENT, CLEARED, STEPPED = "B|", "G|", "Z|", "O|"  # of a step of passes
 _WINDOW = "autograd::engine::evaluate_function: "
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
-_ATEN_PRODUCTS = {f"aten::{name}" for name in _PRODUCTS}
-
-
-@dataclass
-class Tensor:
-    """What is known of an argument or result of an op."""
-
-    address: int  # of its storage
-    bytes: int
-    shape: tuple[int, ...]
-    dtype: str
-    requires_grad: bool
-
-
-@dataclass
-class DispatchedOp:
-    name: str
-    inputs: list[Tensor]
-    outputs: list[Tensor]
-    flops: int
-    kind: str  # view, product, convolution, attention or other
+_ATEN_PRODUCTS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm")}
+# Products that want no workspace of cuBLAS.
+_OTHER_PRODUCTS = {f"aten::{name}" for name in ("_scaled_mm", "_scaled_mm_v2", "_grouped_mm", "_scaled_grouped_mm", "_int_mm")}
 
 
 @dataclass
@@ -59,7 +42,8 @@ class ModuleCall:
 
 @dataclass
 class Event:
-    """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window."""
+    """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window,
+    product (of a backward, that wants no workspace)."""
 
     what: str  # of a step of passes also: begin (of a forward behind a backward), gradient, clear, step
     number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
@@ -89,44 +73,25 @@ class Recording:
     unmatched: int = 0
     recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
     peak: int = 0  # requested bytes above what was there at the start
+    without_cost: list[str] = field(default_factory=list)  # names of what nobody can say the cost of
+    has_narrow_products: bool = False  # of numbers of 8 bits or fewer
     said: list[list[str]] = field(default_factory=list)  # models whose gradients are cleared, or that an optimizer steps
-
-
-def _tensors(values: Any) -> Any:
-    if isinstance(values, dict):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        values = (values,)
-    for value in values:
-        if isinstance(value, (tuple, list, dict)):
-            yield from _tensors(value)
-        elif getattr(value, "is_cuda", False):
-            yield value
-
-
-def _described(values: Any) -> list[Tensor]:
-    result = []
-    for t in _tensors(values):
-        storage = t.untyped_storage()
-        result.append(
-            Tensor(storage.data_ptr(), t.numel() * t.element_size(), tuple(t.shape), str(t.dtype)[6:], t.requires_grad)
-        )
-    return result
 
 
 class Recorder:
     """Records from `start` to `stop`, which are called outside of any module. `drain` empties the allocator's history and
     gives the entries since the last time."""
 
-    def __init__(self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any) -> None:
+    def __init__(
+        self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any, launches: Callable[[], int]
+    ) -> None:
         """`cast_inputs`: what is done to the arguments of the root, in front of its forward; `step_forward`: the forward of
-        a root that is never called."""
+        a root that is never called; `launches`: how many kernels the program has launched."""
         self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
         self._step_forward = step_forward
         self._root_range: Any = None  # around the parts of a root that is never called
         self._stack = contextlib.ExitStack()
-        self._ops: list[DispatchedOp] = []
-        self._mode: Any = None
+        self._watch = OpWatch(torch, launches)
 
     def start(self) -> None:
         torch = self._torch
@@ -139,15 +104,13 @@ class Recorder:
         self._profile = self._stack.enter_context(profile(use_kineto=True, profile_memory=True, record_shapes=False))
         self._stack.enter_context(torch._C._profiler._RecordFunctionFast("step"))  # frees outside of any range get lost
         self._stack.enter_context(self._marks())
-        self._mode = _watch(torch, self._ops)
-        self._mode.__enter__()
+        self._watch.begin()
 
     def end_forward(self, loss: Any = None) -> None:
         """A backward of `loss` is about to begin."""
-        if self._mode is not None:
+        if self._watch.is_on:
             self._leave_root()
-            mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
+            self._watch.end()
             address, size, place = 0, 0, ""
             if loss is not None:
                 address, size = loss.untyped_storage().data_ptr(), loss.numel() * loss.element_size()
@@ -168,20 +131,18 @@ class Recorder:
                 self.mark(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr():x}|{name}")
         for parameter in self._root.parameters():
             parameter.grad = None
-        self._mode = _watch(self._torch, self._ops)
-        self._mode.__enter__()
+        self._watch.begin()
 
     def stop(self, said: bool = False) -> Recording:
         """`said`: each backward has said what it gave."""
-        if said and self._mode is not None:
-            mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
+        if said and self._watch.is_on:
+            self._watch.end()
         elif not said:
             self.end_forward()
         history = self._drain()
         self._stack.close()
         gc.enable()
-        result = _Join(self._ops).run(self._profile.kineto_results.experimental_event_tree(), history)
+        result = _Join(self._watch).run(self._profile.kineto_results.experimental_event_tree(), history)
         if said:
             return result.recording
         newest = {address: number for number, address in enumerate(result.addresses)}
@@ -214,10 +175,12 @@ class Recorder:
             name = names.get(id(module))
             if name == "":
                 args, kwargs = self._cast_inputs(module, args, kwargs)
-            if self._mode is not None and self._step_forward.begins_with(module):
+            if self._watch.is_on and self._step_forward.begins_with(module):
                 self._enter_root()
+            self._watch.enter(type(module).__name__)
             with mark(f"{MODULE}{'!' if name is None else '=' + name}|{type(module).__name__}"):
                 result = original(module, *args, **kwargs)
+            self._watch.leave()
             if not self._step_forward.is_open:  # it was around a part that was evaluated
                 self._leave_root()
             return result
@@ -240,48 +203,13 @@ class Recorder:
             torch.nn.Module.__call__ = original
 
 
-def _watch(torch: Any, ops: list[DispatchedOp]) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
-
-    mark = torch._C._profiler._RecordFunctionFast
-
-    def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-        if "attention" in func.overloadpacket.__name__:
-            query, key = args[0].shape, args[1].shape
-            return 4 * math.prod(query) * key[-2] if len(query) == 4 and len(key) == 4 else 0
-        count = flop_registry.get(func.overloadpacket)
-        return int(count(*args, **kwargs, out_val=result)) if count is not None else 0
-
-    def kind_of(func: Any, name: str) -> str:
-        if func.is_view or name in ("_unsafe_view", "detach", "alias", "lift_fresh"):
-            return "view"
-        if name in _PRODUCTS:
-            return "product"
-        if "attention" in name:
-            return "attention"
-        return "convolution" if "convolution" in name else "other"
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            result = func(*args, **kwargs)
-            name = func.overloadpacket.__name__
-            inputs, outputs = _described((args, kwargs)), _described(result)
-            if inputs or outputs:
-                with mark(f"{DISPATCHED}{len(ops)}"):
-                    flops = flops_of(func, args, kwargs, result)
-                    ops.append(DispatchedOp(name, inputs, outputs, flops, kind_of(func, name)))
-            return result
-
-    return Watch()
-
-
 class _Join:
     """Puts the tree, the history and the marks in one order."""
 
-    def __init__(self, ops: list[DispatchedOp]) -> None:
-        self.recording = Recording(ops=ops)
+    def __init__(self, watch: OpWatch) -> None:
+        self.recording = Recording(
+            ops=watch.ops, without_cost=list(watch.without_cost), has_narrow_products=watch.has_narrow_products
+        )
         self.addresses: list[int] = []  # [num allocations]
         self._memory: Any = collections.defaultdict(collections.deque)  # address -> events of the tree
 
@@ -428,6 +356,8 @@ class _Walker:
             # cuBLASLt adds biases. In a backward, what is added is a sum so far, but for a layer that runs again.
             may_be_lt = name == "aten::addmm" and (window < 0 or recomputed)
             self._want_workspace(first, moment, Event("workspace", int(may_be_lt), 0, call, window, recomputed))
+        if name in _OTHER_PRODUCTS and window >= 0:
+            self._add(moment, Event("product", -1, 0, call, window, recomputed))
         if is_module:
             self._add(e.end_time_ns, Event("leave", call, 0, call))
 

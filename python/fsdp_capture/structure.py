@@ -60,6 +60,7 @@ class OpPart:
     dispatched: list[int] = field(default_factory=list)  # in Recording.ops
     made: list[int] = field(default_factory=list)  # allocations, in order
     has_backward: bool = False
+    products: int = 0  # matrix products that its backward was seen to run
     member: int = -1  # the module call of the stack's member that it lies in
     number: int = 0  # of the pass whose forward it is in
     backward: int = -1  # of the pass whose backward runs through it
@@ -296,6 +297,9 @@ def _attribute_backward(structure: Structure) -> None:
     for position, event in enumerate(recording.events):
         if event.what == "end":
             current, number = -1, number + 1
+        if event.what in ("workspace", "product") and event.window >= 0 and not event.recomputed:
+            of_node = part_of_node.get(recording.windows[event.window][1], -1)
+            structure.parts[of_node].products += of_node >= 0
         if event.what == "window":
             wanted = part_of_node.get(recording.windows[event.number][1], -1)
             if wanted >= 0 and (current < 0 or wanted < current):

@@ -14,7 +14,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from fsdp_capture.structure import Structure
+from fsdp_capture.op_costs import COUNTED, PRODUCT, VIEW, Cost
+from fsdp_capture.structure import OpPart, Structure
 from fsdp_capture.values import Place, Storages, Value, aligned_values
 
 TapeEvent = list  # as in the file
@@ -368,37 +369,38 @@ class TapeWriter:
             tape.arithmetic.append(self._arithmetic(part))
 
     def _work(self, number: int) -> list[int]:
-        """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward. The backward of a
-        product runs one product for each gradient."""
+        """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward."""
         part = self._structure.parts[number]
         work = [0] * 10
-        kinds = {"product": 0, "convolution": 1, "attention": 2}
-        for d in part.dispatched:
-            op = self._recording.ops[d]
-            if op.kind == "view":
-                continue
-            moved = sum(t.bytes for t in op.inputs) + sum(t.bytes for t in op.outputs)
-            wanted = [t for t in op.inputs if t.requires_grad]
-            work[4] += 1
-            if op.kind in kinds:
-                work[kinds[op.kind]] += op.flops
-                factor = 2.5 if op.kind == "attention" else float(sum(t.requires_grad for t in op.inputs[-2:]))
-                backward = int(op.flops * factor)
-                slot = 5 + kinds[op.kind]
-            else:
-                work[3] += moved
-                backward, slot = moved + sum(t.bytes for t in wanted), 8
-            if part.has_backward and wanted:
-                work[slot] += backward
-                work[9] += 1
+        products, alone = 0, []
+        for cost in self._costs(part):
+            work[3] += cost.moved
+            work[4] += cost.kernels
+            if cost.kind in COUNTED:
+                work[COUNTED.index(cost.kind)] += cost.flops
+            if cost.kind == PRODUCT and cost.products == 0:
+                alone.append(cost.flops)
+            if part.has_backward and (cost.backward_flops or cost.backward_moved):
+                if cost.kind in COUNTED:
+                    work[5 + COUNTED.index(cost.kind)] += cost.backward_flops
+                work[8] += cost.backward_moved
+                work[9] += cost.kernels
+                products += cost.products
+        more = part.products - products
+        if more > 0 and alone:  # an autograd function of the script's, whose forward does not say what its backward multiplies
+            work[5] += more * (sum(alone) // len(alone))
+            work[9] += more
         return work
+
+    def _costs(self, part: OpPart) -> list[Cost]:
+        return [self._recording.ops[d].cost for d in part.dispatched if self._recording.ops[d].cost.kind != VIEW]
 
     def _arithmetic(self, number: int) -> Optional[str]:
         """What the products, convolutions and attention of an op are computed in; under autocast it is not the dtype of the
         activations."""
         ops = [self._recording.ops[d] for d in self._structure.parts[number].dispatched]
-        counted = [op for op in ops if op.flops > 0 and op.kind in ("product", "convolution", "attention") and op.outputs]
-        return max(counted, key=lambda op: op.flops).outputs[0].dtype if counted else None
+        counted = [op for op in ops if op.cost.flops > 0 and op.outputs]
+        return max(counted, key=lambda op: op.cost.flops).outputs[0].dtype if counted else None
 
 
 def interfaces_of(recordings: list[Storages], parameters: dict[str, int]) -> list[Interface]:

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsdp_capture.recorder import Tensor
+from fsdp_capture.op_watch import Tensor
 from fsdp_capture.structure import Structure
 
 Key = tuple[int, int]  # part and place among what it makes; part -1: of the batch

@@ -71,6 +71,10 @@ class Meter:
         """The allocator's own figures now, as nested dictionaries."""
         return self._read(self._device)
 
+    def launches(self) -> int:
+        """How many kernels the process has launched, those of libraries included."""
+        return sum(self._stub.counter(name) for name in ("kernel", "gemm", "lt_matmul", "cudnn", "fft"))
+
     def position(self) -> int:
         """How many events the allocator's history has: allocations, frees asked for, frees done."""
         if not self.running:

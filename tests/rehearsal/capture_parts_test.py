@@ -12,7 +12,9 @@ sys.dont_write_bytecode = True
 
 from fsdp_capture.model_file import CaptureError, with_points_before  # noqa: E402
 from fsdp_capture.passes import check_clearings  # noqa: E402
-from fsdp_capture.recorder import DispatchedOp, Event, ModuleCall, Recording, Tensor  # noqa: E402
+from fsdp_capture.op_costs import PRODUCT, Cost  # noqa: E402
+from fsdp_capture.op_watch import DispatchedOp, Tensor  # noqa: E402
+from fsdp_capture.recorder import Event, ModuleCall, Recording  # noqa: E402
 from fsdp_capture.replay import Replay, recorded_peak  # noqa: E402
 from fsdp_capture.structure import align, entered_modules, find_stacks, structure_of  # noqa: E402
 from fsdp_capture.tapes import CallTape, interfaces_of  # noqa: E402
@@ -83,7 +85,7 @@ def a_step(names=("h.0", "h.1"), saved=()):
         events.append(Event("node", place, 0, call))
         made[name] = [alloc(400, call)] + ([alloc(50, call)] if name in saved else [])
         given = [Tensor(0, 400, (100,), "float32", True)]
-        recording.ops.append(DispatchedOp("mm", given, given * len(made[name]), 10, "product"))
+        recording.ops.append(DispatchedOp("mm", given, given * len(made[name]), Cost(PRODUCT, 10, 20, 2)))
         recording.reads.append([last, -1])
         recording.makes.append(made[name])
         events.append(Event("op", len(recording.ops) - 1, 0, call))
@@ -248,7 +250,7 @@ def turns():
         recording.calls.append(ModuleCall(name, name, -1))
         number, made = len(recording.calls) - 1, len(recording.sizes)
         recording.sizes.append(400)
-        recording.ops.append(DispatchedOp("mm", [Tensor(0, 400, (100,), "float32", True)], [Tensor(0, 400, (100,), "float32", True)], 1, "product"))
+        recording.ops.append(DispatchedOp("mm", [Tensor(0, 400, (100,), "float32", True)], [Tensor(0, 400, (100,), "float32", True)], Cost(PRODUCT, 1, 2, 2)))
         recording.reads.append(read)
         recording.makes.append([made])
         node = next(nodes)
