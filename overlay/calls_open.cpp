@@ -1,10 +1,12 @@
-// Opening files, by descriptor and by stream. A stream is opened by the C library, whose own call of open is not seen,
-// on the path that was prepared for it.
+// Opening files, by descriptor, by stream and by the name of shared memory. A stream is opened by the C library, whose
+// own call of open is not seen, on the path that was prepared for it.
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -55,6 +57,15 @@ auto make_temporary(char* name, std::size_t suffix, Make make, decltype(make(nam
   return result;
 }
 
+/// Where POSIX shared memory of a name is. Sources: shm_open(3); glibc, posix/shm-directory.c.
+bool path_of_shared_memory(const char* name, Text& path) {
+  while (*name == '/') ++name;
+  const std::string_view rest(name);
+  errno = rest.size() > NAME_MAX ? ENAMETOOLONG : EINVAL;
+  if (rest.empty() || rest.size() > NAME_MAX || rest.find('/') != std::string_view::npos) return false;
+  return path.assign("/dev/shm/") && path.append(rest);
+}
+
 int make_temporary_file(char* name, int suffix, int flags) {
   return make_temporary(
       name, static_cast<std::size_t>(suffix),
@@ -95,6 +106,20 @@ FSDP_CALL int creat(const char* path, mode_t mode) {
   return open_file(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
 FSDP_ALSO(creat64, creat);
+
+FSDP_CALL int shm_open(const char* name, int flags, mode_t mode) {
+  Text path;
+  return path_of_shared_memory(name, path) ? open_file(AT_FDCWD, path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode)
+                                           : -1;
+}
+
+FSDP_CALL int shm_unlink(const char* name) {
+  Text path;
+  if (!path_of_shared_memory(name, path)) return -1;
+  const int result = unlink(path.c_str());
+  if (result != 0 && errno == EPERM) errno = EACCES;
+  return result;
+}
 
 FSDP_CALL FILE* fopen(const char* path, const char* mode) {
   return open_stream("fopen", path, mode);

@@ -16,7 +16,7 @@ enum class Layer : unsigned char {
   None,   ///< Nothing is there; its folder is.
   Lower,  ///< As it was before the rehearsal.
   Upper,  ///< Written since.
-  Free,   ///< Nobody protects it: /dev, /proc, the rehearsal's own folders.
+  Free,   ///< Nobody protects it: devices, /proc, the rehearsal's own folders.
   Opaque  ///< A link of the kernel's own, that no path stands for.
 };
 

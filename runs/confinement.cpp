@@ -2,7 +2,8 @@
 //
 // Sources: landlock(7); linux/landlock.h of Linux 6.12. Version 1 (Linux 5.13) has no right to move files between
 // folders, so that moves within a folder that may be written to would fail with EXDEV; version 2 came with 5.19,
-// truncate with version 3.
+// truncate with version 3, a scope of signals with version 6 (Linux 6.12). A process with rules can neither mount nor
+// trace a process without them, in any version.
 //
 // Not modeled: Landlock says nothing about modes, owners and times.
 
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,9 +29,14 @@ constexpr long kRestrict = 446;
 constexpr unsigned kAskForVersion = 1;
 constexpr long kBelowPath = 1;
 constexpr long kLeastVersion = 2;
+constexpr long kScopesSignals = 6;
+constexpr std::uint64_t kSignals = std::uint64_t{1} << 1;  // LANDLOCK_SCOPE_SIGNAL
 
+/// Longer than older kernels know it, which they take where the rest is 0.
 struct RulesAttributes {
-  std::uint64_t handled;
+  std::uint64_t files;
+  std::uint64_t network;
+  std::uint64_t scoped;
 };
 struct __attribute__((packed)) PathRule {
   std::uint64_t allowed;
@@ -44,19 +51,25 @@ std::uint64_t rights_of(long version) {
   return rights;
 }
 
+/// Those that there are of something that is no folder: to write and to truncate it.
+constexpr std::uint64_t kOfFiles = std::uint64_t{1} << 1 | std::uint64_t{1} << 14;
+
 }  // namespace
 
 std::optional<Confinement> Confinement::make(const std::vector<std::string>& writable) {
   const long version = syscall(kCreateRules, nullptr, 0, kAskForVersion);
   if (version < kLeastVersion) return std::nullopt;
-  const RulesAttributes attributes{rights_of(version)};
+  const RulesAttributes attributes{
+      .files = rights_of(version), .network = 0, .scoped = version >= kScopesSignals ? kSignals : 0};
   const long rules = syscall(kCreateRules, &attributes, sizeof attributes, 0);
   if (rules < 0) return std::nullopt;
   Confinement confinement(static_cast<int>(rules));
-  for (const std::string& folder : writable) {
-    const int file = open(folder.c_str(), O_PATH | O_CLOEXEC);
+  for (const std::string& path : writable) {
+    const int file = open(path.c_str(), O_PATH | O_CLOEXEC);
     if (file < 0) continue;
-    const PathRule rule{attributes.handled, file};
+    struct stat status {};
+    const bool is_folder = fstat(file, &status) == 0 && S_ISDIR(status.st_mode);
+    const PathRule rule{is_folder ? attributes.files : attributes.files & kOfFiles, file};
     const long added = syscall(kAddRule, confinement.rules_, kBelowPath, &rule, 0);
     close(file);
     if (added != 0) return std::nullopt;

@@ -1,7 +1,7 @@
 #pragma once
 
 // A kernel's guard around a process and all that it starts: no file may be written, made, moved or removed but in the
-// folders that are named.
+// folders that are named, and (Linux 6.12) no other process be sent a signal.
 
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@ namespace fsdp::planner {
 /// Rules that a child takes upon itself before it becomes another program; they cannot be taken off again.
 class Confinement {
  public:
-  /// Nothing when the kernel has no Landlock, or one that would forbid moving files between folders. A folder that is
-  /// not there is left out.
+  /// `writable`: folders with all below them, and devices. Nothing when the kernel has no Landlock, or one that would
+  /// forbid moving files between folders. A path that is not there is left out.
   static std::optional<Confinement> make(const std::vector<std::string>& writable);
   ~Confinement();
   Confinement(Confinement&& other) noexcept : rules_(std::exchange(other.rules_, -1)) {}

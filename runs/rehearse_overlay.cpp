@@ -163,13 +163,38 @@ Result<void> make_overlay(const std::string& folder) {
   return used ? Result<void>() : refuse();
 }
 
-std::vector<std::string> writable_folders(const std::string& session) {
-  std::vector<std::string> folders = {canonical(session), "/dev", "/proc"};
+namespace {
+
+/// Of /dev: of what is below them it is the user's files. overlay/settings.cpp has the same.
+bool is_of_files(const std::filesystem::path& device) {
+  const std::string name = device.filename().string();
+  return name == "shm" || name == "mqueue" || name == "hugepages";
+}
+
+/// Folders that a script may write to for good.
+std::vector<std::string> free_folders(const std::string& session) {
+  std::vector<std::string> folders = {canonical(session)};
   const std::string cache = cache_folder();
   std::error_code ignored;
   if (!cache.empty()) std::filesystem::create_directories(cache, ignored);
   if (!cache.empty() && std::filesystem::is_directory(cache, ignored)) folders.push_back(canonical(cache));
   return folders;
+}
+
+}  // namespace
+
+std::vector<std::string> writable_paths(const std::string& session) {
+  std::vector<std::string> paths = free_folders(session);
+  paths.emplace_back("/proc");
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/dev", error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const std::filesystem::file_status status = entry->symlink_status(ignored);
+    const bool is_link = std::filesystem::is_symlink(status);
+    if (is_link || std::filesystem::is_block_file(status) || std::filesystem::is_regular_file(status)) continue;
+    if (!is_of_files(entry->path())) paths.push_back(entry->path().string());
+  }
+  return paths;
 }
 
 std::vector<std::pair<std::string, std::string>> overlay_environment(const RehearsalSettings& settings,
@@ -178,7 +203,7 @@ std::vector<std::pair<std::string, std::string>> overlay_environment(const Rehea
   const Writes writes = writes_of(settings);
   if (writes == Writes::Unwatched) return {};
   std::string free;
-  for (const std::string& each : writable_folders(session)) free += (free.empty() ? "" : "\n") + each;
+  for (const std::string& each : free_folders(session)) free += (free.empty() ? "" : "\n") + each;
   const std::string preload = environment_variable("LD_PRELOAD");
   const std::string place = canonical(folder);
   std::vector<std::pair<std::string, std::string>> result = {

@@ -29,8 +29,9 @@ std::vector<std::pair<std::string, std::string>> overlay_environment(const Rehea
                                                                      const std::string& folder,
                                                                      const std::string& session);
 
-/// Folders that scripts may write to for good: the rehearsal's own, what is compiled for the stub, and the kernel's.
-std::vector<std::string> writable_folders(const std::string& session);
+/// What the kernel lets scripts write to: the rehearsal's own folder, what is compiled for the stub, and the kernel's,
+/// of /dev all but folders of files (shared memory), which lie in the overlay, and disks.
+std::vector<std::string> writable_paths(const std::string& session);
 
 /// What the script wrote and removed, as warnings; none when it wrote nothing. Caches of Python and of the user are
 /// left out.

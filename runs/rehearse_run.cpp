@@ -79,7 +79,7 @@ class Runner {
     const auto cores = static_cast<std::size_t>(num_cores());
     at_once_ = std::min(cores, num_jobs);
     threads_ = static_cast<unsigned>(cores / at_once_);
-    if (writes_of(settings) == Writes::Redirected) confinement_ = Confinement::make(writable_folders(folder));
+    if (writes_of(settings) == Writes::Redirected) confinement_ = Confinement::make(writable_paths(folder));
   }
 
   RunOutcome run(const std::vector<RankJob>& jobs) {

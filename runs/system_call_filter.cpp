@@ -1,18 +1,32 @@
-// A program for the kernel's filter of system calls. It asks where the call comes from, and what it is; opening a file
-// is looked at by its flags, since the dynamic linker opens files for reading before any handler is there.
+// A program for the kernel's filter of system calls. In this order:
 //
-// Sources: seccomp(2); linux/filter.h. Of a 64-bit value only 32 bits are seen at a time.
+//   another architecture's calls   (int 0x80 of 64-bit programs, 32-bit programs) end the process: their numbers mean
+//                                  other calls
+//   calls that reach what no path  leads to, or files past the calls that are stopped: x32's, io_uring, System V IPC,
+//                                  message queues, attributes by path (Linux 6.13 and later). As on a kernel without
+//                                  them: ENOSYS
+//   ioctls that change a file      which may be open for reading only: EOPNOTSUPP, as on a file system without flags
+//   calls from the page of overlay/trap.cpp pass
+//   calls that change a path       SIGSYS, whose handler does what the function of that name does. Opening a file is
+//                                  looked at by its flags, since the dynamic linker opens files for reading before any
+//                                  handler is there
+//
+// Sources: seccomp(2); linux/filter.h; linux/fs.h. Of a 64-bit value only 32 bits are seen at a time.
 
 #include "runs/system_call_filter.h"
 
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/fscrypt.h>
+#include <linux/fsverity.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,6 +57,25 @@ constexpr std::array kStopped = {
 #endif
 };
 
+/// Of x32: numbers with this bit are those of x86-64 or others, by a table of its own.
+constexpr std::uint32_t kX32 = 0x40000000;
+
+constexpr int kSetAttributeAt = 463;     // setxattrat, Linux 6.13.
+constexpr int kRemoveAttributeAt = 466;  // removexattrat, the same.
+constexpr int kSetFileAttributes = 469;  // file_setattr, Linux 6.17: what FS_IOC_FSSETXATTR does.
+
+constexpr std::array kAbsent = {
+    SYS_io_uring_setup, SYS_shmget,    SYS_shmat,       SYS_shmctl,         SYS_semget,         SYS_semop,
+    SYS_semtimedop,     SYS_semctl,    SYS_msgget,      SYS_msgsnd,         SYS_msgrcv,         SYS_msgctl,
+    SYS_mq_open,        SYS_mq_unlink, kSetAttributeAt, kRemoveAttributeAt, kSetFileAttributes,
+};
+
+constexpr std::array<std::uint32_t, 6> kRefusedRequests = {
+    static_cast<std::uint32_t>(FS_IOC_SETFLAGS),      static_cast<std::uint32_t>(FS_IOC32_SETFLAGS),
+    static_cast<std::uint32_t>(FS_IOC_SETVERSION),    static_cast<std::uint32_t>(FS_IOC_FSSETXATTR),
+    static_cast<std::uint32_t>(FS_IOC_ENABLE_VERITY), static_cast<std::uint32_t>(FS_IOC_SET_ENCRYPTION_POLICY),
+};
+
 constexpr sock_filter load(std::size_t offset) {
   return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset));
 }
@@ -57,18 +90,31 @@ constexpr std::size_t kOpens = 6;
 #else
 constexpr std::size_t kOpens = 3;
 #endif
-constexpr std::size_t kHead = 8;
-constexpr std::size_t kSize = kHead + kStopped.size() + kOpens + 2;
+constexpr std::size_t kHead = 4;
+constexpr std::size_t kIoctl = 3 + kRefusedRequests.size();
+constexpr std::size_t kPage = 6;
+constexpr std::size_t kReturns = 5;
+constexpr std::size_t kSize = kHead + kAbsent.size() + kIoctl + kPage + kStopped.size() + kOpens + kReturns;
 
 constexpr std::array<sock_filter, kSize> make_program() {
   std::array<sock_filter, kSize> program{};
   std::size_t at = 0;
   const auto add = [&](sock_filter each) { program[at++] = each; };
-  constexpr std::size_t kPass = kSize - 2;
-  constexpr std::size_t kStop = kSize - 1;
+  constexpr std::size_t kPass = kSize - 5;
+  constexpr std::size_t kStop = kSize - 4;
+  constexpr std::size_t kSayAbsent = kSize - 3;
+  constexpr std::size_t kSayUnsupported = kSize - 2;
+  constexpr std::size_t kKill = kSize - 1;
   const auto to = [&](std::size_t place) { return place - at - 1; };
   add(load(offsetof(seccomp_data, arch)));
-  add(jump(BPF_JEQ, kMachine, 0, to(kPass)));
+  add(jump(BPF_JEQ, kMachine, 0, to(kKill)));
+  add(load(offsetof(seccomp_data, nr)));
+  add(jump(BPF_JGE, kX32, to(kSayAbsent), 0));
+  for (const auto number : kAbsent) add(jump(BPF_JEQ, static_cast<std::uint32_t>(number), to(kSayAbsent), 0));
+  add(jump(BPF_JEQ, SYS_ioctl, 0, kIoctl - 1));
+  add(load(offsetof(seccomp_data, args[1])));
+  for (const std::uint32_t request : kRefusedRequests) add(jump(BPF_JEQ, request, to(kSayUnsupported), 0));
+  add(BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(to(kPass))));
   add(load(offsetof(seccomp_data, instruction_pointer) + 4));
   add(jump(BPF_JEQ, kPageHigh, 0, 3));
   add(load(offsetof(seccomp_data, instruction_pointer)));
@@ -86,6 +132,9 @@ constexpr std::array<sock_filter, kSize> make_program() {
   add(jump(BPF_JSET, kWriting, to(kStop), to(kPass)));
   add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP));
+  add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
+  add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP));
+  add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
   return program;
 }
 

@@ -11,8 +11,10 @@ import fcntl
 import logging
 import mmap
 import multiprocessing.connection
+import multiprocessing.shared_memory
 import os
 import pathlib
+import platform
 import shutil
 import signal
 import socket
@@ -331,6 +333,86 @@ def cache():
     assert sorted(os.listdir(home / ".cache/huggingface")) == ["config.json", "model.bin"]
 
 
+def shared_memory():
+    """Files of the user's below /dev/shm, by path and by name; and what processes of the script share."""
+    name = os.environ["SHARED_NAME"]
+    path, folder = f"/dev/shm/{name}.bin", f"/dev/shm/{name}"
+    segment = multiprocessing.shared_memory.SharedMemory(f"{name}.bin", track=False) if sys.version_info >= (3, 13) \
+        else multiprocessing.shared_memory.SharedMemory(f"{name}.bin")
+    assert bytes(segment.buf[:8]) == b"precious"
+    segment.buf[:8] = b"by name!"
+    assert read(path).startswith("by name!")
+    write(path, "zeros")
+    write(f"{folder}/x", "in a folder")
+    write(f"{folder}/new", "new")
+    assert read(path) == "zeros" and sorted(os.listdir(folder)) == ["new", "x"]
+    segment.close()
+    segment.unlink()
+    shutil.rmtree(folder)
+    assert name not in os.listdir("/dev/shm") and f"{name}.bin" not in os.listdir("/dev/shm")
+    made = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 16)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.starmap(write_shared, [(made.name, 0, b"ab"), (made.name, 2, b"cd")])
+    assert bytes(made.buf[:4]) == b"abcd"
+    made.close()
+    made.unlink()
+
+
+def write_shared(name, at, data):
+    segment = multiprocessing.shared_memory.SharedMemory(name)
+    segment.buf[at:at + len(data)] = data
+    segment.close()
+
+
+def refuses(number, call):
+    try:
+        call()
+    except OSError as error:
+        return error.errno == number
+    return False
+
+
+def from_c(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def signals():
+    """To a program that the user runs beside the rehearsal; those of its own processes go on working."""
+    victim = int(os.environ["VICTIM"])
+    assert refuses(errno.EPERM, lambda: os.kill(victim, signal.SIGTERM))
+    assert refuses(errno.EPERM, lambda: os.kill(victim, signal.SIGSTOP))
+    assert refuses(errno.EPERM, lambda: signal.pidfd_send_signal(os.pidfd_open(victim), signal.SIGKILL))
+    assert subprocess.run(["/bin/sh", "-c", f"kill -9 {victim}"], capture_output=True, check=False).returncode != 0
+    own = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    os.kill(own.pid, signal.SIGTERM)
+    assert own.wait() == -signal.SIGTERM
+
+
+def without_paths():
+    """System V IPC, message queues and io_uring, by the C library and by number."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    segment = int(os.environ["SEGMENT"])
+    remove = 0  # IPC_RMID
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.shmctl(segment, remove, None)))
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.semget(0, 1, 0o1600)))
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.msgget(0, 0o1600)))
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.shmget(0, 4096, 0o1600)))
+    setup, unlink_queue = 425, {"x86_64": 241, "aarch64": 181}[platform.machine()]
+    room = ctypes.create_string_buffer(256)
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.syscall(setup, 4, room)))
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.syscall(unlink_queue, b"queue")))
+
+
+def file_flags():
+    """A descriptor for reading is enough to make a file unchangeable."""
+    set_flags, set_more = 0x40086602, 0x401C5820  # FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR
+    with open("best.pt", "rb") as file:
+        assert refuses(errno.EOPNOTSUPP, lambda: fcntl.ioctl(file, set_flags, (0x40).to_bytes(8, "little")))
+        assert refuses(errno.EOPNOTSUPP, lambda: fcntl.ioctl(file, set_more, bytes(28)))
+    subprocess.run(["/bin/sh", "-c", "chattr +d notes.txt"], capture_output=True, check=False)
+
+
 def calls_by_number():
     """As Rust's libraries make those that are younger than their C library; openat, renameat2 and unlinkat of x86-64."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -356,6 +438,27 @@ def raw_calls():
     assert call(263, -100, b"not there", 0, 0, 0, 0) == -errno.ENOENT
 
 
+def foreign_calls():
+    """chmod as 32-bit programs call it, which ends the process, and as x32 does, which is not there."""
+    below_4_gib = 0x40  # MAP_32BIT
+    page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | below_4_gib,
+                     prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    # mov eax, edi; push rbx; mov ebx, esi; mov ecx, edx; int 0x80; pop rbx; ret
+    page.write(bytes.fromhex("89f85389f389d1cd805bc3"))
+    page.seek(2048)
+    page.write(b"best.pt\0")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    child = os.fork()
+    if child == 0:
+        ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int] * 3)(address)(15, address + 2048, 0o777)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    # Kernels without emulation of 32-bit programs end it in a way of their own.
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGSYS, signal.SIGSEGV), status
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert refuses(errno.ENOSYS, lambda: from_c(libc.syscall(0x40000000 | 90, b"best.pt", 0o777)))
+
+
 def static_program():
     """The program is compiled by the test. It has no handler for the signal."""
     done = subprocess.run([os.environ["STATIC_PROGRAM"], "best.pt"], check=False)
@@ -371,8 +474,8 @@ def nothing():
 
 ATTACKS = {f.__name__: f for f in (overwrite, append, update, truncate, replace, rename, remove, folders, links,
                                    kernel_links, attributes, maps, databases, logs, copies, descriptors, programs,
-                                   bare_programs, workers, sockets, cache, calls_by_number)}
-GUARDED = {f.__name__: f for f in (raw_calls, static_program)}
+                                   bare_programs, workers, sockets, cache, shared_memory, calls_by_number)}
+GUARDED = {f.__name__: f for f in (raw_calls, static_program, signals, without_paths, file_flags, foreign_calls)}
 
 if __name__ == "__main__":
     {**ATTACKS, **GUARDED, "nothing": nothing}[sys.argv[1]]()

@@ -7,6 +7,8 @@ Every attack of attacks.py is rehearsed with the real command and the real libra
 and after: names, contents, modes, times, owners and inodes.
 """
 
+import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -46,6 +48,20 @@ def kernel_stops_calls():
     return "Seccomp:" in pathlib.Path("/proc/self/status").read_text()
 
 
+def kernel_scopes_signals():
+    """Whether this kernel's Landlock has a scope of signals."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6
+
+
+def flags_of(path):
+    """Those of chattr; nothing where the file system has none."""
+    with open(path, "rb") as file:
+        try:
+            return fcntl.ioctl(file, 0x80086601, bytes(8))
+        except OSError:
+            return b""
+
+
 class NothingChanges(unittest.TestCase):
     def setUp(self):
         self.base = pathlib.Path(tempfile.mkdtemp())
@@ -60,20 +76,37 @@ class NothingChanges(unittest.TestCase):
             folder.mkdir(parents=True)
         (hook / "sitecustomize.py").write_text("")
         (self.base / "stub.so").write_text("")
+        self.share()
+
+    def share(self):
+        """What the user has below /dev/shm."""
+        shared = pathlib.Path(tempfile.mkdtemp(prefix="fsdp-test-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, shared)
+        (shared / "x").write_text("shared")
+        self.shared = [shared, shared.with_name(shared.name + ".bin")]
+        self.shared[1].write_bytes(b"precious" * 512)
+        self.addCleanup(self.shared[1].unlink)
+
+    def picture(self):
+        """Of all that is the user's."""
+        result = picture(self.world)
+        for path in self.shared:
+            result.update(picture(path))
+        return result
 
     def rehearse(self, attack, *options, **environment):
         environment = {
             "PATH": "/usr/bin:/bin", "HOME": str(self.world / "home"), "TMPDIR": str(self.temporary),
             "FSDP_PLAN_STUB_GPU": str(self.base / "stub.so"), "FSDP_PLAN_PYTHON_PATH": str(self.base / "python"),
-            "PYTHONDONTWRITEBYTECODE": "1", **environment}
+            "PYTHONDONTWRITEBYTECODE": "1", "SHARED_NAME": self.shared[0].name, **environment}
         command = [BINARY, "rehearse", *options, "--", "python3", str(HERE / "attacks.py"), attack]
         return subprocess.run(command, cwd=self.world / "work", env=environment, capture_output=True, text=True,
                               timeout=120, check=False)
 
     def check_unchanged(self, attack, **environment):
-        before = picture(self.world)
+        before = self.picture()
         done = self.rehearse(attack, **environment)
-        after = picture(self.world)
+        after = self.picture()
         self.assertEqual(done.returncode, 0, f"{attack}: {done.stderr}")
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         self.assertEqual(changed, [], f"{attack} reaches the user's files.")
@@ -93,13 +126,14 @@ class NothingChanges(unittest.TestCase):
             (overlay / "used").write_bytes(b"\0")
             environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.world / "home"), "TMPDIR": str(overlay / "tmp"),
                            "LD_PRELOAD": str(LIBRARY), "FSDP_OVERLAY": str(overlay), "FSDP_OVERLAY_FREE": str(overlay),
-                           "FSDP_REHEARSAL_RECORD": str(overlay / "record"), "PYTHONDONTWRITEBYTECODE": "1"}
-            before = picture(self.world)
+                           "FSDP_REHEARSAL_RECORD": str(overlay / "record"), "PYTHONDONTWRITEBYTECODE": "1",
+                           "SHARED_NAME": self.shared[0].name}
+            before = self.picture()
             done = subprocess.run([sys.executable, HERE / "attacks.py", attack], cwd=self.world / "work",
                                   env=environment, capture_output=True, text=True, timeout=120, check=False)
             with self.subTest(attack):
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertEqual(before, picture(self.world))
+                self.assertEqual(before, self.picture())
 
     def test_a_folder_below_the_temporary_one_is_protected_too(self):
         """People work in /tmp."""
@@ -118,11 +152,33 @@ class NothingChanges(unittest.TestCase):
                                        capture_output=True, check=False).returncode == 0:
             self.check_unchanged("static_program", STATIC_PROGRAM=str(program))
 
+    @unittest.skipUnless(kernel_scopes_signals(), "this kernel's Landlock has no scope of signals")
+    def test_programs_of_the_user_get_no_signal(self):
+        with subprocess.Popen(["/bin/sleep", "300"]) as victim:
+            self.check_unchanged("signals", VICTIM=str(victim.pid))
+            self.assertIsNone(victim.poll())
+            self.assertIn("\nState:\tS", pathlib.Path(f"/proc/{victim.pid}/status").read_text())
+            victim.kill()
+
+    @unittest.skipUnless(kernel_stops_calls(), "this kernel does not filter system calls")
+    def test_what_has_no_path_is_out_of_reach(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+        segment = libc.shmget(0, 4096, 0o1600)
+        self.check_unchanged("without_paths", SEGMENT=str(segment))
+        self.assertEqual(libc.shmctl(segment, 0, None), 0, "The rehearsal has removed the segment.")
+        before = [flags_of(self.world / "work" / name) for name in ("best.pt", "notes.txt")]
+        self.check_unchanged("file_flags")
+        self.assertEqual([flags_of(self.world / "work" / name) for name in ("best.pt", "notes.txt")], before)
+        if platform.machine() == "x86_64":
+            self.check_unchanged("foreign_calls")
+
     def test_the_answer_says_what_was_written(self):
         out = self.check_unchanged("overwrite")
         self.assertIn("wrote    1 file (10 B): best.pt.", out)
         out = self.check_unchanged("remove")
         self.assertIn("It removed or moved best.pt, checkpoints, empty, which are still there.", " ".join(out.split()))
+        out = self.check_unchanged("shared_memory")
+        self.assertIn(f"It removed or moved /dev/shm/{self.shared[0].name}, ", " ".join(out.split()))
         self.assertNotIn("wrote", self.check_unchanged("nothing"))
         warnings = json.loads(self.rehearse("append", "--json").stdout)["rehearsal"]["warnings"]
         self.assertEqual([w["kind"] for w in warnings], ["writes"])
