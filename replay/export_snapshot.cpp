@@ -152,8 +152,8 @@ class SnapshotWriter {
       if (curve.change[i] == 0) continue;
       if (is_alloc) live_[tensor] = {next_address(curve.change[i]), curve.change[i], curves_.category[phase][i]};
       const Place place = live_[tensor];
-      const std::int32_t number = curve.instruction[i];
-      describe(number < 0 ? "before the step" : curves_.instructions[number].name, number, tensor, place.bytes);
+      const simulator::CurveInstruction* step = curves_.instruction_at(phase, i);
+      describe(step == nullptr ? "before the step" : step->name, curve.instruction[i], tensor, place.bytes);
       const std::string category(name_of(place.category));
       if (is_alloc) {
         event("alloc", place, category, time);

@@ -43,10 +43,24 @@ PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
   return result;
 }
 
-PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
+// [actions] Those of the first step and of a steady one.
+struct StepActions {
+  std::vector<Instruction> first;
+  std::vector<Instruction> steady;
+};
+
+StepActions actions_of_steps(const PreparedPlan& prepared) {
+  StepActions actions{.first = {}, .steady = actions_of(prepared.schedule)};
+  const bool is_other = !prepared.first_schedule.instructions.empty();
+  actions.first = is_other ? actions_of(prepared.first_schedule) : actions.steady;
+  return actions;
+}
+
+PeakMoment moment_of(const PreparedPlan& prepared, const StepActions& actions, const PeakSink& sink) {
   if (sink.peak_mark() == 0) return {"initialization", "", "", ""};
-  const std::vector<Instruction> actions = actions_of(prepared.schedule);
-  const Instruction& step = actions[(sink.peak_mark() - 1) % static_cast<std::int64_t>(actions.size())];
+  const std::int64_t mark = sink.peak_mark() - 1;
+  const auto in_first = static_cast<std::int64_t>(actions.first.size());
+  const Instruction& step = mark < in_first ? actions.first.at(mark) : actions.steady.at(mark - in_first);
   const PlaceInStep place = place_of(prepared, step);
   return {.phase = std::string(name_of(step.phase)),
           .instruction = place.instruction,
@@ -86,7 +100,8 @@ std::vector<PartPeak> part_peaks(const std::vector<Instruction>& actions, const 
 
 LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
   PeakWalk found = walk_to_peak(prepared, -1);
-  memory.peak = moment_of(prepared, found.sink);
+  const StepActions actions = actions_of_steps(prepared);
+  memory.peak = moment_of(prepared, actions, found.sink);
   const PeakWalk stopped = walk_to_peak(prepared, found.sink.peak_event());
   std::map<std::pair<MemoryCategory, std::string>, LiveTensor> merged;
   for (int id = 0; id < stopped.sink.num_ids(); ++id) {
@@ -109,12 +124,10 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   for (std::size_t m = static_cast<std::size_t>(found.marks_before_last_step); m < marks.size(); ++m) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
-  const std::vector<Instruction> actions = actions_of(prepared.schedule);
-  memory.phase_marks = phase_marks(actions);
+  memory.phase_marks = phase_marks(actions.steady);
   for (PhasePeaks& phase : memory.phases) {
-    if (phase.phase == "initialization") continue;
-    const std::int64_t first = phase.phase == "first_step" ? 0 : found.marks_before_last_step;
-    phase.parts = part_peaks(actions, found.sink.most_from_mark(), first);
+    if (phase.phase == "first_step") phase.parts = part_peaks(actions.first, marks, 0);
+    if (phase.phase == "steady_step") phase.parts = part_peaks(actions.steady, marks, found.marks_before_last_step);
   }
   return std::move(found.live);
 }

@@ -340,7 +340,7 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
 void MemoryTimelineWidget::draw_phases(QPainter& painter, const QRectF& plot) {
   const ChartAxis axis = time_axis(plot);
   const QFontMetricsF metrics(font());
-  const auto& steps = snapshot()->curves.instructions;
+  const auto& steps = snapshot()->curves.instructions_of(phase_);
   struct Stretch {
     QString name;
     double begin = 0;

@@ -76,7 +76,9 @@ void MemoryTimelineWidget::take_phase() {
       most_live_[c] = *std::max_element(live.begin(), live.end());
     }
     events_.set_full({0, static_cast<double>(curve().size())});
-    if (has_clock) PlotWidget::range().set_full({0, std::max(1e-9, snapshot()->curves.step.count())});
+    // A first step of an order of its own takes longer.
+    const double end = std::max(snapshot()->curves.step.count(), curve().time.back().count());
+    if (has_clock) PlotWidget::range().set_full({0, std::max(1e-9, end)});
   }
   set_baseline(baseline());
   fill_table();
@@ -150,9 +152,7 @@ void MemoryTimelineWidget::fill_table() {
     const simulator::StepCurves& curves = shown->curves;
     const simulator::MemoryCurve& curve = curves.phases[phase];
     const auto moment = static_cast<std::size_t>(row);
-    const std::int32_t number = curve.instruction[moment];
-    const bool has_step = number >= 0 && curve.phase != "initialization";
-    const simulator::CurveInstruction* step = has_step ? &curves.instructions[number] : nullptr;
+    const simulator::CurveInstruction* step = curves.instruction_at(phase, moment);
     switch (column) {
       case 0:
         return cell_of(static_cast<std::int64_t>(row));
@@ -193,10 +193,9 @@ QString MemoryTimelineWidget::describe(const ValueRange& selection) const {
 
 ValueRange MemoryTimelineWidget::item_at(double value) const {
   if (!has_curve()) return {value, value};
-  const std::int32_t number = curve().instruction[moment_at(positions_, value)];
-  if (number < 0 || &range() == &events_) return {value, value};
-  const simulator::CurveInstruction& step = snapshot()->curves.instructions[number];
-  return {step.begin.count(), step.end.count()};
+  const simulator::CurveInstruction* step = snapshot()->curves.instruction_at(phase_, moment_at(positions_, value));
+  if (step == nullptr || &range() == &events_) return {value, value};
+  return {step->begin.count(), step->end.count()};
 }
 
 double MemoryTimelineWidget::next_stop(double value, int direction) const {
@@ -220,9 +219,8 @@ void MemoryTimelineWidget::activate(const QPointF& at) {
   const std::size_t moment = columns.empty() ? moment_at(positions_, value) : columns.front().moment;
   emit moment_changed(curve().time[moment].count());
   emit moment_chosen(static_cast<int>(phase_), static_cast<int>(moment));
-  const std::int32_t number = curve().instruction[moment];
-  if (number < 0) return;
-  emit unit_chosen(QString::fromStdString(snapshot()->curves.instructions[number].unit));
+  const simulator::CurveInstruction* step = snapshot()->curves.instruction_at(phase_, moment);
+  if (step != nullptr) emit unit_chosen(QString::fromStdString(step->unit));
 }
 
 QString MemoryTimelineWidget::status_at(double value) const {

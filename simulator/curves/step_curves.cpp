@@ -8,8 +8,9 @@
 //   backward    the same from the other end, after the recomputation, which runs forward through the call
 //   others      spread evenly over the time that the compute stream spends on the instruction
 //
-// What is freed goes with the allocation before it, so that time never falls. The first step is drawn on the clock of a
-// steady one. Peaks are those of the report, because it is the same walk through the same allocator.
+// What is freed goes with the allocation before it, so that time never falls. A first step that is like all others is
+// drawn on the clock of a steady one; one of another order (ZeRO-3, FSDP1's forward_prefetch, passes) has instructions
+// and a clock of its own. Peaks are those of the report, because it is the same walk through the same allocator.
 //
 // Not modeled: the CPU runs ahead of the device, so that an all-gather's buffer is taken earlier on the CPU's clock
 // than it is drawn.
@@ -17,7 +18,9 @@
 #include "simulator/curves/step_curves.h"
 
 #include <algorithm>
+#include <cassert>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "simulator/curves/curve_builder.h"
@@ -30,11 +33,13 @@ namespace fsdp::simulator {
 
 namespace {
 
-// Times of the moments of one step.
+// Times of the moments of one step of a schedule.
 class Clock {
  public:
-  Clock(const PreparedPlan& prepared, const TimelineDetail& timeline)
-      : prepared_(prepared), actions_(actions_of(prepared.schedule)), timeline_(timeline) {}
+  Clock(const PreparedPlan& prepared, const Schedule& schedule, const TimelineDetail& timeline)
+      : prepared_(prepared), actions_(actions_of(schedule)), timeline_(timeline) {
+    assert(actions_.size() == timeline_.instructions.size());
+  }
 
   std::vector<Seconds> times(const std::vector<CurveMoment>& moments) {
     std::vector<Seconds> times(moments.size(), Seconds(0));
@@ -50,6 +55,7 @@ class Clock {
  private:
   void lay(const std::vector<CurveMoment>& moments, std::size_t begin, std::size_t end, std::vector<Seconds>& times) {
     const std::int32_t number = moments[begin].instruction;
+    assert(static_cast<std::size_t>(number) < actions_.size());
     const Instruction& step = actions_[number];
     const TimelineDetail::Stretch& stretch = timeline_.instructions[number];
     const bool by_ops = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
@@ -150,24 +156,30 @@ std::string joined(const std::map<std::string, std::int64_t>& formulas) {
 // Walks as predict_memory does, but through every micro-batch.
 class CurveWalk {
  public:
-  CurveWalk(const PreparedPlan& prepared, const TimelineDetail& timeline, CachingAllocator& allocator)
-      : prepared_(prepared), timeline_(timeline), sink_(prepared.ids.total, allocator) {}
+  /// `first_timeline`: of the first step, where it has a schedule of its own.
+  CurveWalk(const PreparedPlan& prepared, const TimelineDetail& timeline,
+            const std::optional<TimelineDetail>& first_timeline, CachingAllocator& allocator)
+      : prepared_(prepared),
+        sink_(prepared.ids.total, allocator),
+        steady_clock_(prepared, prepared.schedule, timeline) {
+    if (first_timeline) first_clock_.emplace(prepared, prepared.first_schedule, *first_timeline);
+  }
 
   void run(StepCurves& curves) {
     MemoryWalk<CurveSink> walk(prepared_.walk_input(), sink_);
     begin(curves, 0);
     walk.initialize();
     walk.load_first_batch();
-    end(curves, "initialization");
+    end(curves, "initialization", nullptr);
     begin(curves, 1);
     walk.step();
-    end(curves, "first_step");
+    end(curves, "first_step", first_clock_ ? &*first_clock_ : &steady_clock_);
     std::optional<StepCurves> second;
     for (int step = 1; step < kNumSteps; ++step) {
       StepCurves one;
       begin(one, 0);
       walk.step();
-      end(one, "steady_step");
+      end(one, "steady_step", &steady_clock_);
       const auto height = [](const StepCurves& each) {
         const MemoryCurve& curve = each.phases.front();
         return std::pair(*std::max_element(curve.allocated.begin(), curve.allocated.end()),
@@ -192,21 +204,40 @@ class CurveWalk {
     }
   }
 
-  void end(StepCurves& curves, const char* phase) {
+  void end(StepCurves& curves, const char* phase, Clock* clock) {
     const std::vector<CurveMoment>& moments = sink_.moments();
-    const bool has_clock = std::string_view(phase) != "initialization";
     std::vector<Seconds> times =
-        has_clock ? Clock(prepared_, timeline_).times(moments) : std::vector<Seconds>(moments.size(), Seconds(0));
+        clock != nullptr ? clock->times(moments) : std::vector<Seconds>(moments.size(), Seconds(0));
     curves.phases.push_back(curve_of(phase, moments, live_at_begin_, std::move(times)));
     std::vector<MemoryCategory>& category = curves.category.emplace_back();
     for (const CurveMoment& moment : moments) category.push_back(moment.category);
   }
 
   const PreparedPlan& prepared_;
-  const TimelineDetail& timeline_;
   CurveSink sink_;
+  Clock steady_clock_;
+  std::optional<Clock> first_clock_;
   BytesByCategory live_at_begin_{};
 };
+
+// [actions] What is shown of a schedule that was laid out in time.
+std::vector<CurveInstruction> instructions_of_schedule(const PreparedPlan& prepared, const Schedule& schedule,
+                                                       const TimelineDetail& timeline) {
+  std::vector<CurveInstruction> instructions;
+  const std::vector<Instruction>& steps = schedule.instructions;
+  for (Action action; action.end < steps.size();) {
+    action = action_at(steps, action.end);
+    const Instruction& step = steps[action.main];
+    const PlaceInStep place = place_of(prepared, step);
+    const TimelineDetail::Stretch& stretch = timeline.instructions[instructions.size()];
+    CurveInstruction& shown = instructions.emplace_back(CurveInstruction{
+        step.kind, step.phase, place.instruction, place.unit, step.micro_batch, stretch.begin, stretch.end});
+    for (std::size_t i = action.begin; i < action.end; ++i) {
+      if (i != action.main) shown.freed.push_back(steps[i].buffer);
+    }
+  }
+  return instructions;
+}
 
 }  // namespace
 
@@ -228,19 +259,12 @@ Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, Ca
   TimelineDetail timeline;
   StepCurves curves;
   curves.step = prepared.timeline(mesh, &timeline).step;
-  CurveWalk(prepared, timeline, allocator).run(curves);
+  const std::optional<TimelineDetail> first_timeline = prepared.first_step_timeline(mesh);
+  CurveWalk(prepared, timeline, first_timeline, allocator).run(curves);
   for (const DeviceTerm& term : outside_terms(*prepared.cluster, prepared.plan)) curves.context += term.bytes;
-  const std::vector<Instruction>& steps = prepared.schedule.instructions;
-  for (Action action; action.end < steps.size();) {
-    action = action_at(steps, action.end);
-    const Instruction& step = steps[action.main];
-    const PlaceInStep place = place_of(prepared, step);
-    const TimelineDetail::Stretch& stretch = timeline.instructions[curves.instructions.size()];
-    CurveInstruction& shown = curves.instructions.emplace_back(CurveInstruction{
-        step.kind, step.phase, place.instruction, place.unit, step.micro_batch, stretch.begin, stretch.end});
-    for (std::size_t i = action.begin; i < action.end; ++i) {
-      if (i != action.main) shown.freed.push_back(steps[i].buffer);
-    }
+  curves.instructions = instructions_of_schedule(prepared, prepared.schedule, timeline);
+  if (first_timeline) {
+    curves.first_instructions = instructions_of_schedule(prepared, prepared.first_schedule, *first_timeline);
   }
   curves.events = std::move(timeline.events);
   for (StreamEvent& event : curves.events) {
@@ -332,12 +356,26 @@ std::string StepCurves::op_at(std::size_t phase, std::size_t moment) const {
   return id < 0 ? std::string() : op_name(names->prepared(), id);
 }
 
+const std::vector<CurveInstruction>& StepCurves::instructions_of(std::size_t phase) const {
+  const bool is_other = phases[phase].phase == "first_step" && !first_instructions.empty();
+  return is_other ? first_instructions : instructions;
+}
+
+const CurveInstruction* StepCurves::instruction_at(std::size_t phase, std::size_t moment) const {
+  const MemoryCurve& curve = phases[phase];
+  assert(moment < curve.size());
+  const std::int32_t number = curve.instruction[moment];
+  if (number < 0 || curve.phase == "initialization") return nullptr;
+  const std::vector<CurveInstruction>& steps = instructions_of(phase);
+  assert(static_cast<std::size_t>(number) < steps.size());
+  return &steps[static_cast<std::size_t>(number)];
+}
+
 PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
-  const std::int32_t number = phases[phase].instruction[moment];
-  if (number < 0 || phases[phase].phase == "initialization") return {"initialization", "", "", ""};
-  const CurveInstruction& step = instructions[number];
-  const bool runs_ops = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
-  return {std::string(fsdp::name_of(step.phase)), step.name, step.unit,
+  const CurveInstruction* step = instruction_at(phase, moment);
+  if (step == nullptr) return {"initialization", "", "", ""};
+  const bool runs_ops = step->kind == InstructionKind::Forward || step->kind == InstructionKind::Backward;
+  return {std::string(fsdp::name_of(step->phase)), step->name, step->unit,
           runs_ops ? op_at(phase, moment) : std::string()};
 }
 

@@ -27,7 +27,7 @@ struct MemoryCurve {
   std::vector<std::int64_t> total;                                   ///< [moments] Bytes, of all categories.
   std::vector<std::int64_t> allocated;                               ///< [moments] Bytes in blocks, and
   std::vector<std::int64_t> reserved;                                ///< in segments.
-  std::vector<std::int32_t> instruction;  ///< [moments] In `StepCurves::instructions`; -1: before the first.
+  std::vector<std::int32_t> instruction;  ///< [moments] In `StepCurves::instructions_of`; -1: before the first.
   std::vector<std::int32_t> tensor;       ///< [moments] What came or went; -1: nothing, the phase begins.
   std::vector<std::int64_t> change;       ///< [moments] Bytes: above 0 it came, below it went.
 
@@ -61,7 +61,9 @@ class CurveNames;
 
 struct StepCurves {
   std::vector<MemoryCurve> phases;  ///< In order: initialization, first step, steady step. Empty: there is none.
-  std::vector<CurveInstruction> instructions;  ///< Of one step.
+  std::vector<CurveInstruction> instructions;  ///< Of a steady step.
+  /// Of the first step, on a clock of its own, where its order is another one (`StepSchedules`); empty: as all others.
+  std::vector<CurveInstruction> first_instructions;
   std::vector<StreamEvent> events;
   Seconds step{0};
   Bytes context;  ///< Device memory outside the allocator.
@@ -82,6 +84,11 @@ struct StepCurves {
   const MemoryCurve* find(std::string_view phase) const;
   /// The phase in which live memory is highest, the first of equal ones. REQUIRES: !empty().
   std::size_t peak_phase() const;
+
+  /// Those that the numbers in `MemoryCurve::instruction` of a phase mean.
+  const std::vector<CurveInstruction>& instructions_of(std::size_t phase) const;
+  /// The one that works at a moment; nullptr before the first and in initialization.
+  const CurveInstruction* instruction_at(std::size_t phase, std::size_t moment) const;
 
   /// What is alive after a moment, largest first; equal tensors of repeated blocks are merged, as in
   /// `MemoryReport::live_at_peak`.

@@ -251,7 +251,7 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
   }
   const CallTensor tensor = find_call(ids, id);
   if (tensor.call >= 0) return finder.of_call(tensor);
-  if (id >= ids.muon_base) return {};
+  if (id >= ids.buckets_base) return {};  // Buckets and Muon's.
   const Value& value = model.values[(id - ids.sums_base) / kNumGradSums];
   return finder.of_value(value.shape, value.dtype);
 }

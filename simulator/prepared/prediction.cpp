@@ -224,8 +224,8 @@ std::array<double, 3> compute_shares(const MeshCosts& mesh, const ComputeCosts& 
 
 }  // namespace
 
-TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
-  const TimelineInput input{
+TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
+  return {
       .index = index,
       .layout = &layout,
       .schedule = &schedule,
@@ -245,7 +245,26 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
       .reduces_apart = plan.separate_reduce_scatter_group,
       .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
-  return lay_out(input, detail);
+}
+
+TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
+  return lay_out(timeline_input(mesh), detail);
+}
+
+std::optional<TimelineDetail> PreparedPlan::first_step_timeline(const MeshCosts& mesh) const {
+  if (first_schedule.instructions.empty()) return std::nullopt;
+  const Model& model = *index->model;
+  const std::vector<FetchTimes> fetches =
+      simulator::fetch_times(model, layout, plan, first_schedule, mesh, *cluster, costs);
+  std::vector<Seconds> host;
+  if (costs.on_host) host = host_times(first_schedule, model, layout, plan, costs);
+  TimelineInput input = timeline_input(mesh);
+  input.schedule = &first_schedule;
+  input.fetches = &fetches;
+  if (costs.on_host) input.on_host = &host;
+  TimelineDetail detail;
+  lay_out(input, &detail);
+  return detail;
 }
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,

@@ -61,6 +61,11 @@ struct PreparedPlan {
   /// With the short schedule: the same peaks for less.
   WalkInput short_walk_input() const;
   TimelineResult timeline(const MeshCosts& mesh, TimelineDetail* detail = nullptr) const;
+  /// The same of the first step; empty where that is like all others.
+  std::optional<TimelineDetail> first_step_timeline(const MeshCosts& mesh) const;
+
+ private:
+  TimelineInput timeline_input(const MeshCosts& mesh) const;
 };
 
 /// What the tapes of a plan depend on.
