@@ -4,6 +4,7 @@ The storages of parameters, gradients and states are looked up whenever they may
 address that the allocator has given out again is told apart by the phase in which its block was made. What has no owner is told
 by the code that asked for it, and what is left by its phase: made in the forward or backward of the step of the peak, or in the
 evaluation after it, it is an activation (or a temporary of one, or the batch); older, it is something else, such as a workspace.
+Who asked is the innermost code that is known: what a module asks for in its forward is not of the wrapper that called it.
 
 Not modeled: memory of wrappers that hide their parameters from `Module.parameters`.
 """
@@ -30,6 +31,8 @@ _GATHERED = {
     "_alloc_padded_unsharded_flat_param",
 }
 _STATES = {"_init_group"}
+_OF_A_FORWARD = ("/nn/modules/module.py",)  # inside of it a module runs, whatever called it
+_OF_A_BATCH = {"_to_kwargs", "_recursive_to", "scatter_kwargs"}  # wrappers move what they hand to the model
 _COMMUNICATING = ("_fsdp_collectives.py", "/distributed_c10d.py", "/_functional_collectives.py", "/nn/parallel/distributed.py")
 
 
@@ -78,6 +81,8 @@ class Owners:
                 return PARAMETERS
             if frame["function"] in _STATES and "/optim/" in frame["file"]:
                 return STATES
+            if frame["file"].endswith(_OF_A_FORWARD) or frame["function"] in _OF_A_BATCH:
+                break
             if frame["file"].endswith(_COMMUNICATING):
                 return COMMUNICATION
         if phase not in _ACTIVATING or block.position < step_began:
@@ -87,7 +92,13 @@ class Owners:
 
 def _add(addresses: set[int], tensor: Any) -> None:
     tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
-    if getattr(tensor, "is_cuda", False):
+    if getattr(tensor, "is_sparse", False):
+        for part in (tensor._indices(), tensor._values()):
+            _add(addresses, part)
+    elif getattr(tensor, "is_sparse_csr", False):
+        for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
+            _add(addresses, part)
+    elif getattr(tensor, "is_cuda", False):
         address = tensor.untyped_storage().data_ptr()
         if address:
             addresses.add(address)
