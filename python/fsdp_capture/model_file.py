@@ -270,7 +270,8 @@ class _Writer:
             calls = [c for c, call in enumerate(self._structure.calls) if call.member in members]
             if calls:
                 module = self._described["modules"][self._module[stack[0]]]
-                rows.append({"name": stack[0].rpartition(".")[0], "class": module["class"], "calls": calls})
+                name = stack[0].rpartition(".")[0] if len(stack) > 1 else stack[0]
+                rows.append({"name": name, "class": module["class"], "calls": calls})
         return rows
 
     # ---- calls and blocks ------------------------------------------------------------------------------------------

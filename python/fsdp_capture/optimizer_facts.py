@@ -80,7 +80,9 @@ def _trains(group: dict[str, Any]) -> bool:
 def _way(torch: Any, optimizer: Any, group: dict[str, Any]) -> tuple[Any, ...]:
     is_fused = bool(group.get("fused"))
     is_foreach = group.get("foreach") is not False and not is_fused
-    name = kind_of(torch, optimizer) or type(optimizer).__name__
+    name = kind_of(torch, optimizer)
+    if name is None:  # its states say what it keeps, and what its groups say only it knows
+        return (type(optimizer).__name__,)
     return name, is_foreach, is_fused, bool(group.get("amsgrad")), bool(group.get("momentum"))
 
 
@@ -101,7 +103,7 @@ def _other_states(torch: Any, optimizer: Any) -> str:
     return (
         f"The script's optimizer, {kind.__name__} of {kind.__module__.partition('.')[0]}, keeps states of {kept:,} bytes, where AdamW "
         f"would keep {wanted:,}: they are not predicted. Capture the script with torch.optim.AdamW, Adam or SGD; for a plan with "
-        "smaller states of AdamW say --optimizer-states."
+        "smaller states of AdamW say --optimizer-state-dtype."
     )
 
 

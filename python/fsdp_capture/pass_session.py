@@ -22,6 +22,9 @@ class PassSession:
         self._turns, self._watch = turns, PassWatch(torch, turns)
         self._watch.looks = True
 
+    def names(self) -> list[str]:
+        return self._turns.names
+
     def models(self) -> list[Any]:
         return list(self.root.children())
 

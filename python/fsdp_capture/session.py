@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
+from fsdp_capture.blocks import CallCounts, find_stacks
 from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
@@ -22,8 +23,7 @@ from fsdp_capture.old_tensors import OldTensors
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
-from fsdp_capture.structure import find_stacks
-from fsdp_capture.trained import check_alike, trained_by_turns, trained_model
+from fsdp_capture.trained import check_alike, refuse_sparse_gradients, trained_by_turns, trained_model
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.step_forward import Hook, parts_called
@@ -49,8 +49,9 @@ class Session:
         history: Any,
         meter: Any,
         stop: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
-        self._path, self._stop = settings.capture, stop
+        self._path, self._stop, self._say = settings.capture, stop, say
         self._command, self._batch_option = json.loads(settings.command), settings.batch_option
         self._steps, self._phases, self._modules, self._history, self._meter = steps, phases, modules, history, meter
         self._step_forward = step_forward
@@ -74,12 +75,15 @@ class Session:
         self._clearing: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
+        self._counts: Any = None
+        self._stacks: list[list[str]] = []
         self._cast: Hook = lambda module, args, kwargs: (args, kwargs)
 
     def install(self, torch: Any) -> None:
         self._torch = torch
-        self._steps.at_end.append(self._step_ended)
-        self._phases.after_backward.append(self._backward_ended)
+        self._steps.at_end.append(self._or_fail(self._step_ended))
+        self._phases.after_backward.append(self._or_fail(self._backward_ended))
+        self._counts = CallCounts(torch, self._phases)
         kind = sys.modules["torch.optim.optimizer"].Optimizer
         construct = kind.__init__
 
@@ -105,6 +109,22 @@ class Session:
         torch.autograd.backward = backward
         self._watch_clipping(torch.nn.utils)
         self._watch_scaler(torch.amp.GradScaler)
+
+    def _or_fail(self, action: Callable[[], None]) -> Callable[[], None]:
+        """`action`, which ends the capture with its reason where it cannot go on."""
+
+        @functools.wraps(action)
+        def act() -> None:
+            if self._is_written:
+                return
+            try:
+                action()
+            except CaptureError as error:
+                self._fail(str(error), stop=True)
+            except Exception as error:
+                self._fail(_what_failed("The step could not be recorded", error), stop=True)
+
+        return act
 
     def note_compile(self) -> None:
         """The script would run compiled code here."""
@@ -154,21 +174,18 @@ class Session:
         if self._backwards and self._phases.backwards == self._backwards[-1]:
             return  # another optimizer of the same step: how many there are is not known in the first one
         self._backwards.append(self._phases.backwards)
-        try:
-            if len(self._backwards) < _WARM_UP:
-                return self._clearing.look()
-            if self._turns is not None:
-                self._turn_ended()
-            if self._root is None and not self._begins():
-                return
-            if self._wanted and self._prepared != self._wanted[0]:
-                self._prepare(*self._wanted[0])
-            elif self._wanted:
-                self._start(*self._wanted[0])
-            else:
-                self._finish(stop=True)
-        except CaptureError as error:
-            self._fail(str(error), stop=True)
+        if len(self._backwards) < _WARM_UP:
+            return self._clearing.look()
+        if self._turns is not None:
+            self._turn_ended()
+        if self._root is None and not self._begins():
+            return
+        if self._wanted and self._prepared != self._wanted[0]:
+            self._prepare(*self._wanted[0])
+        elif self._wanted:
+            self._start(*self._wanted[0])
+        else:
+            self._finish(stop=True)
 
     def _begins(self) -> bool:
         """Whether it is known what is trained. Of models by turns that is where a step ends, and a whole one is looked at first."""
@@ -206,10 +223,17 @@ class Session:
             self._step_forward.hook_parts(self._note_given_to_part)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
-        if find_stacks(self._root):
+        self._find_stacks()
+        if self._stacks:
             self._wanted.append((dtype, True))
         if dtype == "float32" and self._turns is None:
             self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
+
+    def _find_stacks(self) -> None:
+        """Blocks, by what the steps so far called."""
+        self._counts.stop()
+        tops = self._turns.names() if self._turns is not None else []
+        self._stacks = find_stacks(self._root, self._counts.in_a_forward(self._root, tops))
 
     def _refuse_what_is_not_predicted(self) -> None:
         is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
@@ -235,6 +259,7 @@ class Session:
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
         """The step after this one passes unrecorded: what runs in a thread for the first time makes its workspaces."""
         self._prepared = (dtype, checkpointed)
+        self._say(f"preparing to record {_way(dtype, checkpointed)}")
         torch = self._torch
         self._drop_gradients()
         if dtype != _parameter_dtype(torch, self._root):
@@ -247,6 +272,7 @@ class Session:
         self._checkpoint(checkpointed)
 
     def _start(self, dtype: str, checkpointed: bool) -> None:
+        self._say(f"recording {_way(dtype, checkpointed)}, {len(self._wanted)} to go")
         self._drop_gradients()
         self._addresses[dtype, checkpointed] = {
             p.untyped_storage().data_ptr(): name for name, p in self._root.named_parameters()
@@ -271,7 +297,7 @@ class Session:
                 "The script keeps keys and values in training (use_cache), which checkpointing turns off. Where only some "
                 "blocks are checkpointed, the others are predicted with them."
             )
-        for stack in find_stacks(self._root):
+        for stack in self._stacks:
             for name in stack:
                 module = self._root.get_submodule(name)
                 if not on:
@@ -287,6 +313,7 @@ class Session:
                 module.forward = functools.partial(checkpoint, marked, use_reentrant=False)
 
     def _backward_ended(self) -> None:
+        refuse_sparse_gradients(self._modules)
         if self._turns is not None and self._recorder is not None:
             return self._recorder.end_backward()
         if self._recorder is not None:
@@ -366,24 +393,20 @@ class Session:
         self._finish(stop=True)
 
     def _finish(self, stop: bool) -> None:
+        self._say("writing the model")
         try:
             check_alike(self._step_forward.forwards)
-            stacks = find_stacks(self._root)
             of_point = self._add_held()
             turns = self._turns.checked(self._clip_grad_norm) if self._turns is not None else None
             facts = {**self._facts(), "buffers": of_point}
-            model = model_of(self._described, stacks, self._addresses, self._recordings, facts, turns, self._clearing)
+            model = model_of(self._described, self._stacks, self._addresses, self._recordings, facts, turns, self._clearing)
             if self._turns is not None:
                 self._turns.check_clearings(next(iter(self._recordings.values())))
             model = with_points_before(self._path, model)
         except CaptureError as error:
             return self._fail(str(error), stop)
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            return self._fail(
-                f"What was recorded could not be put together ({error!r} in {os.path.basename(where.filename)}, line {where.lineno}).",
-                stop,
-            )
+            return self._fail(_what_failed("What was recorded could not be put together", error), stop)
         self._write(model)
         if stop:
             self._stop()
@@ -421,6 +444,15 @@ def _parameter_dtype(torch: Any, root: Any) -> str:
     if not counts:
         raise CaptureError("The model has no floating parameters.")
     return max(sorted(counts), key=lambda name: counts[name])
+
+
+def _way(dtype: str, checkpointed: bool) -> str:
+    return f"a step in {dtype}{' with checkpointing' if checkpointed else ''}"
+
+
+def _what_failed(what: str, error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{what} ({error!r} in {os.path.basename(where.filename)}, line {where.lineno})."
 
 
 def _tf32(torch: Any) -> dict[str, bool]:

@@ -17,40 +17,6 @@ from fsdp_capture.passes import NotAlike
 from fsdp_capture.recorder import Event, Recording
 
 
-def find_stacks(root: Any) -> list[list[str]]:
-    """Names of modules that repeat: siblings of one class with parameters of the same shapes, the outermost ones."""
-    stacks: list[list[str]] = []
-
-    def signature(module: Any) -> Any:
-        return type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
-
-    def look_below(module: Any, name: str) -> None:
-        run: list[str] = []
-        last: Any = None
-        for child_name, child in module.named_children():
-            of_child = signature(child)
-            full = f"{name}.{child_name}" if name else child_name
-            is_same = last is not None and of_child == last and of_child[1]
-            if not is_same:
-                end(run)
-                run, last = [], of_child
-            run.append(full)
-        end(run)
-        taken = {each for stack in stacks for each in stack}
-        for child_name, child in module.named_children():
-            full = f"{name}.{child_name}" if name else child_name
-            if full not in taken:
-                look_below(child, full)
-
-    def end(run: list[str]) -> None:
-        if len(run) >= 2:
-            stacks.append(list(run))
-
-    look_below(root, "")
-    # Leaves side by side (q, k and v of an attention) are no blocks.
-    return [stack for stack in stacks if any(True for _ in root.get_submodule(stack[0]).children())]
-
-
 @dataclass
 class OpPart:
     """A stretch of the forward."""
@@ -65,7 +31,7 @@ class OpPart:
     number: int = 0  # of the pass whose forward it is in
     backward: int = -1  # of the pass whose backward runs through it
     top: str = ""  # the root that it runs in, of a step of passes
-    is_border: bool = False  # between two calls of one model, with nothing in it
+    is_border: bool = False  # between two calls of one module, with nothing in it
     place: tuple[int, int] = (-1, -1)  # call and op
 
 
@@ -119,6 +85,7 @@ def structure_of(
         structure = Structure(recording, parts, [], before_root, part_of_event, clearings=clearings)
     _attribute_backward(structure)
     _drop_empty(structure)
+    _separate(structure)
     structure.calls = _calls(recording, structure.parts)
     _find_reads(structure, parameter_names)
     return structure
@@ -325,6 +292,38 @@ def _drop_empty(structure: Structure) -> None:
         (of, number[part] if part < len(number) else len(kept), said) for of, part, said in structure.clearings
     ]
     structure.part_of_event = [number[part] if part >= 0 else -1 for part in structure.part_of_event]
+
+
+def _separate(structure: Structure) -> None:
+    """Where a module ends and runs again at once, as a layer that is called many times, puts a border between: a part of the module
+    around both, with nothing in it. FSDP2 gathers a unit for each run of its module, which are the stretches of its parts."""
+    kept: list[OpPart] = []
+    number: list[int] = []
+    around: dict[str, int] = {}
+    for part in structure.parts:
+        before, around = around, _around(structure.recording, part.call)
+        runs_again = any(name and before.get(name, call) != call for name, call in around.items())
+        if kept and runs_again and (kept[-1].member, kept[-1].number, kept[-1].top) == (part.member, part.number, part.top):
+            both = [call for name, call in around.items() if before.get(name) == call]
+            border = OpPart(both[0] if both else -1, part.after_root, member=part.member, number=part.number, top=part.top)
+            border.is_border = True
+            kept.append(border)
+        kept.append(part)
+        number.append(len(kept) - 1)
+    structure.parts = kept
+    structure.clearings = [(of, number[part] if part < len(number) else len(kept), said) for of, part, said in structure.clearings]
+    structure.part_of_event = [number[part] if part >= 0 else -1 for part in structure.part_of_event]
+
+
+def _around(recording: Recording, call: int) -> dict[str, int]:
+    """The modules that a call of a module lies in, the innermost first and itself among them, each with the number of its call."""
+    around: dict[str, int] = {}
+    while call >= 0:
+        name = recording.calls[call].name
+        if name is not None:
+            around.setdefault(name, call)
+        call = recording.calls[call].parent
+    return around
 
 
 def _find_casts(structure: Structure, parameter_names: dict[int, str]) -> None:

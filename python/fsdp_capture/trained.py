@@ -56,6 +56,20 @@ def trained_model(modules: Any, steps: Any) -> Any:
     )
 
 
+def refuse_sparse_gradients(modules: Any) -> None:
+    """At the end of a backward. Raises CaptureError where it gave gradients that are lists of rows."""
+    for root in (reference() for reference in modules.roots):
+        for name, parameter in root.named_parameters() if root is not None else ():
+            if parameter.grad is None or parameter.grad.layout == parameter.layout:
+                continue
+            above = root.get_submodule(name.rpartition(".")[0])
+            raise CaptureError(
+                f'The gradient of "{name}" is sparse ({type(above).__name__} with sparse=True). FSDP2, FSDP1, ZeRO and DDP over NCCL reduce dense '
+                "gradients only, so there is no plan for it on several GPUs. Capture the script with sparse=False: plans then shard the "
+                "table and its gradient. fsdp-plan rehearse -- COMMAND says what the script takes as it is."
+            )
+
+
 def check_alike(forwards: list[set[str]]) -> None:
     """`forwards`: of each step the parts that were called in it. Raises CaptureError where they are others from one to the next."""
     for one in forwards:

@@ -17,7 +17,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_nam
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, call_in_place
 from fsdp_plan_runner.plan import Plan
-from fsdp_plan_runner.sharding import give_values, make_mesh
+from fsdp_plan_runner.sharding import connect, give_values, make_mesh
 
 _BACKWARD_PREFETCH = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKWARD_POST, "none": None}
 
@@ -50,6 +50,8 @@ def options_of(plan: Plan, device: torch.device) -> dict[str, Any]:
         options["cpu_offload"] = CPUOffload(offload_params=True)
     if plan.replicate > 1 and plan.shard > 1:
         options["device_mesh"] = make_mesh(plan, device.type)
+    else:
+        connect()
     return options
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -20,8 +21,22 @@ from fsdp_plan_runner.plan import Plan
 def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
     """One dimension, or two where there are copies. Ranks of a shard group are neighbors."""
     if plan.replicate == 1:
-        return init_device_mesh(device_type, (plan.shard,), mesh_dim_names=("shard",))
-    return init_device_mesh(device_type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
+        mesh = init_device_mesh(device_type, (plan.shard,), mesh_dim_names=("shard",))
+    else:
+        mesh = init_device_mesh(device_type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
+    for name in mesh.mesh_dim_names or ():
+        connect(mesh.get_group(name))
+    return mesh
+
+
+def connect(group: dist.ProcessGroup | None = None) -> None:
+    """Has NCCL make the communicator of a group now, and not at its first collective: a plan counts its memory from the
+    initialization on, as in a program that gives init_process_group its device. Without a group it is the one of all."""
+    group = group or dist.group.WORLD
+    if group is None or group.size() == 1 or "nccl" not in dist.get_backend_config(group):
+        return
+    device = torch.device("cuda", torch.cuda.current_device())
+    group._get_backend(device).eager_connect_single_device(device)
 
 
 def policy_of(plan: Plan) -> MixedPrecisionPolicy:

@@ -14,7 +14,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_nam
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule
 from fsdp_plan_runner.plan import Plan
-from fsdp_plan_runner.sharding import give_values, make_mesh
+from fsdp_plan_runner.sharding import connect, give_values, make_mesh
 
 
 def mode_of(plan: Plan) -> str:
@@ -37,6 +37,7 @@ def parametrize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
                                   reduce_dtype=dtype_of(given.reduce_dtype) if given.reduce_dtype else None)
     is_replicated = mode == "replicate"
     mesh = init_device_mesh(device.type, (plan.replicate,), mesh_dim_names=("replicate",)) if is_replicated else make_mesh(plan, device.type)
+    connect(mesh.get_group(mesh.mesh_dim_names[0]))
     data_parallel(root, mesh, mode, mp_policy=policy)
     root.to_empty(device=device)
     with disable_active_parametrization():  # Else setting a name reads it first, which gathers.

@@ -63,6 +63,7 @@ def install(settings: Settings, is_owner: bool) -> None:
     steps.at_end.append(lambda: progress.step(steps.done + 1))
     phases.at_first_forward.append(lambda: progress.step(1))
     progress.say("importing")
+    progress.watch(lambda: phases.phase)
     faults.install()
     uploads.install()
     Launchers(settings).install()
@@ -88,7 +89,7 @@ def install(settings: Settings, is_owner: bool) -> None:
         if settings.capture and is_owner:
             from fsdp_capture.session import Session
 
-            session = Session(settings, steps, phases, modules, step_forward, history, meter, record.stop)
+            session = Session(settings, steps, phases, modules, step_forward, history, meter, record.stop, progress.say)
             session.install(torch)
             record.at_end.append(session.end)
             Wrappers(session.unwrapped).install(after_import)

@@ -14,6 +14,11 @@ PLANS = {
     "checkpointed": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--wrap", "blocks"),
     "searched": (),
 }
+# Of some scripts: units inside of blocks, and of modules that are named.
+OTHER_PLANS = {
+    "inside": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "projections"),
+    "apart": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "encoder,refine,head"),
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ CASES = (
     _by_hand("UNet", "a U-Net, fp32", is_quick=True),
     _by_hand("MLP", "an MLP, fp32"),
     _by_hand("LoRA", "LoRA by hand", is_quick=True),
+    _by_hand("Shared", "a layer that runs twelve times, as ALBERT's, fp32", is_quick=True),
+    _by_hand("Recurrent", "an encoder and a layer that run several times in a row, fp32", is_quick=True, quick_plans=("inside", "apart")),
     Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), is_quick=True,
          quick_plans=("checkpointed",)),
     Case("llava", "LLaVA", ("vision_language.py", "llava"), is_quick=True, quick_plans=("hybrid",)),

@@ -1,6 +1,7 @@
 """The parts of a capture that need no torch: what is a call, what passes between calls, whether tapes play, which sizes a file has."""
 
 import json
+import math
 import pathlib
 import sys
 import tempfile
@@ -10,13 +11,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 sys.dont_write_bytecode = True
 
+from fsdp_capture.blocks import find_stacks  # noqa: E402
 from fsdp_capture.model_file import CaptureError, with_points_before  # noqa: E402
 from fsdp_capture.passes import check_clearings  # noqa: E402
 from fsdp_capture.op_costs import PRODUCT, Cost  # noqa: E402
 from fsdp_capture.op_watch import DispatchedOp, Tensor  # noqa: E402
 from fsdp_capture.recorder import Event, ModuleCall, Recording  # noqa: E402
 from fsdp_capture.replay import Replay, recorded_peak  # noqa: E402
-from fsdp_capture.structure import align, entered_modules, find_stacks, structure_of  # noqa: E402
+from fsdp_capture.structure import align, entered_modules, structure_of  # noqa: E402
 from fsdp_capture.tapes import CallTape, interfaces_of  # noqa: E402
 from fsdp_capture.trained import check_alike  # noqa: E402
 from fsdp_capture.values import MISSING, Storages, aligned_values, find_values  # noqa: E402
@@ -29,6 +31,9 @@ WEIGHT = 7000  # an address
 class Parameter:
     def __init__(self, *shape):
         self.shape = shape
+
+    def numel(self):
+        return math.prod(self.shape)
 
 
 class Module:
@@ -45,6 +50,17 @@ class Module:
         yield from ((f"p{i}", p) for i, p in enumerate(self.own))
         for name, child in self.named_children():
             yield from ((f"{name}.{below}", p) for below, p in child.named_parameters())
+
+    def parameters(self, recurse=True):
+        return [p for _, p in self.named_parameters()] if recurse else self.own
+
+    def named_modules(self, name=""):
+        yield name, self
+        for child_name, child in self.named_children():
+            yield from child.named_modules(f"{name}.{child_name}" if name else child_name)
+
+    def modules(self):
+        return [module for _, module in self.named_modules()]
 
     def get_submodule(self, name):
         module = self
@@ -111,8 +127,30 @@ def storages_of(recording):
 
 class Stacks(unittest.TestCase):
     def test_siblings_of_one_kind_are_a_stack(self):
-        root = Module(wte=Leaf([Parameter(9, 4)]), h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
+        root = Module(wte=Leaf([Parameter(9, 4)]), h=Module(**{"0": block(4), "1": block(4)}))
         self.assertEqual(find_stacks(root), [["h.0", "h.1"]])
+
+    def test_siblings_of_other_shapes_are_one_where_nothing_repeats_in_them(self):
+        """The stages of a U-Net; blocks that have blocks themselves are looked into."""
+        root = Module(h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
+        self.assertEqual(find_stacks(root), [["h.0", "h.1", "h.2"]])
+        stages = {str(i): Block(x=block(4 + i), y=block(4 + i), z=Leaf([Parameter(i, 9)])) for i in range(2)}
+        self.assertEqual(find_stacks(Module(stages=Module(**stages))), [["stages.0.x", "stages.0.y"], ["stages.1.x", "stages.1.y"]])
+
+    def test_a_module_that_is_called_again_is_a_block(self):
+        root = Module(wte=Leaf([Parameter(9, 4)]), layer=block(4), head=Leaf([Parameter(40, 9)]))
+        self.assertEqual(find_stacks(root, {name: 1 for name, _ in root.named_modules()}), [])
+        self.assertEqual(find_stacks(root, {"": 1, "wte": 2, "layer": 12, "layer.a": 12, "head": 1}), [["layer"]])
+
+    def test_a_large_module_alone_is_a_block_and_the_model_itself_is_none(self):
+        root = Module(inner=Module(top=block(4), bottom=Module(b=Leaf([Parameter(5, 4)])), rest=Leaf([Parameter(4, 4)])))
+        self.assertEqual(find_stacks(root), [["inner.top"], ["inner.bottom"]])
+        small = Module(top=block(4), rest=Leaf([Parameter(16, 16)]))
+        self.assertEqual(find_stacks(small), [])
+
+    def test_modules_that_are_never_called_are_none(self):
+        root = Module(h=Module(**{"0": block(4), "1": block(4)}))
+        self.assertEqual(find_stacks(root, {"": 1}), [])
 
     def test_leaves_side_by_side_are_none(self):
         self.assertEqual(find_stacks(Module(q=Leaf([Parameter(4, 4)]), k=Leaf([Parameter(4, 4)]))), [])
@@ -137,6 +175,23 @@ class Structures(unittest.TestCase):
     def test_other_modules_are_another_model(self):
         base, other = (structure_of(a_step(n), [], {}) for n in (("a", "b"), ("c", "d")))
         self.assertFalse(align(base, other))
+
+
+class Again(unittest.TestCase):
+    """A module that runs several times in a row."""
+
+    def names(self, *names, stacks=()):
+        structure = structure_of(a_step(names), list(stacks), {})
+        return [[structure.recording.calls[structure.parts[p].call].name for p in call.ops] for call in structure.calls]
+
+    def test_the_model_around_it_stands_between_two_runs(self):
+        self.assertEqual(self.names("a", "layer", "layer", "layer", "b"), [["a", "layer", "", "layer", "", "layer", "b"]])
+
+    def test_what_runs_once_is_not_separated(self):
+        self.assertEqual(self.names("a", "b", "c"), [["a", "b", "c"]])
+
+    def test_runs_of_a_block_are_calls(self):
+        self.assertEqual(self.names("layer", "layer", stacks=[["layer"]]), [["layer"], ["layer"]])
 
 
 class Entered(unittest.TestCase):

@@ -275,7 +275,53 @@ class LoRA(Decoder):
             layer.qkv, layer.out = Adapted(layer.qkv), Adapted(layer.out)
 
 
-KINDS = (Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
+class Shared(Decoder):
+    """One layer that runs twelve times, as ALBERT's."""
+
+    def __init__(self):
+        super().__init__(layers=1)
+
+    def hidden(self, ids):
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for _ in range(12):
+            x = self.layers[0](x)
+        return self.norm(x)
+
+
+class Encoder(nn.Module):
+    """Ends where it begins, so that nothing runs between two calls of it."""
+
+    def __init__(self, width, layers):
+        super().__init__()
+        self.begin, self.end = nn.Linear(width, width), nn.Linear(width, width)
+        self.layers = nn.ModuleList(Block(width, 4) for _ in range(layers))
+
+    def forward(self, x):
+        x = self.begin(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.end(x)
+
+
+class Recurrent(nn.Module):
+    """An encoder with blocks that refines its own output, and a linear layer that does: both run several times in a row."""
+
+    def __init__(self, width=256):
+        super().__init__()
+        self.encoder, self.refine, self.head = Encoder(width, 2), nn.Linear(width, width), nn.Linear(width, width)
+
+    def batch(self):
+        return torch.randn(BATCH, 128, 256, device="cuda"), torch.randn(BATCH, 256, device="cuda")
+
+    def forward(self, x, wanted):
+        for _ in range(3):
+            x = self.encoder(x)
+        for _ in range(2):
+            x = self.refine(x)
+        return F.mse_loss(self.head(x).mean(1), wanted)
+
+
+KINDS = (Shared, Recurrent, Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
 if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "FusedHead", "LoRA"):
     model.bfloat16()
