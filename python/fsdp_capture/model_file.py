@@ -41,7 +41,7 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
         "parameters": [
             {
                 "name": name,
-                "shape": list(parameters[name].shape),
+                "shape": list(parameters[name].shape) or [1],  # as switches.give_dimensions has it where a plan is applied
                 "dtype": str(parameters[name].dtype)[6:],
                 "trainable": parameters[name].requires_grad,
                 "tied_names": names[id(parameters[name])][1:],

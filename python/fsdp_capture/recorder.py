@@ -196,11 +196,26 @@ class Recorder:
                 return tensor.detach()
 
         torch.nn.Module.__call__ = call
+        ctc_loss, torch.ctc_loss = torch.ctc_loss, _with_lengths_as_numbers(torch.ctc_loss)
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 yield
         finally:
             torch.nn.Module.__call__ = original
+            torch.ctc_loss = ctc_loss
+
+
+def _with_lengths_as_numbers(ctc_loss: Any) -> Any:
+    """PyTorch takes lengths that lie on the CPU as numbers, but under a dispatch mode as tensors, which its kernel for GPUs refuses."""
+
+    def numbers(lengths: Any) -> Any:
+        return lengths.tolist() if getattr(lengths, "device", None) is not None and lengths.device.type == "cpu" else lengths
+
+    @functools.wraps(ctc_loss)
+    def with_numbers(log_probs, targets, input_lengths, target_lengths, *args, **kwargs):
+        return ctc_loss(log_probs, targets, numbers(input_lengths), numbers(target_lengths), *args, **kwargs)
+
+    return with_numbers
 
 
 class _Join:

@@ -2,7 +2,7 @@
 
 Two steps pass as they are: libraries make their workspaces, the optimizer its states. The steps behind them are recorded, one for
 each way in which a plan can run the model: as it is, with its repeated blocks checkpointed, and both again with parameters
-in bfloat16 where the script has others. Then the model is written and the process ends.
+in bfloat16 where the script has others, or in float16 where the card has no bfloat16. Then the model is written and the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fsdp_capture.trained import check_alike, refuse_sparse_gradients, trained_b
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.step_forward import Hook, parts_called
-from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
+from fsdp_rehearsal.switches import casting_to, convert, scalar_parameters, turn_off_caches, turn_off_checkpointing
 from fsdp_rehearsal.whole_files import write_whole
 
 _WARM_UP = 2
@@ -211,6 +211,12 @@ class Session:
         if turn_off_checkpointing(self._root):
             self._limits.append("The script's gradient_checkpointing is switched off: a plan says which blocks are checkpointed.")
         self._refuse_what_is_not_predicted()
+        scalars = scalar_parameters(self._root)
+        if scalars:
+            self._limits.append(
+                f"FSDP2 and FSDP1 take no parameter without dimensions, as {', '.join(scalars)}: plans have it with one, and so it is made where "
+                "a plan is applied. In your own code write nn.Parameter(torch.ones(1)) in place of nn.Parameter(torch.ones([]))."
+            )
         self._described = describe(self._root, muon_parameters(self._torch, self._optimizers()))
         if self._turns is not None:
             self._turns.mark_trained(self._described)
@@ -227,7 +233,9 @@ class Session:
         if self._stacks:
             self._wanted.append((dtype, True))
         if dtype == "float32" and self._turns is None:
-            self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
+            has_bfloat16 = self._torch.cuda.get_device_capability(self._meter.device) >= (8, 0)
+            half = "bfloat16" if has_bfloat16 else "float16"
+            self._wanted += [(half, checkpointed) for _, checkpointed in list(self._wanted)]
 
     def _find_stacks(self) -> None:
         """Blocks, by what the steps so far called."""

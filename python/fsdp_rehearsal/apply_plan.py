@@ -32,7 +32,7 @@ from fsdp_rehearsal.models_by_turns import models_by_turns, without_root
 from fsdp_rehearsal.modules import class_name, held
 from fsdp_rehearsal.saved_ops import SAVED_KINDS, contexts_of, has_experts
 from fsdp_rehearsal.step_forward import StepForward, parts_called
-from fsdp_rehearsal.switches import casting_to, convert, turn_off_caches, turn_off_checkpointing
+from fsdp_rehearsal.switches import casting_to, convert, give_dimensions, turn_off_caches, turn_off_checkpointing
 from fsdp_rehearsal.trained_model import group_of, roots_of
 
 _MOST_NAMES = 5
@@ -238,6 +238,7 @@ class ApplyPlan:
             self._turn_off(root)
             self._checkpoint(root)
             self._convert(root)
+            self._give_dimensions(root)
             self._warn_of_devices(root)
             self._replaced.begin(root)
             plan = without_root(self.plan) if by_turns else self.plan
@@ -341,6 +342,11 @@ class ApplyPlan:
             )
         if self.plan.checkpointed:
             turn_off_caches(root)
+
+    def _give_dimensions(self, root: Any) -> None:
+        names = give_dimensions(root)
+        if names:
+            warn("plan_in_place", f"FSDP2 takes no parameter without dimensions: {', '.join(names)} has one here, of one number.")
 
     def _convert(self, root: Any) -> None:
         if self.plan.parameter_dtype is None:

@@ -41,3 +41,17 @@ def casting_to(dtype: Any) -> Callable[[Any, Any, Any], Any]:
         return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
     return lambda module, args, kwargs: tree_map(cast, (args, kwargs))
+
+
+def scalar_parameters(root: Any) -> list[str]:
+    """Names of parameters without dimensions."""
+    return [name for name, parameter in root.named_parameters() if parameter.dim() == 0]
+
+
+def give_dimensions(root: Any) -> list[str]:
+    """FSDP shards parameters by their first dimension, and refuses those that have none: gives these one. Returns their names."""
+    names = scalar_parameters(root)
+    for name in names:
+        parameter = root.get_parameter(name)
+        parameter.data = parameter.data.reshape(1)
+    return names

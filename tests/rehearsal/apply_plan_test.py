@@ -15,6 +15,8 @@ import tempfile
 import unittest
 from typing import Any
 
+from said import without_progress
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = pathlib.Path(__file__).resolve().parent / "scripts" / "llama.py"
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -67,7 +69,7 @@ class PlansInAScript(unittest.TestCase):
                        "FSDP_PLAN_PYTHON_PATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
         done = subprocess.run([str(word) for word in (PROGRAM, *words)], capture_output=True, text=True, cwd=self.folder,
                               env=environment, timeout=LIMIT_SECONDS, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return done.returncode, done.stdout, without_progress(done.stderr)
 
     def rehearse(self, plan: pathlib.Path, *script: str, options: tuple[str, ...] = (),
                  launcher: tuple[str, ...] = ()) -> tuple[int, str, str]:

@@ -44,8 +44,8 @@ def _finetuned(script: str, title: str, *words: str, is_quick: bool = False, ref
     return Case(name, title, (f"{script}.py", *words), is_quick=is_quick, quick_plans=quick_plans, refusal=refusal, packages="finetuning")
 
 
-def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "") -> Case:
-    return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick, refusal=refusal)
+def _by_hand(name: str, title: str, is_quick: bool = False, refusal: str = "", quick_plans: tuple[str, ...] = Case.quick_plans) -> Case:
+    return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick, quick_plans=quick_plans, refusal=refusal)
 
 
 def _habit(name: str, title: str, is_quick: bool = False, quick_plans: tuple[str, ...] = Case.quick_plans, refusal: str = "") -> Case:
@@ -84,6 +84,7 @@ CASES = (
     _by_hand("UNet", "a U-Net, fp32", is_quick=True),
     _by_hand("MLP", "an MLP, fp32"),
     _by_hand("LoRA", "LoRA by hand", is_quick=True),
+    _by_hand("Speech", "a CTC loss and a parameter without dimensions, fp32", is_quick=True, quick_plans=("sharded",)),
     _by_hand("Shared", "a layer that runs twelve times, as ALBERT's, fp32", is_quick=True),
     _by_hand("Recurrent", "an encoder and a layer that run several times in a row, fp32", is_quick=True, quick_plans=("inside", "apart")),
     Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), is_quick=True,
@@ -140,6 +141,7 @@ CASES = (
 )
 
 REFUSED = (
+    _by_hand("Sparse", "sparse gradients", is_quick=True, refusal="is sparse (EmbeddingBag with sparse=True)"),
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("turns-penalty", "a WGAN with a gradient penalty", ("turns.py", "penalty"), is_quick=True, refusal="a gradient penalty does"),
     Case("turns-kept", "a GAN that clears gradients by hand", ("turns.py", "kept_gradients"), is_quick=True,

@@ -16,6 +16,8 @@ import tempfile
 import unittest
 from typing import Any
 
+from said import without_progress
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = pathlib.Path(__file__).resolve().parent / "scripts" / "decoder.py"
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -40,7 +42,7 @@ class CapturedScripts(unittest.TestCase):
                        "FSDP_PLAN_PYTHON_PATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         done = subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, cwd=self.folder, env=environment,
                               timeout=LIMIT_SECONDS, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return done.returncode, done.stdout, without_progress(done.stderr)
 
     def capture(self, *script: str, options: tuple[str, ...] = ("--no-check",), launcher: tuple[str, ...] = (),
                 name: str = "model.json") -> str:

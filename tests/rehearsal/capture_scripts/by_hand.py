@@ -321,11 +321,45 @@ class Recurrent(nn.Module):
         return F.mse_loss(self.head(x).mean(1), wanted)
 
 
-KINDS = (Shared, Recurrent, Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
+class Speech(nn.Module):
+    """A CTC loss, whose lengths lie on the CPU, and a parameter without dimensions."""
+
+    def __init__(self, width=256):
+        super().__init__()
+        self.begin, self.layers, self.head = nn.Linear(80, width), nn.ModuleList(Block(width, 4) for _ in range(2)), nn.Linear(width, 32)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def batch(self):
+        return torch.randn(BATCH, 128, 80, device="cuda"), torch.randint(1, 32, (BATCH, 20), device="cuda")
+
+    def forward(self, x, labels):
+        x = self.begin(x)
+        for layer in self.layers:
+            x = layer(x)
+        spoken = (self.scale * self.head(x)).log_softmax(-1).transpose(0, 1)
+        return F.ctc_loss(spoken, labels, torch.full((BATCH,), 128), torch.full((BATCH,), 20))
+
+
+class Sparse(nn.Module):
+    """A table whose gradient is a list of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.top = nn.EmbeddingBag(10000, 64, sparse=True, mode="sum"), nn.Linear(64, 1)
+
+    def batch(self):
+        return (torch.randint(10000, (256, 4), device="cuda"),)
+
+    def forward(self, ids):
+        return self.top(self.table(ids)).square().mean()
+
+
+KINDS = (Shared, Recurrent, Speech, Sparse, Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
 if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "FusedHead", "LoRA"):
     model.bfloat16()
-optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+kind = torch.optim.SGD if NAME == "Sparse" else torch.optim.AdamW
+optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=1e-4)
 for _ in range(10):
     loss = model(*model.batch())
     loss.backward()
