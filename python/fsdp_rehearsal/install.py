@@ -63,7 +63,7 @@ def install(settings: Settings, is_owner: bool) -> None:
     steps.at_end.append(lambda: progress.step(steps.done + 1))
     phases.at_first_forward.append(lambda: progress.step(1))
     progress.say("importing")
-    progress.watch(lambda: phases.phase)
+    progress.tell_stack()
     faults.install()
     uploads.install()
     Launchers(settings).install()
