@@ -49,13 +49,15 @@ class CallCounts:
         return calls
 
 
-def find_stacks(root: Any, calls: Optional[dict[str, int]] = None) -> list[list[str]]:
-    """Names of blocks, stack by stack. `calls`: how often a forward calls each module; without it all are called once."""
+def find_stacks(root: Any, calls: Optional[dict[str, int]] = None, are_alike: bool = False) -> list[list[str]]:
+    """Names of blocks, stack by stack. `calls`: how often a forward calls each module; without it all are called once. `are_alike`:
+    only those that repeat, as siblings of the same shapes or by being called again."""
     names = {id(module): name for name, module in root.named_modules()}
     number = (lambda name: calls.get(name, 0)) if calls is not None else lambda name: 1
-    stacks = _Siblings(names, number).below(root)
+    stacks = _Siblings(names, number, are_alike).below(root)
     taken = [name for stack in stacks for name in stack]
-    for is_block in (_is_called_again(root, number), _is_large(root, number)):
+    rules = [_is_called_again(root, number), _is_large(root, number)]
+    for is_block in rules[:1] if are_alike else rules:
         for name, module in root.named_modules():
             if name and _is_a_block(module) and not any(_overlap(name, other) for other in taken) and is_block(name, module):
                 stacks.append([name])
@@ -94,8 +96,8 @@ def _is_large(root: Any, number: Callable[[str], int]) -> Callable[[str, Any], b
 class _Siblings:
     """Stacks of modules side by side."""
 
-    def __init__(self, names: dict[int, str], number: Callable[[str], int]) -> None:
-        self._names, self._number = names, number
+    def __init__(self, names: dict[int, str], number: Callable[[str], int], are_alike: bool) -> None:
+        self._names, self._number, self._are_alike = names, number, are_alike
 
     def below(self, module: Any) -> list[list[str]]:
         stacks: list[list[str]] = []
@@ -116,7 +118,7 @@ class _Siblings:
             else:
                 groups.append([child])
         are_blocks = [all(_is_a_block(m) and self._is_called(m) for m in group) for group in groups]
-        if len(groups) > 1 and all(are_blocks) and not type(run[0]).__module__.startswith("torch.nn.modules.container"):
+        if not self._are_alike and len(groups) > 1 and all(are_blocks) and not type(run[0]).__module__.startswith("torch.nn.modules.container"):
             inner = [stack for child in run for stack in self.below(child)]
             if not inner:
                 return [[self._names[id(child)] for child in run]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, Optional
 
 from fsdp_capture.gradient_clearing import ClearingWatch
@@ -99,13 +99,7 @@ def model_of(
             continue
         storages[kind] = Storages(structure)
     order = {p["name"]: i for i, p in enumerate(described["parameters"])}
-    interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
-    tapes: dict[Kind, list[CallTape]] = {}
-    for kind, each in storages.items():
-        writer = TapeWriter(each, interfaces[kind], kind[1])
-        tapes[kind] = writer.run()
-        _check(each, interfaces[kind], writer, kind)
-        limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
+    interfaces, tapes = _tapes_of(storages, order, limits)
     interface = interfaces[base]
     without_cost = list(dict.fromkeys(name for recording in recordings.values() for name in recording.without_cost))
     model = _Writer(described, stacks, storages[base], interface, tapes, facts, limits, without_cost).run()
@@ -114,6 +108,45 @@ def model_of(
     elif clearing is not None:
         model["points"][0].update(clearing.rows(storages[base].structure))
     return model
+
+
+def _tapes_of(
+    storages: dict[Kind, Storages], order: dict[str, int], limits: list[str]
+) -> tuple[dict[Kind, Interface], dict[Kind, list[CallTape]]]:
+    """What passes between calls, and their tapes. A recording that cannot be played again leaves `storages`, with a limit; the first
+    one, of the script as it is, has to be played: else raises CaptureError."""
+    base = next(iter(storages))
+    while True:
+        interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
+        tapes: dict[Kind, list[CallTape]] = {}
+        problems: list[str] = []
+        for kind, each in storages.items():
+            writer = TapeWriter(each, interfaces[kind], kind[1])
+            tapes[kind] = writer.run()
+            why = _why_not_played(each, interfaces[kind], writer)
+            if why and kind == base:
+                raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")
+            if why:
+                way = "with its blocks checkpointed" if kind[1] else "as it is"
+                limits.append(f"What was recorded in {kind[0]} {way} cannot be played again ({why}), so there is no recording of that.")
+                break
+            problems += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
+        else:
+            limits += problems
+            return interfaces, tapes
+        del storages[kind]
+
+
+def plays(described: dict[str, Any], stacks: list[list[str]], addresses: dict[int, str], recording: Recording, tops: Sequence[str]) -> bool:
+    """Whether a recording of the script as it is can be played again with these blocks."""
+    if recording.unmatched or not recording.losses or min(recording.losses) < 0:
+        return True  # other reasons keep it from being captured
+    storages = {("", False): Storages(structure_of(recording, stacks, addresses, tops))}
+    try:
+        _tapes_of(storages, {p["name"]: i for i, p in enumerate(described["parameters"])}, [])
+    except CaptureError:
+        return False
+    return True
 
 
 def _why_no_loss(recording: Recording) -> str:
@@ -146,13 +179,13 @@ def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
     return {**merged, "without_cost": without_cost} if without_cost else merged
 
 
-def _check(storages: Storages, interface: Interface, writer: TapeWriter, kind: Kind) -> None:
+def _why_not_played(storages: Storages, interface: Interface, writer: TapeWriter) -> str:
     """A capture that does not play as it was recorded is none."""
     replay = Replay(storages, interface, writer.tapes, writer.carried)
     played, recorded = replay.run(), recorded_peak(storages, writer.carried)
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
-        why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
-        raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")
+        return replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
+    return ""
 
 
 class _Writer:

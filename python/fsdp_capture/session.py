@@ -18,7 +18,7 @@ from typing import Any, Optional
 from fsdp_capture.blocks import CallCounts, find_stacks
 from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
-from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
+from fsdp_capture.model_file import CaptureError, describe, model_of, plays, with_points_before
 from fsdp_capture.old_tensors import OldTensors
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.pass_session import STEPS, PassSession
@@ -76,6 +76,7 @@ class Session:
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._counts: Any = None
+        self._calls: dict[str, int] = {}
         self._stacks: list[list[str]] = []
         self._cast: Hook = lambda module, args, kwargs: (args, kwargs)
 
@@ -201,7 +202,7 @@ class Session:
         """A step of passes has ended."""
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
-            self._recordings[self._wanted.pop(0)] = self._turns.stop(recorder)
+            self._keep(self._turns.stop(recorder))
         self._turns.end_look()
 
     def _begin(self) -> None:
@@ -240,8 +241,27 @@ class Session:
     def _find_stacks(self) -> None:
         """Blocks, by what the steps so far called."""
         self._counts.stop()
-        tops = self._turns.names() if self._turns is not None else []
-        self._stacks = find_stacks(self._root, self._counts.in_a_forward(self._root, tops))
+        self._calls = self._counts.in_a_forward(self._root, self._tops())
+        self._stacks = find_stacks(self._root, self._calls)
+
+    def _tops(self) -> list[str]:
+        return self._turns.names() if self._turns is not None else []
+
+    def _keep(self, recording: Recording) -> None:
+        kind = self._wanted.pop(0)
+        self._recordings[kind] = recording
+        if len(self._recordings) == 1:
+            self._settle_stacks(kind)
+
+    def _settle_stacks(self, kind: tuple[str, bool]) -> None:
+        """The step as it is has been recorded. Where it cannot be played again with all blocks, as one of a model whose parts hand
+        much to each other may not be, blocks are those that repeat."""
+        alike = find_stacks(self._root, self._calls, are_alike=True)
+        if alike == self._stacks or plays(self._described, self._stacks, self._addresses[kind], self._recordings[kind], self._tops()):
+            return
+        self._stacks = alike
+        if not alike:
+            self._wanted = [each for each in self._wanted if not each[1]]
 
     def _refuse_what_is_not_predicted(self) -> None:
         is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
@@ -326,7 +346,7 @@ class Session:
             return self._recorder.end_backward()
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
-            self._recordings[self._wanted.pop(0)] = recorder.stop()
+            self._keep(recorder.stop())
         if self._prepared is not None:  # the optimizer's states may have another dtype by now
             self._drop_gradients()
 

@@ -137,6 +137,10 @@ class Stacks(unittest.TestCase):
         stages = {str(i): Block(x=block(4 + i), y=block(4 + i), z=Leaf([Parameter(i, 9)])) for i in range(2)}
         self.assertEqual(find_stacks(Module(stages=Module(**stages))), [["stages.0.x", "stages.0.y"], ["stages.1.x", "stages.1.y"]])
 
+    def test_siblings_of_other_shapes_are_none_where_blocks_are_to_be_alike(self):
+        root = Module(h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
+        self.assertEqual(find_stacks(root, are_alike=True), [["h.0", "h.1"]])
+
     def test_a_module_that_is_called_again_is_a_block(self):
         root = Module(wte=Leaf([Parameter(9, 4)]), layer=block(4), head=Leaf([Parameter(40, 9)]))
         self.assertEqual(find_stacks(root, {name: 1 for name, _ in root.named_modules()}), [])
