@@ -141,8 +141,12 @@ int run(std::span<const std::string> arguments, Console& console) {
     print_errors(line.error(), console, terminal_of_err(console, ColorMode::Auto));
     return kExitInput;
   }
-  if (line->has(Option::Help)) {
+  if (line->has(Option::HelpAll)) {
     console.out << long_help(line->command);
+    return kExitYes;
+  }
+  if (line->has(Option::Help)) {
+    console.out << help(line->command);
     return kExitYes;
   }
   if (line->has(Option::Version)) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <utility>
 #include <vector>
 
+#include "core/base/split.h"
 #include "core/version.h"
 #include "text/shell_text.h"
 #include "text/terminal.h"
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int kHelpWidth = 80;
 constexpr int kHelpIndent = 30;
+constexpr std::size_t kScreenIndent = 10;
 
 constexpr std::string_view kExamples = R"(Examples:
   fsdp-plan qwen3_tts --gpus 4 --mem 16G
@@ -234,25 +238,136 @@ std::string fish_completions() {
   return text;
 }
 
-/// The options that a command takes, by group in the order of the table.
-std::string options_of(const CommandInfo& asked) {
-  std::vector<std::pair<std::string_view, std::string>> groups;
-  for (const OptionInfo& info : options()) {
-    if (!info.commands.has(asked.command)) continue;
-    const OptionWords said = words_of(info, asked.command);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& each) { return each.first == said.group; });
-    if (group == groups.end()) group = groups.insert(groups.end(), {said.group, ""});
-    std::string help(said.help);
-    if (info.choices.find('|') != std::string_view::npos && info.choices != info.value) {
-      const std::string list = words(info.choices);
-      // Choices that the sentence names are not said twice.
-      if (help.find(list.substr(0, list.find(' '))) == std::string::npos) help += ": " + list;
-    }
-    group->second += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help);
+/// "a, b or c" of "a|b|c".
+std::string listed(std::string_view choices) {
+  const std::vector<std::string_view> parts = split(choices, '|');
+  std::string text(parts.front());
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    text += fmt::format("{}{}", i + 1 < parts.size() ? ", " : " or ", parts[i]);
   }
-  std::string text;
-  for (const auto& [name, rows] : groups) text += fmt::format("\n{}:\n{}", name, rows);
   return text;
+}
+
+/// Whether a sentence says a word by itself: "bf16" is not said by "bf16-mixed".
+bool says(std::string_view sentence, std::string_view word) {
+  const auto is_part = [](char c) {
+    return (std::isalnum(static_cast<unsigned char>(c)) != 0) || c == '-' || c == '_';
+  };
+  for (std::size_t at = sentence.find(word); at != std::string_view::npos; at = sentence.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_part(sentence[at - 1])) && (end == sentence.size() || !is_part(sentence[end]))) return true;
+  }
+  return false;
+}
+
+/// What the help says of an option, with its choices unless the sentence or the value names them all.
+std::string help_of(const OptionInfo& info, const OptionWords& said) {
+  const bool is_own_sentence = said.help.data() == info.help.data();
+  const std::vector<std::string_view> choices = split(info.choices, '|');
+  const bool says_all =
+      std::all_of(choices.begin(), choices.end(), [&](std::string_view choice) { return says(said.help, choice); });
+  const bool needs_choices = is_own_sentence && choices.size() > 1 && info.choices != info.value && !says_all;
+  return needs_choices ? fmt::format("{}: {}", said.help, listed(info.choices)) : std::string(said.help);
+}
+
+/// The options of the short help of a command, the model's first.
+constexpr std::array kEveryday = {
+    Option::Batch,      Option::Sequence,    Option::Precision,        Option::OptimizerName, Option::GpuName,
+    Option::Gpus,       Option::Nodes,       Option::Memory,           Option::ClusterFile,   Option::Checkpoint,
+    Option::Offload,    Option::Steps,       Option::FindBatch,        Option::Apply,         Option::CompareWith,
+    Option::Tolerance,  Option::BatchOption, Option::Batches,          Option::Device,        Option::RunFolder,
+    Option::Weights,    Option::Tokens,      Option::CheckpointFolder, Option::AllocConf,     Option::DeviceMemory,
+    Option::ClockDtype, Option::ExportTo,    Option::Nearest,          Option::Output,        Option::Json,
+    Option::Verbose,    Option::Quiet,
+};
+/// A command with no more options has no short help.
+constexpr std::size_t kFew = 16;
+
+bool is_everyday(const OptionInfo& info) {
+  return std::find(kEveryday.begin(), kEveryday.end(), info.option) != kEveryday.end();
+}
+
+std::size_t options_taken_by(const CommandInfo& asked) {
+  return static_cast<std::size_t>(std::count_if(
+      options().begin(), options().end(), [&](const OptionInfo& info) { return info.commands.has(asked.command); }));
+}
+
+/// The options that a command takes, all or those of every day, under their headings.
+std::string options_of(const CommandInfo& asked, bool all) {
+  std::string text;
+  for (const std::string_view group : option_groups()) {
+    std::string rows;
+    for (const OptionInfo& info : options()) {
+      const OptionWords said = words_of(info, asked.command);
+      if (!info.commands.has(asked.command) || said.group != group || (!all && !is_everyday(info))) continue;
+      rows += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help_of(info, said));
+    }
+    if (!rows.empty()) text += fmt::format("\n{}:\n{}", group, rows);
+  }
+  return text;
+}
+
+/// What a command does and how it is called.
+std::string opening_of(const CommandInfo& asked) {
+  switch (asked.command) {
+    case Command::Capture:
+      return std::string(kCaptureText);
+    case Command::Rehearse:
+      return std::string(kRehearseText);
+    case Command::Execute:
+      return std::string(kExecuteText);
+    case Command::Replay:
+      return std::string(kReplayText);
+    default:
+      return fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", fmt::join(wrap(asked.summary, kHelpWidth), "\n"),
+                         asked.name, asked.argument.empty() ? "" : " ", asked.argument);
+  }
+}
+
+std::string_view choices_of(Option option) {
+  return info_of(option).choices;
+}
+
+/// The help of the program on one screen: what most people decide, in the order in which they do.
+std::string screen() {
+  std::string commands_text;
+  for (const CommandInfo& info : commands()) {
+    if (info.command != Command::Plan)
+      commands_text += fmt::format("{}{}", commands_text.empty() ? "" : " ", info.name);
+  }
+  const std::pair<std::string_view, std::vector<std::string>> parts[] = {
+      {"Model",
+       {"MODEL: a shipped one (fsdp-plan models), a Hugging Face folder or config.json, a file, or - (standard input)",
+        "--batch N  --seq N  --global-batch N  --accumulate N  --recipe NAME",
+        fmt::format("--precision {}", choices_of(Option::Precision)),
+        fmt::format("--optimizer {}", choices_of(Option::OptimizerName))}},
+      {"GPUs",
+       {"--gpu NAME (fsdp-plan gpus), or --mem 24G: any with that memory",
+        "--gpus N (of a node)   --nodes N   --cluster FILE|NAME",
+        fmt::format("--objective {}   --at-most N   --price PRICES", choices_of(Option::Objective))}},
+      {"Trainer",
+       {fmt::format("--runtime {}", choices_of(Option::Runtime)),
+        fmt::format("--activation-checkpointing {}   --offload {}", choices_of(Option::Checkpoint),
+                    info_of(Option::Offload).value),
+        fmt::format("--strategy {}", choices_of(Option::Strategy)), "What you leave out is searched."}},
+      {"Output", {"-o FILE   --json   --verbose   --quiet"}},
+      {"Commands", {commands_text, "fsdp-plan COMMAND --help says what one does."}}};
+  std::string text =
+      "fsdp-plan: predicts the memory, traffic and step time of training with PyTorch\n"
+      "FSDP2, and finds the plan that fits your GPUs.\n\n"
+      "  fsdp-plan llama3_1_8b --gpu H100 --gpus 8 --seq 8192 -o plan.json\n\n";
+  for (const auto& [name, lines] : parts) {
+    std::string label(name);
+    for (const std::string& line : lines) {
+      for (const std::string& part : wrap(line, kHelpWidth - static_cast<int>(kScreenIndent))) {
+        text += label + std::string(kScreenIndent - label.size(), ' ') + part + "\n";
+        label.clear();
+      }
+    }
+  }
+  return text +
+         "\nfsdp-plan --help-all has every option. Exit codes: 0 the plan fits, 1 no plan\n"
+         "fits, 2 the input is wrong, 3 the machine or a script failed.\n";
 }
 
 }  // namespace
@@ -263,44 +378,38 @@ PyTorch FSDP2, and finds the plan that fits your GPUs.
 
   fsdp-plan qwen3_tts --gpus 4 --mem 16G
 
-fsdp-plan --help shows all commands and options, fsdp-plan models the models.
+fsdp-plan --help shows the way, fsdp-plan models the models.
 )",
                      kVersion);
 }
 
+std::string help(Command command) {
+  const CommandInfo& asked = info_of(command);
+  if (command == Command::Plan) return screen();
+  const std::size_t count = options_taken_by(asked);
+  if (count <= kFew) return long_help(command);
+  return opening_of(asked) + options_of(asked, false) +
+         fmt::format("\nfsdp-plan {} --help-all has all {} options.\n", asked.name, count);
+}
+
 std::string long_help(Command command) {
   const CommandInfo& asked = info_of(command);
-  std::string text;
-  if (command == Command::Plan) {
-    text +=
-        "fsdp-plan: predicts the memory, traffic and step time of training with PyTorch\n"
-        "FSDP2, and finds the plan that fits your GPUs.\n\n";
-    text += kExamples;
-    text += "\nUsage: fsdp-plan MODEL [options]\n       fsdp-plan COMMAND [options]\n\nCommands:\n";
-    for (const CommandInfo& info : commands()) {
-      text +=
-          row(std::string(info.name) + (info.argument.empty() ? "" : " " + std::string(info.argument)), info.summary);
-    }
-    text +=
-        "\nMODEL is the name of a shipped model, a Hugging Face folder or config.json, a\n"
-        "file, or - for the standard input.\n";
-  } else if (command == Command::Capture) {
-    text += kCaptureText;
-  } else if (command == Command::Rehearse) {
-    text += kRehearseText;
-  } else if (command == Command::Execute) {
-    text += kExecuteText;
-  } else if (command == Command::Replay) {
-    text += kReplayText;
-  } else {
-    text += fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", asked.summary, asked.name,
-                        asked.argument.empty() ? "" : " ", asked.argument);
+  if (command != Command::Plan) return opening_of(asked) + options_of(asked, true);
+  std::string text =
+      "fsdp-plan: predicts the memory, traffic and step time of training with PyTorch\n"
+      "FSDP2, and finds the plan that fits your GPUs.\n\n";
+  text += kExamples;
+  text += "\nUsage: fsdp-plan MODEL [options]\n       fsdp-plan COMMAND [options]\n\nCommands:\n";
+  for (const CommandInfo& info : commands()) {
+    text += row(std::string(info.name) + (info.argument.empty() ? "" : " " + std::string(info.argument)), info.summary);
   }
-  text += options_of(asked);
-  if (command == Command::Plan) {
-    text += "\nExit codes: 0 the plan fits, 1 no plan fits, 2 the input is wrong, 3 the machine\nor a script failed.\n";
-  }
-  return text;
+  text +=
+      "\nMODEL is the name of a shipped model, a Hugging Face folder or config.json, a\n"
+      "file, or - for the standard input.\n";
+  text += options_of(asked, true);
+  return text +
+         "\nExit codes: 0 the plan fits, 1 no plan fits, 2 the input is wrong, 3 the machine\nor a script "
+         "failed.\n";
 }
 
 Result<std::string> completions(const std::string& shell) {

@@ -12,7 +12,10 @@ namespace fsdp::planner {
 /// An example and the way on: what is printed when nothing was asked.
 std::string short_help();
 
-/// Examples first, then every option that the command takes. Lines of at most 80 columns.
+/// What most people need of a command, on one screen. Lines of at most 80 columns.
+std::string help(Command command);
+
+/// The same with every option that the command takes.
 std::string long_help(Command command);
 
 /// A script for "bash", "zsh" or "fish". Error: another shell.

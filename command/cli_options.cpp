@@ -1,7 +1,10 @@
 #include "command/cli_options.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
+
+#include "render/choice_options.h"
 
 namespace fsdp::planner {
 
@@ -63,9 +66,10 @@ constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites = Command::Plan | Command::Explain | kRuns | kMeasures | Command::Capture |
                                Command::Compare | Command::Export | Command::Calibrate;
 
-constexpr std::string_view kMachines = "Machines";
-constexpr std::string_view kWork = "Work";
-constexpr std::string_view kPlan = "Plan (what you leave out is searched)";
+constexpr std::string_view kWork = "Model and training";
+constexpr std::string_view kMachines = "GPUs";
+constexpr std::string_view kPlan = "Trainer and plan (what you leave out is searched)";
+constexpr std::string_view kLinks = "Links, network, host memory and drives (usual ones of the GPUs by default)";
 constexpr std::string_view kWhatIf = "What if (overrides the plan)";
 constexpr std::string_view kRehearsal = "Rehearsal";
 constexpr std::string_view kCapture = "Capture";
@@ -74,74 +78,74 @@ constexpr std::string_view kTraining = "Training";
 constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kClock = "Clock";
 constexpr std::string_view kOutput = "Output";
+constexpr std::array kGroups = {kWork,    kMachines,  kPlan,     kWhatIf, kLinks, kRehearsal,
+                                kCapture, kExecution, kTraining, kReplay, kClock, kOutput};
 
-/// An option that makes a choice of a plan: the same name, texts and help.
-constexpr OptionInfo of_choice(PlanChoice choice, std::string_view names, std::string_view value,
-                               std::string_view group, CommandSet commands, bool repeatable = false,
-                               bool many = false) {
+/// An option that makes a choice of a plan: the same names, texts and help.
+constexpr OptionInfo of_choice(PlanChoice choice, std::string_view group, CommandSet commands) {
   const PlanChoiceInfo& info = info_of(choice);
-  return {option_of(choice), names, value, info.values, group, info.help, commands, repeatable, many};
+  const ChoiceOption& words = option_words_of(choice);
+  return {option_of(choice), words.names, words.value,      info.values, group,
+          info.help,         commands,    words.repeatable, words.many};
 }
 
 constexpr std::array kOptions = {
-    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines,
-              kNamesLinks | Command::Execute | Command::Calibrate),
-    of_choice(PlanChoice::Nodes, "--nodes,--nnodes", "N", kMachines, kNamesLinks),
-    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, kNamesLinks | Command::Calibrate),
-    of_choice(PlanChoice::Memory, "--mem,--memory", "SIZE", kMachines, kOnMachines | Command::Execute),
-    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines,
-              kNamesLinks | Command::Execute | Command::Calibrate),
+    of_choice(PlanChoice::Gpus, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
+    of_choice(PlanChoice::Nodes, kMachines, kNamesLinks),
+    of_choice(PlanChoice::GpuName, kMachines, kNamesLinks | Command::Calibrate),
+    of_choice(PlanChoice::Memory, kMachines, kOnMachines | Command::Execute),
+    of_choice(PlanChoice::ClusterFile, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
 
-    of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, kNamesLinks),
-    of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, kNamesLinks),
-    of_choice(PlanChoice::BusBandwidth, "--bus-bandwidth", "RATE", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, kNamesLinks),
-    of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kNamesLinks),
-    of_choice(PlanChoice::Sharp, "--sharp", "yes|no", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NcclVersion, "--nccl-version", "VERSION", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NcclAlgorithms, "--nccl-algo", "LIST", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NcclProtocols, "--nccl-proto", "LIST", kMachines, kNamesLinks),
-    of_choice(PlanChoice::NodeSpread, "--node-spread", "SHARE", kMachines, kOnMachines),
-    of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
-    of_choice(PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "RATE", kMachines, kOnMachines),
-    of_choice(PlanChoice::NvmeCapacity, "--nvme-capacity", "SIZE", kMachines, kOnMachines),
+    of_choice(PlanChoice::IntraLinkName, kLinks, kNamesLinks),
+    of_choice(PlanChoice::IntraBandwidth, kLinks, kNamesLinks),
+    of_choice(PlanChoice::BusBandwidth, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NetworkName, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NicBandwidth, kLinks, kNamesLinks),
+    of_choice(PlanChoice::GpusPerNic, kLinks, kNamesLinks),
+    of_choice(PlanChoice::Sharp, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NcclVersion, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NcclAlgorithms, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NcclProtocols, kLinks, kNamesLinks),
+    of_choice(PlanChoice::NodeSpread, kLinks, kOnMachines),
+    of_choice(PlanChoice::HostMemory, kLinks, kOnMachines),
+    of_choice(PlanChoice::NvmeBandwidth, kLinks, kOnMachines),
+    of_choice(PlanChoice::NvmeCapacity, kLinks, kOnMachines),
 
-    of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kShapes),
-    of_choice(PlanChoice::Batch, "--batch", "N", kWork, kShapes),
-    of_choice(PlanChoice::Sequence, "--seq", "N", kWork, kShapes),
-    of_choice(PlanChoice::GlobalBatch, "--global-batch", "N", kWork, Command::Plan),
-    of_choice(PlanChoice::Accumulate, "--accumulate", "N", kWork, kPredicts),
-    of_choice(PlanChoice::SetDimension, "--set", "NAME=VALUE", kWork, kShapes, true),
-    of_choice(PlanChoice::Trainable, "--trainable", "PATTERN...", kWork, kShapes, true, true),
-    of_choice(PlanChoice::Freeze, "--freeze,--frozen", "PATTERN...", kWork, kShapes, true, true),
-    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, kTrains),
-    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, kTrains),
-    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, kTrains),
-    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, kTrains),
-    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kTrains),
-    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kTrains),
-    of_choice(PlanChoice::Initialization, "--initialization", "WHERE", kWork, kPredicts),
-    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kTrains | Command::Models),
-    of_choice(PlanChoice::CrossEntropy, "--cross-entropy", "NAME", kWork, kPredicts),
-    of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
-    of_choice(PlanChoice::Torch, "--torch", "VERSION", kWork, kPredicts),
+    of_choice(PlanChoice::Recipe, kWork, kShapes),
+    of_choice(PlanChoice::Batch, kWork, kShapes),
+    of_choice(PlanChoice::Sequence, kWork, kShapes),
+    of_choice(PlanChoice::GlobalBatch, kWork, Command::Plan),
+    of_choice(PlanChoice::Accumulate, kWork, kPredicts),
+    of_choice(PlanChoice::SetDimension, kWork, kShapes),
+    of_choice(PlanChoice::Trainable, kWork, kShapes),
+    of_choice(PlanChoice::Freeze, kWork, kShapes),
+    of_choice(PlanChoice::Precision, kWork, kTrains),
+    of_choice(PlanChoice::ReduceDtype, kWork, kTrains),
+    of_choice(PlanChoice::OptimizerName, kWork, kTrains),
+    of_choice(PlanChoice::OptimizerImpl, kWork, kTrains),
+    of_choice(PlanChoice::OptimizerStatesName, kWork, kTrains),
+    of_choice(PlanChoice::Clip, kWork, kTrains),
+    of_choice(PlanChoice::Initialization, kWork, kPredicts),
+    of_choice(PlanChoice::Flavor, kWork, kTrains | Command::Models),
+    of_choice(PlanChoice::CrossEntropy, kWork, kPredicts),
+    of_choice(PlanChoice::AllocConf, kWork, kPredicts | Command::Replay),
+    of_choice(PlanChoice::Torch, kWork, kPredicts),
 
-    of_choice(PlanChoice::Runtime, "--runtime", "NAME", kPlan, kSearches),
-    of_choice(PlanChoice::DeepSpeedFile, "--deepspeed", "FILE", kPlan, Command::Plan),
-    of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, kSearches),
-    of_choice(PlanChoice::Shard, "--shard", "N", kPlan, kSearches),
-    of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, kSearches),
-    of_choice(PlanChoice::Reshard, "--reshard", "WHAT", kPlan, kSearches),
-    of_choice(PlanChoice::Wrap, "--wrap", "WHAT", kPlan, kSearches),
-    of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, kSearches),
-    of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, kPredicts),
-    of_choice(PlanChoice::Offload, "--offload", "yes|no|nvme", kPlan, kPredicts),
-    of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, kPredicts),
-    of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, kPredicts),
-    of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, kPredicts),
-    of_choice(PlanChoice::ReduceScatterBuffers, "--reduce-scatter-buffers", "N", kPlan, kPredicts),
-    of_choice(PlanChoice::SeparateReduceScatter, "--separate-reduce-scatter", "yes|no", kPlan, kPredicts),
+    of_choice(PlanChoice::Runtime, kPlan, kSearches),
+    of_choice(PlanChoice::DeepSpeedFile, kPlan, Command::Plan),
+    of_choice(PlanChoice::Strategy, kPlan, kSearches),
+    of_choice(PlanChoice::Shard, kPlan, kSearches),
+    of_choice(PlanChoice::Replicate, kPlan, kSearches),
+    of_choice(PlanChoice::Reshard, kPlan, kSearches),
+    of_choice(PlanChoice::Wrap, kPlan, kSearches),
+    of_choice(PlanChoice::WrapEnds, kPlan, kSearches),
+    of_choice(PlanChoice::Checkpoint, kPlan, kPredicts),
+    of_choice(PlanChoice::Offload, kPlan, kPredicts),
+    of_choice(PlanChoice::GradientSync, kPlan, kPredicts),
+    of_choice(PlanChoice::Prefetch, kPlan, kPredicts),
+    of_choice(PlanChoice::BackwardPrefetch, kPlan, kPredicts),
+    of_choice(PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
+    of_choice(PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
 
     OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
                "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",
@@ -322,7 +326,8 @@ constexpr std::array kOptions = {
                kAnswers},
     OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only",
                kAnswers | Command::Clock | Command::Calibrate},
-    OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", CommandSet::all()},
+    OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show the options that most people need", CommandSet::all()},
+    OptionInfo{Option::HelpAll, "--help-all", "", "", kOutput, "Show every option", CommandSet::all()},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", CommandSet::all()},
 };
 
@@ -366,7 +371,7 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::CompareWith, Command::Clock, {kClock, "Compare with the output of nccl-tests, size by size"}},
     CommandWords{Option::Tolerance,
                  Command::Compare,
-                 {"Comparison", "Exit 1 if any compared value is off by more than this, such as 2%"}},
+                 {kOutput, "Exit 1 if any compared value is off by more than this, such as 2%"}},
     CommandWords{Option::Tolerance,
                  Command::Execute | Command::Run,
                  {kExecution, "Exit 1 if any compared value is off by more than this, such as 2%"}},
@@ -376,8 +381,8 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Output, kRuns | kMeasures | Command::Compare, {kOutput, "Write what --json prints to a file"}},
     CommandWords{Option::OutputFormat,
                  Command::Replay,
-                 {kOutput, "How to print the result: table, json, csv, md, or trace (every request)"}},
-    CommandWords{Option::OutputFormat, kPrints, {kOutput, "How to print the result: table, json, csv or md"}},
+                 {kOutput, "How to print the result: table (or text), json, csv, md, or trace (every request)"}},
+    CommandWords{Option::OutputFormat, kPrints, {kOutput, "How to print the result: table (or text), json, csv or md"}},
     CommandWords{Option::Rank,
                  kPlans | Command::Export,
                  {kOutput, "Report the memory of this rank (default: the rank that needs most)"}},
@@ -418,12 +423,10 @@ constexpr std::string_view first_long_name(std::string_view names) {
 constexpr bool follows_the_enums() {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
     if (static_cast<std::size_t>(kOptions[i].option) != i || kOptions[i].commands == CommandSet()) return false;
+    if (std::find(kGroups.begin(), kGroups.end(), kOptions[i].group) == kGroups.end()) return false;
   }
   for (std::size_t i = 0; i < kCommands.size(); ++i) {
     if (static_cast<std::size_t>(kCommands[i].command) != i) return false;
-  }
-  for (const PlanChoiceInfo& info : kPlanChoiceInfos) {
-    if (first_long_name(kOptions[static_cast<std::size_t>(option_of(info.choice))].names) != info.place) return false;
   }
   return kOptions.size() == static_cast<std::size_t>(Option::Version) + 1 &&
          kCommands.size() == static_cast<std::size_t>(Command::Completions) + 1;
@@ -444,6 +447,10 @@ const CommandInfo& info_of(Command command) {
 
 std::span<const OptionInfo> options() {
   return kOptions;
+}
+
+std::span<const std::string_view> option_groups() {
+  return kGroups;
 }
 
 const OptionInfo& info_of(Option option) {

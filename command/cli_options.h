@@ -214,6 +214,7 @@ enum class Option {
   Verbose,
   Quiet,
   Help,
+  HelpAll,
   Version,
 };
 
@@ -238,6 +239,9 @@ struct OptionInfo {
 };
 std::span<const OptionInfo> options();
 const OptionInfo& info_of(Option option);
+/// The headings of the help in the order in which somebody decides: the model, the GPUs, the trainer, then the rest,
+/// and last the output.
+std::span<const std::string_view> option_groups();
 /// Those that `execute` hands on to fsdp-exec, which has them under the same name and checks them.
 std::span<const OptionInfo> handed_on();
 

@@ -16,7 +16,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help\" for all options.";
+constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help-all\" for all options.";
 
 std::vector<std::string_view> spellings_of(const OptionInfo& info) {
   return split(info.names, ',');
@@ -226,6 +226,11 @@ const CommandInfo* find_command(const std::vector<std::string>& words) {
   return found == commands().end() ? nullptr : &*found;
 }
 
+/// Whether the program is asked about itself, and nothing else on the line counts.
+bool only_tells(const CommandLine& line) {
+  return line.has(Option::Help) || line.has(Option::HelpAll) || line.has(Option::Version);
+}
+
 /// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
@@ -247,7 +252,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
     words.erase(words.begin());
   }
   line.arguments = std::move(words);
-  if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
+  if (only_tells(line) || had_errors) return;
   const bool may_have_script = line.command == Command::Plan || line.command == Command::Fit;
   if (line.command == Command::Capture || (may_have_script && is_script && dashed)) {
     check_script(line, errors);
@@ -319,7 +324,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   // What looks like an option to CLI11 alone, such as -.5, is a word like others.
   for (std::string& word : app.remaining()) positional.push_back(std::move(word));
   take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
-  if (!line.has(Option::Help) && !line.has(Option::Version)) check_options(line, errors);
+  if (!only_tells(line)) check_options(line, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return line;
 }

@@ -19,10 +19,9 @@ namespace fsdp::planner {
 namespace {
 
 constexpr int kIndent = 8;  // Of the texts beside the labels.
-constexpr std::size_t kMostLines = 12;
+constexpr std::size_t kMostLines = 14;
 constexpr std::size_t kPeakLines = 2;
 constexpr std::size_t kMostSuggestions = 3;
-constexpr std::size_t kFewestSuggestions = 2;
 constexpr std::size_t kMostTensors = 6;
 /// Options that are longer are left to the verbose answer.
 constexpr int kWidestOption = 40;
@@ -137,20 +136,23 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
   std::erase_if(terms, [](const auto& term) { return term.second <= Bytes(0); });
   std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   const std::string moment = moment_of(memory, with_op);
+  const auto after = [&](std::size_t most) {
+    Bytes rest;
+    for (std::size_t i = most; i < terms.size(); ++i) rest += terms[i].second;
+    return rest;
+  };
   const auto text_of = [&](std::size_t most) {
     std::string text = moment;
-    Bytes rest;
-    for (std::size_t i = 0; i < terms.size(); ++i) {
-      if (i < most) {
-        text += fmt::format("{}{} {}", i == 0 ? ": " : ", ", terms[i].first, format_bytes(terms[i].second));
-      } else {
-        rest += terms[i].second;
-      }
+    for (std::size_t i = 0; i < most; ++i) {
+      text += fmt::format("{}{} {}", i == 0 ? ": " : ", ", terms[i].first, format_bytes(terms[i].second));
     }
+    const Bytes rest = after(most);
     return rest > Bytes(0) ? fmt::format("{}, other {}", text, format_bytes(rest)) : text;
   };
   std::size_t most = terms.size();
   while (most > 1 && wrap(text_of(most), columns).size() > most_lines) --most;
+  // Another line is worth it: what has no name would be more than something that has one.
+  while (most > 0 && most < terms.size() && after(most) > terms[most - 1].second) ++most;
   return text_of(most);
 }
 
@@ -180,59 +182,96 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
   return lines;
 }
 
+namespace {
+
+/// How much of the parts that may be left out a short answer has.
+struct Extent {
+  std::size_t suggestions = 0;
+  bool has_see = false;
+  bool has_assumption = false;
+  std::size_t peak_lines = kPeakLines;
+};
+
+/// The answer of a plan, to such an extent.
+class Brief {
+ public:
+  Brief(const StepReport& report, const Explanation& explanation, const AnswerContext& context, int width)
+      : report_(report), explanation_(explanation), context_(context), columns_(width - kIndent) {}
+
+  /// What a plan without shards is not is said with each of them, and what of a config.json was not heard.
+  void add_notes(const std::vector<std::string>& found) {
+    notes_ = found;
+    for (const std::string& each : report_.assumptions) {
+      if (each.starts_with("NO_SHARD is") || each.starts_with(kHfNote)) notes_.push_back(each);
+    }
+    if (!explanation_.upgrade.empty()) notes_.push_back(explanation_.upgrade);
+  }
+
+  bool is_stand_in() const {
+    return !report_.assumptions.empty() && report_.assumptions.front().starts_with("No GPU named");
+  }
+
+  Document document(const Extent& extent) const {
+    Document document = {verdict_of(report_, context_.no_plan_fits), summary_of(report_)};
+    const auto add = [&](const char* label, std::vector<std::string> lines) {
+      std::erase(lines, "");
+      if (!lines.empty()) document.push_back(Entry{.label = label, .lines = std::move(lines)});
+    };
+    add_speed(document, report_);
+    add("plan", {sentence_of(report_.plan, context_.facts, context_.batch_origin)});
+    if (context_.explains_units && explanation_.wrap) add_policy(document, *explanation_.wrap);
+    add("peak", {peak_of(report_.memory, context_.explains, columns_, extent.peak_lines)});
+    add_host(document, report_, {});
+    if (context_.explains) {
+      add_largest(document, report_.memory);
+      add_explanation(document, explanation_, false);
+    } else {
+      add("try", suggestion_lines(report_, explanation_.remedies, extent.suggestions, columns_));
+    }
+    add("note", notes_);
+    if (extent.has_assumption && !report_.assumptions.empty()) add("assume", {report_.assumptions.front()});
+    add("use", {context_.train});
+    if (extent.has_see) add("see", {fmt::format("{}", fmt::join(context_.commands, " · "))});
+    return document;
+  }
+
+ private:
+  const StepReport& report_;
+  const Explanation& explanation_;
+  const AnswerContext& context_;
+  std::vector<std::string> notes_;
+  int columns_;
+};
+
+std::size_t lines_of(const Document& document, int width) {
+  const std::string text = to_text(document, Terminal{.width = width});
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+}  // namespace
+
 Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& found,
                   const AnswerContext& context, int width) {
-  // What a plan without shards is not is said with each of them, and what of a config.json was not heard.
-  std::vector<std::string> notes = found;
-  for (const std::string& each : report.assumptions) {
-    if (each.starts_with("NO_SHARD is") || each.starts_with(kHfNote)) notes.push_back(each);
-  }
-  if (!explanation.upgrade.empty()) notes.push_back(explanation.upgrade);
-  const int columns = width - kIndent;
-  const auto lines_of = [&](const std::string& text) { return text.empty() ? 0 : wrap(text, columns).size(); };
-  const Entry verdict = verdict_of(report, context.no_plan_fits);
-  const std::string plan = sentence_of(report.plan, context.facts, context.batch_origin);
-  std::string see = fmt::format("{}", fmt::join(context.commands, " · "));
-  std::string assumed = report.assumptions.empty() ? "" : report.assumptions.front();
-  std::vector<std::string> suggestions = suggestion_lines(report, explanation.remedies, kMostSuggestions, columns);
-
-  // What the fixed parts leave goes to suggestions, then to an assumption. That no GPU was named is always said.
-  std::size_t used = wrap(verdict.label + "  " + verdict.lines[0], width).size() + lines_of(plan) + kPeakLines +
-                     lines_of(context.train) + lines_of(see);
-  for (const std::string& note : notes) used += lines_of(note);
-  if (report.memory.host) ++used;
-  // What to train with is more than what to read next.
-  if (!context.train.empty() && used + std::min<std::size_t>(suggestions.size(), 1) >= kMostLines) {
-    used -= lines_of(see);
-    see.clear();
-  }
-  const std::size_t wanted = std::min(suggestions.size(), kFewestSuggestions);
-  const bool is_stand_in = assumed.starts_with("No GPU named");
-  const bool has_room = used + wanted + lines_of(assumed) <= kMostLines;
-  if (!is_stand_in && !has_room && !context.explains) assumed.clear();
-  used += lines_of(assumed);
-  const std::size_t room = used < kMostLines ? kMostLines - used : 1;
-  // Anew, because the widest option of those that are told sets a column.
-  if (suggestions.size() > room) suggestions = suggestion_lines(report, explanation.remedies, room, columns);
-  const bool has_line_left = used + suggestions.size() < kMostLines || context.explains;
-
-  Document document = {verdict, summary_of(report)};
-  document.push_back(Entry{.label = "plan", .lines = {plan}});
-  if (context.explains_units && explanation.wrap) add_policy(document, *explanation.wrap);
-  const std::size_t for_peak = kPeakLines + (has_line_left ? 1 : 0);
-  document.push_back(Entry{.label = "peak", .lines = {peak_of(report.memory, context.explains, columns, for_peak)}});
-  add_host(document, report, {});
-  if (context.explains) {
-    add_largest(document, report.memory);
-    add_explanation(document, explanation, false);
-  } else if (!suggestions.empty()) {
-    document.push_back(Entry{.label = "try", .lines = std::move(suggestions)});
-  }
-  if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
-  if (!assumed.empty()) document.push_back(Entry{.label = "assume", .lines = {assumed}});
-  if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
-  if (!see.empty()) document.push_back(Entry{.label = "see", .lines = {see}});
-  return document;
+  Brief brief(report, explanation, context, width);
+  brief.add_notes(found);
+  // One suggestion, and that no GPU was named, are always said.
+  Extent extent{.suggestions = 1, .has_assumption = brief.is_stand_in()};
+  if (context.explains) return brief.document({.has_see = true, .has_assumption = true, .peak_lines = kPeakLines + 1});
+  const auto take = [&](const Extent& more) {
+    if (lines_of(brief.document(more), width) <= kMostLines) extent = more;
+  };
+  // What the fixed parts leave goes to these, in this order.
+  const auto with = [&](auto change) {
+    Extent more = extent;
+    change(more);
+    take(more);
+  };
+  with([](Extent& more) { more.suggestions = kMostSuggestions - 1; });
+  with([](Extent& more) { more.has_see = true; });
+  with([](Extent& more) { more.has_assumption = true; });
+  with([](Extent& more) { more.suggestions = kMostSuggestions; });
+  with([](Extent& more) { ++more.peak_lines; });
+  return brief.document(extent);
 }
 
 }  // namespace fsdp::planner

@@ -29,7 +29,7 @@ std::string moment_of(const MemoryReport& memory, bool with_op);
 
 /// Where the peak is and what fills the device there, largest first: "backward pass of model.layers.3 in the
 /// steady state: OptState 3.55 GiB, ..., other 128 MiB", in at most `most_lines` lines of `columns` where the moment
-/// leaves room. The terms add up to the device's peak.
+/// leaves room and "other" is no more than each of the others. The terms add up to the device's peak.
 std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::size_t most_lines);
 
 /// Suggestions that are worth a line, each as the option to type and what comes of it, the first `most` of

@@ -2,6 +2,8 @@
 
 // A report for people: the verdict first, then the plan, the peak and why, the traffic, the time, what was assumed.
 
+#include <string>
+
 #include "core/report/report.h"
 #include "planner/plan_sentence.h"
 #include "text/document.h"
@@ -18,6 +20,16 @@ struct View {
 /// FITS or DOES NOT FIT, with the peak and the step time, as one entry. With `no_plan_fits` the report is of the plan
 /// that needs least.
 Entry verdict_of(const StepReport& report, bool no_plan_fits = false);
+
+/// "17.8 samples/s · 777 tokens/s per GPU · MFU 9 %": what a step of this length trains. Tokens only of a model that
+/// counts them.
+std::string speed_of(const StepReport& report);
+
+/// "data parallel only: ...", of a model that is usually trained with other parallelism as well; else empty.
+std::string scope_of(const StepReport& report);
+
+/// Both as entries.
+void add_speed(Document& document, const StepReport& report);
 
 /// What decides the verdict, as one row of exact numbers for CSV.
 Table summary_of(const StepReport& report);

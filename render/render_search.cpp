@@ -180,6 +180,7 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   told.no_plan_fits = no_plan_fits(result);
   if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
   Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
+  add_speed(document, report);
   add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
   if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
   add_traffic_and_time(document, report, view);
@@ -203,6 +204,7 @@ Document document_of(const StepReport& report, const Explanation& explanation, c
                      const AnswerContext& context) {
   if (view.brief) return brief_of(report, explanation, {}, context, view.width);
   Document document = {verdict_of(report), summary_of(report)};
+  add_speed(document, report);
   add_explanation(document, explanation, view.verbose);
   add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
   add_traffic_and_time(document, report, view);

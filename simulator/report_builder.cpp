@@ -9,6 +9,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/cluster/node_spread.h"
+#include "core/model/call_name.h"
 #include "core/plan/plan_names.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/curves/tensor_names.h"
@@ -342,9 +343,7 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
   const Model& model = *prepared.index->model;
   if (step.call >= 0) {
     const int module = model.calls[step.call].module;
-    const std::string name = module < 0 ? "outside" : model.modules[module].name;
-    const std::string& kind = model.blocks[model.calls[step.call].block].kind;
-    place.instruction += " " + (name.empty() ? kind : name);
+    place.instruction += " " + name_of_call(model, model.calls[step.call]);
     for (const ShardedUnit& unit : prepared.layout.units) {
       for (const int m : unit.modules) {
         if (module >= 0 && prepared.index->contains(m, module) && !unit.is_root) place.unit = unit.name;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/model/call_name.h"
+
 namespace fsdp::executor {
 
 namespace {
@@ -37,8 +39,7 @@ PeakMoment moment_of(const Instruction& step, const ModelIndex& index, const Lay
     moment.instruction += " " + moment.unit;
   }
   if (step.call >= 0) {
-    const int module = index.model->calls[step.call].module;
-    moment.instruction += module < 0 ? " outside" : " " + index.model->modules[module].name;
+    moment.instruction += " " + name_of_call(*index.model, index.model->calls[step.call]);
   }
   return moment;
 }

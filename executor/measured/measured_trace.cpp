@@ -147,7 +147,7 @@ class TraceMaker {
       case InstructionKind::Forward:
       case InstructionKind::Backward: {
         const int module = index_.model->calls[step.call].module;
-        return module < 0 ? "outside" : index_.model->modules[module].name;
+        return module < 0 ? "loss" : index_.model->modules[module].name;
       }
       case InstructionKind::Unshard:
       case InstructionKind::ReduceGrads:

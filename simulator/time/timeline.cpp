@@ -343,7 +343,7 @@ class Timeline {
 
   std::string_view name_of_call(const Instruction& step) const {
     const Call& call = in_.index->model->calls[step.call];
-    return call.module < 0 ? "outside" : std::string_view(in_.index->model->modules[call.module].name);
+    return call.module < 0 ? "loss" : std::string_view(in_.index->model->modules[call.module].name);
   }
 
   void forward(const Instruction& step) {

@@ -92,7 +92,7 @@ def test_values_of_help(tester, jobs):
              "--precision fp16": "", "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
              "--strategy _HYBRID_SHARD_ZERO2": "--gpu L4 --nodes 2 --gpus 2",
              "--runtime ddp": "--gpu L4 --gpus 2 --precision bf16", "--offload nvme": "--gpu L4 --gpus 2 --runtime zero3"}
-    help_text = tester.run("--help")[1]
+    help_text = tester.run("--help-all")[1]
     # The completions have the choices, one option a line.
     script = tester.run("completions fish")[1]
     commands = []
@@ -213,7 +213,7 @@ def test_what_was_refused_or_left_unsaid(tester, jobs):
     _, out, _ = tester.run("mlp --gpus 4 --mem 16G --strategy NO_SHARD")
     tester.check("NO_SHARD is" in out, "The short answer does not say that NO_SHARD is not DDP.")
     for command in ("", "simulate", "explain"):
-        _, out, _ = tester.run(f"{command} --help")
+        _, out, _ = tester.run(f"{command} --help-all")
         tester.check("default: the rank that needs most" in " ".join(out.split()),
                      f"--rank of \"{command}\" does not say which rank is reported without it.")
 

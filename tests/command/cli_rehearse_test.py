@@ -137,7 +137,7 @@ def test_screens(tester):
         for width in ("60", "80", "120"):
             code, out, err = tester.rehearse(words[0], *words[1:], COLUMNS=width)
             tester.compare(f"rehearse_{name}_{width}.txt", f"{out}{err}exit code {code}\n")
-    code, out, _ = tester.run("rehearse", "--help")
+    code, out, _ = tester.run("rehearse", "--help-all")
     tester.compare("rehearse_help.txt", out)
     tester.check(code == 0 and max(map(len, out.splitlines())) <= 80, "The help is wider than 80 columns.")
 

@@ -106,7 +106,7 @@ class Replay(unittest.TestCase):
             self.compare(f"replay_trace_{width}.txt", "trace.txt", width)
 
     def test_help(self) -> None:
-        self.compare("replay_help.txt", "--help", 80)
+        self.compare("replay_help.txt", "--help-all", 80)
 
     def test_a_snapshot_is_replayed_as_the_trace_that_it_was_made_of(self) -> None:
         runs = [json.loads(self.run_words(f"{name} --json --device-memory 2G")[1])["replayed"]

@@ -194,7 +194,7 @@ class Refusals(InAFolder):
 
     def test_execute_has_every_option_of_a_run(self) -> None:
         names = {}
-        for words in ([str(EXECUTOR), "--help"], [str(PLANNER), "execute", "--help"]):
+        for words in ([str(EXECUTOR), "--help"], [str(PLANNER), "execute", "--help-all"]):
             help_text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
             names[words[0]] = set(re.findall(r"^  (?:-\w,\s*)?(--[a-z-]+)", help_text, re.MULTILINE))
         missing = names[str(EXECUTOR)] - names[str(PLANNER)]

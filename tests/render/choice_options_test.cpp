@@ -1,0 +1,44 @@
+#include "render/choice_options.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace fsdp::planner {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST(ChoiceOptions, AreTakenOutOfACommandLineWhereverTheyStand) {
+  const auto taken = take_choices(Words{"--theme", "dark", "--gpus", "4", "qwen3_tts", "--mem=16G", "--view", "peak"});
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->texts, (ChoiceTexts{{PlanChoice::Gpus, {"4"}}, {PlanChoice::Memory, {"16G"}}}));
+  EXPECT_EQ(taken->rest, (Words{"--theme", "dark", "qwen3_tts", "--view", "peak"}));
+}
+
+TEST(ChoiceOptions, HaveTheirOtherNamesAndThoseOfTheVersionBefore) {
+  const auto taken = take_choices(Words{"--nproc-per-node", "8", "--nnodes=2", "--checkpoint", "full"});
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->texts,
+            (ChoiceTexts{{PlanChoice::Gpus, {"8"}}, {PlanChoice::Nodes, {"2"}}, {PlanChoice::Checkpoint, {"full"}}}));
+}
+
+TEST(ChoiceOptions, PatternsTakeAllWordsUpToTheNextOption) {
+  const auto taken = take_choices(Words{"mlp", "--freeze", "a.*", "b.*", "--set", "x=1", "--set", "y=2"});
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->texts,
+            (ChoiceTexts{{PlanChoice::SetDimension, {"x=1", "y=2"}}, {PlanChoice::Freeze, {"a.*", "b.*"}}}));
+}
+
+TEST(ChoiceOptions, WithoutAValueOrGivenTwiceAreErrorsAllAtOnce) {
+  const auto taken = take_choices(Words{"mlp", "--gpus", "4", "--gpus", "8", "--mem", "--seq"});
+  ASSERT_FALSE(taken);
+  ASSERT_EQ(taken.error().size(), 3u);
+  EXPECT_EQ(to_string(taken.error()[0]), "--gpus: Given several times. Give it once.");
+  EXPECT_EQ(to_string(taken.error()[1]), "--mem: The value is missing. Write --mem SIZE.");
+  EXPECT_EQ(to_string(taken.error()[2]), "--seq: The value is missing. Write --seq N.");
+}
+
+}  // namespace
+}  // namespace fsdp::planner
