@@ -213,6 +213,7 @@ enum class Option {
   Time,
   Verbose,
   Quiet,
+  Strict,
   Help,
   HelpAll,
   Version,

@@ -17,6 +17,7 @@
 #include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/torch_version.h"
+#include "core/report/device_verdict.h"
 #include "core/report/report_json.h"
 #include "core/spec/model_spec.h"
 #include "planner/explain.h"
@@ -60,8 +61,9 @@ bool writes_to_stdout(const CommandLine& line) {
   return line.value(Option::Output) == "-";
 }
 
-ExitCode code_of(Verdict verdict) {
-  return verdict == Verdict::DoesNotFit ? kExitNo : kExitYes;
+ExitCode code_of(const CommandLine& line, const StepReport& report) {
+  const bool is_no = report.verdict == Verdict::DoesNotFit || (is_tight(report) && line.has(Option::Strict));
+  return is_no ? kExitNo : kExitYes;
 }
 
 /// What to type next. `plan_file` is empty when the plan was not written.
@@ -131,7 +133,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   if (!written) return tl::unexpected(written.error());
   // Where a bound was wrong, none that fits was found, and that there is none is not known.
   const bool is_open = verdict == Verdict::DoesNotFit && !no_plan_fits(answer.result);
-  const ExitCode code = is_open ? kExitRun : code_of(verdict);
+  const ExitCode code = is_open ? kExitRun : code_of(line, report);
   if (writes_to_stdout(line)) return code;
   if (output.format == Format::Json) {
     output.console.out << answer.json();
@@ -287,7 +289,7 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
                                                         : train_line(given.file.plan, given.model, given.path),
          .commands = next_commands(output, given.path, report.verdict)}));
   }
-  return code_of(report.verdict);
+  return code_of(line, report);
 }
 
 namespace {
@@ -299,7 +301,7 @@ Outcome explain_time(const CommandLine& line, const Output& output, const Remedy
   if (!explanation) return input_failure(explanation.error());
   const auto written = write_plan_file(line, output, report, request.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(report.verdict);
+  if (writes_to_stdout(line)) return code_of(line, report);
   if (output.format == Format::Json) {
     output.console.out << to_json(report, *explanation);
   } else if (output.quiet) {
@@ -307,7 +309,7 @@ Outcome explain_time(const CommandLine& line, const Output& output, const Remedy
   } else {
     output.print(document_of(report, *explanation));
   }
-  return code_of(report.verdict);
+  return code_of(line, report);
 }
 
 }  // namespace
@@ -321,7 +323,7 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                       .label = given.path,
                       .step = report.time.step,
                       .device_peak = report.memory.peaks.device};
-  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  candidate.missing = missing_room(report.memory);
   // A remedy changes a size that somebody may choose, and what follows from it follows.
   Workload workload = given.workload;
   Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
@@ -335,7 +337,7 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                               .cluster = given.cluster,
                               .predictor = predictor,
                               .best = candidate,
-                              .verdict = report.verdict,
+                              .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,
                               .larger_gpus = larger};
   if (line.has(Option::Time)) return explain_time(line, output, request, report);
   Result<std::vector<Remedy>> remedies = remedies_for(request);
@@ -346,10 +348,10 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
 
   const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(report.verdict);
+  if (writes_to_stdout(line)) return code_of(line, report);
   if (output.format == Format::Json) {
     output.console.out << to_json(report, &given.cluster, &explanation);
-    return code_of(report.verdict);
+    return code_of(line, report);
   }
   if (output.quiet) {
     print_quietly(output, report);
@@ -360,7 +362,7 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                               .commands = {"--verbose has the rest"},
                               .explains = true}));
   }
-  return code_of(report.verdict);
+  return code_of(line, report);
 }
 
 }  // namespace fsdp::planner

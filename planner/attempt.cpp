@@ -89,7 +89,7 @@ Result<Families> families_for(const Space& space, const ModelIndex& index, const
 Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options)
     : families(std::move(all)),
       limit(split_by_host(space.base, families, predictor_of)),
-      cost(space.base, limit.within, predictor_of),
+      cost(space.base, limit.within, predictor_of, space.room),
       memory(cost),
       per_sample(cost, limit.within),
       is_per_sample(space.objective == SearchObjective::Tokens),
@@ -177,6 +177,7 @@ Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, con
 void Attempts::ask(std::int64_t most) {
   // What needs more of the host than there is may fit, too, and is looked at in its turn.
   const bool is_by_memory_alone = wide_->limit.beyond.empty();
+  if (space_->room == Room::None) fits_ = true;  // Whoever asks for a plan without room knows one.
   if (is_by_memory_alone && !fits_) fits_ = wide_->has_fitting(budget_, *options_, most);
   is_open_ = is_by_memory_alone && !fits_;
   if (!is_open_ && fits_.value_or(true)) find_fastest(most > 0);

@@ -93,8 +93,8 @@ bool has_cache(const Model& model) {
 
 }  // namespace
 
-LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of)
-    : base_(base), families_(families), predictor_of_(std::move(predictor_of)) {
+LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of, bool is_tight)
+    : base_(base), families_(families), predictor_of_(std::move(predictor_of)), is_tight_(is_tight) {
   if (families.families.empty()) return;
   index_ = &predictor_of_(families.families.front().micro_batch).index();
   const Model& model = *index_->model;
@@ -530,9 +530,11 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   if (!has_passes(*index_->model)) {
     for (const int call : calls.outside) look_at(call);
   }
-  if (units.is_fsdp2) highest += units.gradients + units.largest_gather;
+  // In pools of their own, which a cache that is given back does not keep from one moment to another.
+  if (units.is_fsdp2 && !is_tight_) highest += units.gradients + units.largest_gather;
   Bytes device(highest);
   for (const DeviceTerm& term : units.outside) device += term.bytes;
+  if (is_tight_) return device.count();
   return (device + simulator::margin(Bytes(highest), units.outside, base_)).count();
 }
 

@@ -28,7 +28,8 @@ using PredictorOf = std::function<simulator::Predictor&(std::int64_t micro_batch
 class LowerBounds {
  public:
   /// REQUIRES: the arguments outlive this object; every wrapping passes check().
-  LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of);
+  /// `is_tight`: of what a plan can live in, not of what it has with room to spare.
+  LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of, bool is_tight = false);
 
   /// Keys and values are cached in plans that checkpoint nothing, and in no other: the first checkpointed block takes
   /// work off the step. Plans without one then obey no law together with the others.
@@ -146,6 +147,7 @@ class LowerBounds {
   const Plan& base_;
   const Families& families_;
   PredictorOf predictor_of_;
+  bool is_tight_;
   const ModelIndex* index_ = nullptr;  ///< Of any micro-batch. Null: there are no families.
   bool first_checkpoint_saves_work_ = false;
   std::vector<StackOfCalls> stacks_;

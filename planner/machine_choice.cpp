@@ -22,6 +22,7 @@
 
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
+#include "core/report/device_verdict.h"
 #include "planner/compared_search.h"
 #include "planner/plan_machines.h"
 
@@ -181,6 +182,7 @@ void check_prices(const std::vector<MachineTrial>& trials, const CompareOptions&
 void enter(ComparedMachine& machine, const SearchResult& result) {
   const MemoryReport& memory = result.report.memory;
   machine.verdict = result.verdict;
+  machine.is_tight = is_tight(result.report);
   machine.step = result.report.time.step;
   machine.device_peak = memory.peaks.device;
   machine.needed = memory.peaks.device + memory.margin;
@@ -188,12 +190,14 @@ void enter(ComparedMachine& machine, const SearchResult& result) {
   machine.samples = samples_of(result.best.plan);
 }
 
-/// What orders them: what fits, by the objective; what does not, by how far it is from fitting; what makes no sense.
+/// What orders them: what fits, by the objective, that without room to spare after the rest; what does not, by how far
+/// it is from fitting; what makes no sense.
 std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineObjective objective) {
-  if (!machine.why_not.empty()) return {2, 0};
-  if (machine.verdict != Verdict::Fits) return {1, ratio(machine.needed, machine.budget)};
-  if (objective == MachineObjective::Time) return {0, 1 / machine.samples_per_second()};
-  return {0, machine.price_per_sample().value_or(machine.gpu_seconds_per_sample())};
+  if (!machine.why_not.empty()) return {3, 0};
+  if (machine.verdict != Verdict::Fits) return {2, ratio(machine.needed, machine.budget)};
+  const int kind = machine.is_tight ? 1 : 0;
+  if (objective == MachineObjective::Time) return {kind, 1 / machine.samples_per_second()};
+  return {kind, machine.price_per_sample().value_or(machine.gpu_seconds_per_sample())};
 }
 
 /// Errors: those of a search that are no fault of its machine.

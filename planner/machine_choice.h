@@ -46,6 +46,7 @@ struct ComparedMachine {
   std::int64_t gpus = 0;  ///< In all.
   std::string why_not;    ///< Why what was asked makes no sense on it; empty: it does.
   Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;  ///< It runs, without room to spare.
   Seconds step{0};
   Bytes device_peak;
   Bytes needed;                          ///< The device peak and the safety margin.
@@ -60,9 +61,10 @@ struct ComparedMachine {
 };
 
 struct MachineComparison {
-  std::vector<ComparedMachine> machines;  ///< The best one first; then what does not fit, then what makes no sense.
-  ResolvedRequest request;                ///< On the first one.
-  SearchResult result;                    ///< Of that.
+  std::vector<ComparedMachine>
+      machines;             ///< The best one first; then what is tight, what does not fit, then what makes no sense.
+  ResolvedRequest request;  ///< On the first one.
+  SearchResult result;      ///< Of that.
 };
 
 /// A size of a machine; an empty number is left to the choices.

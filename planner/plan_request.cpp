@@ -74,6 +74,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
     if (auto misfit = offload_misfit(*choices.cpu_offload, choices.runtime)) errors.push_back(std::move(*misfit));
   }
   space.may_expand_segments = !choices.allocator_settings;
+  space.room = Room::Either;
   if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   space.forward_prefetch = choices.forward_prefetch;
   space.backward_prefetch = choices.backward_prefetch;

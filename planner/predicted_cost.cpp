@@ -63,11 +63,12 @@ Bytes budget_of(const Cluster& cluster) {
   return cluster.gpu.usable_memory.value;
 }
 
-PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of)
+PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room)
     : base_(base),
       families_(families),
       predictor_of_(std::move(predictor_of)),
-      lower_bounds_(base, families, predictor_of_) {}
+      is_tight_(room == Room::None),
+      lower_bounds_(base, families, predictor_of_, is_tight_) {}
 
 std::vector<Box> PredictedCost::space() const {
   std::vector<Box> boxes;
@@ -142,11 +143,12 @@ simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enou
   const auto found = known.find(point);
   if (found != known.end()) {
     simulator::Outcome& outcome = found->second;
-    if (outcome.is_whole || outcome.peaks.device + outcome.margin > std::min(enough, too_large)) return outcome;
+    if (outcome.is_whole || outcome.needed > std::min(enough, too_large)) return outcome;
   }
   ++asked_.memory;
-  auto outcome =
-      predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough, too_large);
+  const Plan plan = planner::plan_of(base_, families_, choice);
+  auto outcome = is_tight_ ? predictor_of(choice).evaluate(plan, Detail::Tight)
+                           : predictor_of(choice).evaluate(plan, Detail::Device, enough, too_large);
   assert(outcome.has_value());
   return known.insert_or_assign(point, *std::move(outcome)).first->second;
 }
@@ -180,7 +182,7 @@ std::vector<Choice> PredictedCost::predicted() const {
 }
 
 std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
-  return (outcome.peaks.device + outcome.margin).count();
+  return outcome.needed.count();
 }
 
 const PredictedCost::Outside& PredictedCost::outside_of(const Choice& choice) {
@@ -202,7 +204,7 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
 // Of two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
 // what the others will say, and one whose bound would stay within the budget is not worth its time.
 bool PredictedCost::may_decide(const Box& box) {
-  if (!decisive_ || !most_above_sums_ || box.is_point()) return true;
+  if (!decisive_ || !most_above_sums_ || is_tight_ || box.is_point()) return true;
   constexpr std::int64_t kCertainty = 64;
   const std::int64_t sums = smallest_sums(box);
   const auto walked = above_sums_.find(box.family);
@@ -221,6 +223,7 @@ std::int64_t PredictedCost::smallest_sums(const Box& box) {
 std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const Choice choice = smallest_of(box);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
+  if (is_tight_) return (live.allocated_lower_bound - (box.is_point() ? Bytes(0) : slack_of(box))).count();
   if (decisive_ && !above_sums_.contains(box.family)) {
     const Bytes of_boxes = has_law_of_pools(base_) ? live.pools_lower_bound : live.device_lower_bound;
     const std::int64_t more = with_margin(of_boxes, choice).count() - smallest_sums(box);
@@ -361,7 +364,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
     case CostLevel::Memory: {
       const Bytes too_large = decisive_ ? Bytes(*decisive_) : simulator::kWholePrediction;
       const simulator::Outcome& exact = outcome_up_to(fastest, enough_, too_large);
-      return {rounded(exact.step), needed_bytes(exact)};
+      return {rounded(exact.step + exact.flush_time), needed_bytes(exact)};
     }
   }
   return {no_time, no_memory};

@@ -13,6 +13,7 @@
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
 #include "planner/lower_bounds.h"
+#include "planner/space.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {
@@ -29,7 +30,7 @@ enum class CostLevel : int {
 class PredictedCost : public CostModel {
  public:
   /// REQUIRES: the arguments outlive this object; every wrapping passes check().
-  PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of);
+  PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room = Room::Spare);
 
   std::vector<Box> space() const override;
   int num_levels() const override { return 5; }
@@ -66,7 +67,7 @@ class PredictedCost : public CostModel {
   };
   const Asked& asked() const { return asked_; }
 
-  /// What decides: the device's peak and the margin. Whether a node's own memory suffices is a matter of whole families
+  /// What decides (Outcome::needed). Whether a node's own memory suffices is a matter of whole families
   /// (planner/host_limit.h).
   static std::int64_t needed_bytes(const simulator::Outcome& outcome);
 
@@ -108,6 +109,7 @@ class PredictedCost : public CostModel {
   const Plan& base_;
   const Families& families_;
   PredictorOf predictor_of_;
+  bool is_tight_;  ///< Without room to spare.
   LowerBounds lower_bounds_;
   /// [detail] An answer of one detail does not stand in for another: the lower bound of live bytes is a law of boxes,
   /// the exact peak of a plan is not.

@@ -21,6 +21,7 @@
 #include <future>
 #include <utility>
 
+#include "core/report/device_verdict.h"
 #include "planner/predictors.h"
 #include "planner/remedy_list.h"
 #include "text/figures.h"
@@ -35,6 +36,12 @@ constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak
 
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
+
+/// Whether it runs by its device, and has no room there.
+bool is_tight(const simulator::Outcome& outcome) {
+  const bool runs = outcome.is_whole && outcome.device.verdict == Verdict::Fits && outcome.host_missing == Bytes(0);
+  return runs && !outcome.device.has_room();
+}
 
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
@@ -107,13 +114,15 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload
   bounded.pareto_points = 0;
   const auto found = search(request_.spec, workload, cluster, bounded, search_options());
   if (!found || found->proof.stopped_early) return std::nullopt;
+  const bool tight = is_tight(found->report);
   return Remedy{.what = std::move(trial.what),
                 .change = std::move(trial.change),
                 .is_searched = true,
                 .samples = trial.samples,
                 .delta_bytes = found->best.device_peak - request_.best.device_peak,
                 .delta_time = found->best.step - request_.best.step,
-                .verdict = found->verdict};
+                .verdict = tight ? Verdict::DoesNotFit : found->verdict,
+                .is_tight = tight};
 }
 
 /// Nothing where the choices say more of a search than what is copied here: a batch, a mesh for another world, or how
@@ -160,7 +169,8 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std
                     .samples = trial.samples,
                     .delta_bytes = outcome->peaks.device - request_.best.device_peak,
                     .delta_time = outcome->step - request_.best.step,
-                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit},
+                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit,
+                    .is_tight = is_tight(*outcome)},
                    std::move(ground));
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/report/device_verdict.h"
 #include "planner/compared_search.h"
 #include "planner/ties.h"
 
@@ -27,6 +28,7 @@ void refuse(ComparedRuntime& runtime, const Errors& errors) {
 void enter(ComparedRuntime& runtime, const SearchResult& result) {
   const StepReport& report = result.report;
   runtime.verdict = result.verdict;
+  runtime.is_tight = is_tight(report);
   runtime.label = result.best.label;
   runtime.step = report.time.step;
   runtime.device_peak = report.memory.peaks.device;
@@ -40,18 +42,19 @@ void enter(ComparedRuntime& runtime, const SearchResult& result) {
   runtime.samples = samples_of(result.best.plan);
 }
 
-/// What fits, by the time of a sample; what does not, by how far it is from fitting; what cannot be.
+/// What fits, by the time of a sample, that without room to spare after the rest; what does not, by how far it is from
+/// fitting; what cannot be.
 std::pair<int, double> place_of_runtime(const ComparedRuntime& runtime) {
-  if (!runtime.why_not.empty()) return {2, 0};
-  if (runtime.verdict != Verdict::Fits) return {1, ratio(runtime.needed, runtime.budget)};
-  return {0, runtime.step.count() / static_cast<double>(runtime.samples)};
+  if (!runtime.why_not.empty()) return {3, 0};
+  if (runtime.verdict != Verdict::Fits) return {2, ratio(runtime.needed, runtime.budget)};
+  return {runtime.is_tight ? 1 : 0, runtime.step.count() / static_cast<double>(runtime.samples)};
 }
 
 /// Of what fits and is as fast as the first, whoever needs least comes first; of those within kTieMemoryShare of it
 /// whoever came first. REQUIRES: sorted by place.
 void put_named_first(std::vector<RuntimeTrial>& trials) {
   const auto [kind, time] = place_of_runtime(trials.front().runtime);
-  if (kind != 0) return;
+  if (kind > 1) return;
   const auto end = std::find_if(trials.begin(), trials.end(), [&, kind = kind, time = time](const RuntimeTrial& trial) {
     const auto [other_kind, other_time] = place_of_runtime(trial.runtime);
     return other_kind != kind || other_time > (1 + kTieShare) * time;

@@ -17,7 +17,8 @@ struct ComparedRuntime {
   Framework framework = Framework::Fsdp2;
   std::string why_not;  ///< Why what was asked cannot be had of it; empty: it can.
   Verdict verdict = Verdict::Unknown;
-  std::string label;  ///< Candidate::label: "FULL_SHARD, per 2 blocks".
+  bool is_tight = false;  ///< It runs, without room to spare.
+  std::string label;      ///< Candidate::label: "FULL_SHARD, per 2 blocks".
   Seconds step{0};
   Bytes device_peak;
   Bytes needed;                  ///< The device peak and the safety margin.
@@ -29,9 +30,10 @@ struct ComparedRuntime {
 };
 
 struct RuntimeComparison {
-  std::vector<ComparedRuntime> runtimes;  ///< The best one first; then what does not fit, then what cannot be.
-  ResolvedRequest request;                ///< For the first one.
-  SearchResult result;                    ///< Of that.
+  std::vector<ComparedRuntime>
+      runtimes;             ///< The best one first; then what is tight, what does not fit, then what cannot be.
+  ResolvedRequest request;  ///< For the first one.
+  SearchResult result;      ///< Of that.
 };
 
 struct CompareRuntimesOptions {

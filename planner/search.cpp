@@ -3,15 +3,7 @@
 // The space is written out as families (planner/choice.h), each family is a box of the branch and bound
 // (planner/branch_and_bound.h), and the predictor prices what is left (planner/predicted_cost.h).
 //
-// The Pareto front below the best plan is found by the same engine on the same boxes, memory being the lower bound from
-// live bytes: there a point needs no full prediction, and no plan has to be tried only because the allocator's part of
-// it is unknown. Each further point is the fastest plan of the space whose live bytes are at least one part in
-// kParetoStep below those of the point before. It is then predicted in full, and left out when its peak is not lower.
-// So the front is exact in live bytes, at that distance; in device memory another plan that fragments less may lie a
-// little below it.
-//
-// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h). Where another plan that
-// was predicted on the way needs less than a point of the front and takes no longer, it is the point.
+// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h).
 //
 // Where the memory of a node is known, families that need more of it are taken out of the space first
 // (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first:
@@ -28,6 +20,10 @@
 // to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
 // Where nothing fits with them either, the plan that is named is the smaller one of both, and of those with the setting
 // only one that saves a twentieth.
+//
+// A plan that has no room to spare may run (core/report/device_verdict.h). Where none has it, the fastest that runs is
+// searched for, by what plans can live in in place of what they take, and what giving back the cache takes of a step.
+// Where that one gives back its cache, expandable segments are tried for it, too.
 //
 // Which plan needs least is another question than whether one fits. Its live bytes are no more than those of thousands
 // of others, because what the allocator wastes is a fifth and more where memory is short, so a proof would predict them
@@ -49,12 +45,14 @@
 #include "core/base/parse_units.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/torch_version.h"
+#include "core/report/device_verdict.h"
 #include "planner/attempt.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
 #include "planner/objective.h"
+#include "planner/other_plans.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
@@ -69,18 +67,6 @@ namespace {
 
 using simulator::Detail;
 
-Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice) {
-  const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
-  const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
-  Candidate candidate;
-  candidate.plan = cost.plan_of(choice);
-  candidate.label = label_of(families, choice);
-  candidate.step = outcome.step;
-  candidate.device_peak = outcome.peaks.device;
-  candidate.missing = Bytes(std::max<std::int64_t>(0, PredictedCost::needed_bytes(outcome) - budget.count()));
-  return candidate;
-}
-
 tl::unexpected<Errors> stopped() {
   return failure("", "The search was stopped.", "");
 }
@@ -88,95 +74,6 @@ tl::unexpected<Errors> stopped() {
 /// Tells the listener of a search, if there is one.
 void tell(const SearchOptions& options, const SearchProgress& progress) {
   if (options.on_progress) options.on_progress(progress);
-}
-
-/// Plans that were predicted and do not fit, the nearest first. Most were predicted no further than was needed to know
-/// that; those that are told are predicted in full, and the others as far as shows that they are not nearer.
-std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
-                                   const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict) {
-  struct Entry {
-    Choice choice;
-    std::int64_t needed = 0;  // At least.
-    bool is_whole = false;
-  };
-  std::vector<Entry> entries;
-  const auto look_up = [&](const Choice& choice, Bytes enough) {
-    const simulator::Outcome& outcome = cost.memory_up_to(choice, enough);
-    return Entry{choice, PredictedCost::needed_bytes(outcome), outcome.is_whole};
-  };
-  for (const EvaluatedPoint& point : points) {
-    const Choice choice = cost.choice_of(point.point);
-    if (verdict == Verdict::Fits && cost.outcome_up_to(choice, Bytes(0)).step > best.step) continue;
-    Entry entry = look_up(choice, Bytes(0));
-    if (!entry.is_whole) entry.needed = std::max(entry.needed, cost.needed_at_least(point.point));
-    entries.push_back(entry);
-  }
-  const auto by_need = [](const Entry& a, const Entry& b) { return a.needed < b.needed; };
-  // One more than is told, because the best plan may be among them.
-  const std::size_t num_told = std::min(entries.size(), kMostRejected + 1);
-  const auto end = entries.begin() + static_cast<std::ptrdiff_t>(num_told);
-  while (true) {
-    std::stable_sort(entries.begin(), entries.end(), by_need);
-    const auto part = std::find_if(entries.begin(), end, [](const Entry& entry) { return !entry.is_whole; });
-    if (part == end) break;
-    std::vector<std::int64_t> known;
-    for (const Entry& entry : entries) {
-      if (entry.is_whole) known.push_back(entry.needed);
-    }
-    const Bytes enough = known.size() < num_told ? simulator::kWholePrediction : Bytes(known[num_told - 1]);
-    *part = look_up(part->choice, enough);
-  }
-  std::vector<Candidate> candidates;
-  std::transform(entries.begin(), end, std::back_inserter(candidates),
-                 [&](const Entry& entry) { return candidate_of(cost, families, entry.choice); });
-  return nearest_rejected(std::move(candidates), best, verdict);
-}
-
-/// Puts what was predicted somewhere, needs less and takes no longer in the place of a point, and leaves out what is no
-/// point of a front then. `front`: by falling device peak.
-std::vector<Candidate> without_dominated(PredictedCost& cost, const Families& families, std::vector<Candidate> front) {
-  for (const Choice& choice : cost.predicted()) {
-    const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
-    for (std::size_t i = 1; i < front.size(); ++i) {
-      const bool is_no_worse = outcome.peaks.device <= front[i].device_peak && outcome.step <= front[i].step;
-      const bool is_better = outcome.peaks.device < front[i].device_peak || outcome.step < front[i].step;
-      // The best plan stays: what is as fast counts as equally fast, and was compared.
-      if (is_no_worse && is_better && outcome.step > front[0].step) front[i] = candidate_of(cost, families, choice);
-    }
-  }
-  std::vector<Candidate> kept;
-  for (Candidate& candidate : front) {
-    const bool is_point =
-        kept.empty() || (candidate.device_peak < kept.back().device_peak && candidate.step > kept.back().step);
-    if (is_point) kept.push_back(std::move(candidate));
-  }
-  return kept;
-}
-
-/// By rising device peak, the best plan last.
-std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
-                                std::int64_t max_points, const SearchOptions& options) {
-  if (max_points == 0) return {};
-  LiveCost live(cost);
-  BranchAndBound search(live, Objective::Time);
-  search.on_progress(teller(options, SearchStage::Front, families));
-  search.stop_when(options.should_stop);
-  std::vector<Candidate> front = {candidate_of(cost, families, cost.choice_of(best.point))};
-  std::int64_t memory = live.bound(best.point, live.num_levels() - 1).memory;
-  while (static_cast<std::int64_t>(front.size()) < max_points) {
-    const auto point = search.next(memory - memory / kParetoStep - 1);
-    if (!point) break;
-    memory = point->cost.memory;
-    Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
-    // Live bytes are no more than a bound of the peak: a plan that the allocator makes larger is not on the front.
-    if (candidate.device_peak >= front.back().device_peak || candidate.step <= front.front().step) continue;
-    // What is as fast and smaller takes the place of what is not; the best plan was chosen that way already.
-    if (front.size() > 1 && candidate.step <= front.back().step * (1 + kTieShare)) front.pop_back();
-    front.push_back(std::move(candidate));
-  }
-  front = without_dominated(cost, families, std::move(front));
-  std::reverse(front.begin(), front.end());
-  return front;
 }
 
 /// A point, and where it is known.
@@ -234,7 +131,7 @@ class OutsideOfLimit {
   PointFound look(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options) {
     const HostLimit& limit = attempt.limit;
     for (const HostLimit::Beyond& beyond : limit.beyond) {
-      cost_.emplace(space.base, beyond.families, predictor_of);
+      cost_.emplace(space.base, beyond.families, predictor_of, space.room);
       BranchAndBound fastest(*cost_, Objective::Time);
       fastest.stop_when(options.should_stop);
       const std::int64_t budget =
@@ -246,7 +143,7 @@ class OutsideOfLimit {
       if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
       return least_of({&attempt.cost, &limit.within, {}}, *attempt.smallest, attempt.memory, space, options);
     }
-    cost_.emplace(space.base, attempt.families, predictor_of);
+    cost_.emplace(space.base, attempt.families, predictor_of, space.room);
     SmallestCost memory(*cost_);
     BranchAndBound smallest(memory, Objective::Memory);
     return least_of({&*cost_, &attempt.families, {}}, smallest, memory, space, options);
@@ -324,6 +221,11 @@ std::string note_on_bounds(std::int64_t num_broken) {
   return fmt::format(
       "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
       counted(num_broken, "plan"));
+}
+
+void add_notes(const ModelSpec& spec, const Space& space, const Attempt& attempt, SearchResult& result) {
+  if (const auto note = note_on_checkpointing(spec, space)) result.notes.push_back(*note);
+  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
 }
 
 /// What a search runs on: a model for each micro-batch, and the space that they leave.
@@ -473,6 +375,62 @@ Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec
   return search_if(spec, workload, cluster, on_devices, told, is_faster);
 }
 
+/// What a step takes with what giving back the cache adds.
+Seconds tight_step(const SearchResult& result) {
+  return result.report.time.step + result.report.memory.flush_time;
+}
+
+/// Whether some plan of the whole space runs, by the smallest of its families: of those with the least live bytes so
+/// many are predicted.
+Result<bool> runs_somewhere(const Space& tight, const ModelIndex& index, const Cluster& cluster,
+                            const PredictorOf& predictor_of, const SearchOptions& options) {
+  constexpr std::int64_t kMost = 16;
+  FSDP_TRY(Families families, families_for(whole(tight), index, cluster));
+  Attempt attempt(tight, std::move(families), predictor_of, options);
+  if (attempt.limit.within.families.empty()) return false;
+  SmallestCost& memory = attempt.memory;
+  memory.probe(budget_of(cluster));
+  memory.probe_by_live_bytes(
+      [&] { return memory.least() <= budget_of(cluster) || memory.num_predicted() >= kMost || is_stopped(options); });
+  return memory.least() <= budget_of(cluster);
+}
+
+/// The fastest plan that runs without room to spare; nothing where none does, or such are not asked for. `attempt`: has
+/// shown that no plan has room.
+Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Workload& workload,
+                                                 const Cluster& cluster, const Space& space, Ground& ground,
+                                                 const Attempt& attempt, const SearchOptions& options) {
+  constexpr std::int64_t kMostPredictions = 600;
+  if (ground.space.room != Room::Either) return std::optional<SearchResult>();
+  const Proof proof = attempt.proof();
+  const std::string_view none = proof.is_proven && !proof.stopped_early ? "No plan" : "No plan was found that";
+  SearchOptions told = options;
+  if (told.typed == nullptr) told.typed = &space;
+  const auto found_in = [&](Space tight, const std::string& settings) -> Result<std::optional<SearchResult>> {
+    tight.room = Room::None;
+    tight.may_expand_segments = false;
+    if (tight.max_predictions > 0) tight.max_predictions = std::min(tight.max_predictions, kMostPredictions);
+    FSDP_TRY(const bool runs, runs_somewhere(tight, ground.index(), cluster, ground.predictor_of(), options));
+    if (is_stopped(options)) return stopped();
+    if (!runs) return std::optional<SearchResult>();
+    SearchOptions with = told;
+    if (!settings.empty()) with.added_settings = settings;
+    FSDP_TRY(SearchResult result, search(spec, workload, cluster, tight, with));
+    if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
+    return std::optional(std::move(result));
+  };
+  FSDP_TRY(std::optional<SearchResult> result, found_in(ground.space, ""));
+  const bool is_smooth = result && result->report.memory.tightness != Tightness::Flushes;
+  if (const std::optional<Space> wider = expanded(ground.space, cluster); wider && !is_smooth) {
+    FSDP_TRY(std::optional<SearchResult> other, found_in(*wider, std::string(kExpandable)));
+    if (other && (!result || tight_step(*other) <= tight_step(*result))) result = std::move(other);
+  }
+  if (!result) return result;
+  result->notes.insert(result->notes.begin(),
+                       fmt::format("{} has room to spare: this is the fastest that runs.", none));
+  return result;
+}
+
 /// An answer that the usual values do not have. Nothing: theirs, or that nothing fits.
 Result<std::optional<SearchResult>> search_elsewhere(const ModelSpec& spec, const Workload& workload,
                                                      const Cluster& cluster, const Space& space, Ground& ground,
@@ -507,6 +465,18 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
   SearchOptions told = options;
   told.typed = &space;
   return search_if(spec, workload, cluster, *wider, told, is_worth_it, add_both);
+}
+
+/// What would give the plan room, or make it faster where it has room.
+Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                        const Space& space, simulator::Predictor& predictor,
+                                        const SearchOptions& options, const SearchResult& result) {
+  Candidate best = result.best;
+  if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
+  const bool fits = has_room(result.report);
+  return remedies_for({spec, workload, cluster, predictor, best, fits ? Verdict::Fits : Verdict::DoesNotFit,
+                       options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
+                       fits && !result.explanation.rejected.empty(), options.added_settings});
 }
 
 }  // namespace
@@ -546,6 +516,11 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   PredictedCost& cost = attempt.cost;
   const std::optional<EvaluatedPoint>& fitting = attempt.fitting;
 
+  if (!fitting) {
+    FSDP_TRY(std::optional<SearchResult> tight, search_tight(spec, workload, cluster, space, ground, attempt, looking));
+    if (tight) return *std::move(tight);
+  }
+
   SearchResult result;
   result.facts = facts_of(model);
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
@@ -560,8 +535,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     name_among_ties(attempt, model, budget_of(cluster), options, found, result);
     if (is_stopped(options)) return stopped();
   }
-  if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
-  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
+  add_notes(spec, filled, attempt, result);
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
   if (!fitting || space.objective == SearchObjective::Memory) {
@@ -576,8 +550,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
   // What is told of other plans compares times of steps.
-  const bool is_of_time = result.verdict != Verdict::Fits || space.objective == SearchObjective::Time;
-  if (!is_of_time) return result;
+  if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Time) return result;
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }
@@ -585,10 +558,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
-             remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
-                           options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
-                           result.verdict == Verdict::Fits && !result.explanation.rejected.empty(),
-                           options.added_settings}));
+             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), options, result));
   }
   if (is_stopped(options)) return stopped();
   return result;

@@ -64,7 +64,8 @@ struct Remedy {
   std::int64_t samples = 0;  ///< Of a step, where it has another number of them then; 0: as many as before.
   Bytes delta_bytes;
   Seconds delta_time{0};
-  Verdict verdict = Verdict::Unknown;
+  Verdict verdict = Verdict::Unknown;  ///< Fits: with room to spare.
+  bool is_tight = false;               ///< It runs, without room to spare: `verdict` says it does not fit.
 
   bool operator==(const Remedy&) const = default;
 };
@@ -95,13 +96,14 @@ inline constexpr std::int64_t kParetoStep = 10;
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
   SearchObjective objective = SearchObjective::Time;
-  Candidate best;                 ///< Of the fastest plans that fit, within kTieShare, the one that needs least;
-                                  ///< when none fits, the one that needs least. Fast is a sample with
-                                  ///< SearchObjective::Tokens; with Memory the one that needs least, then the fastest.
-  StepReport report;              ///< Of `best`.
-  ModelFacts facts;               ///< Of the model.
-  std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`. search.cpp
-                                  ///< says what is exact about it.
+  Candidate best;     ///< Of the fastest plans that fit with room to spare, within kTieShare, the one that needs least;
+                      ///< where none has it, the fastest that runs (is_tight of the report);
+                      ///< when none runs, the one that needs least. Fast is a sample with
+                      ///< SearchObjective::Tokens; with Memory the one that needs least, then the fastest.
+  StepReport report;  ///< Of `best`.
+  ModelFacts facts;   ///< Of the model.
+  std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`.
+                                  ///< other_plans.cpp says what is exact about it.
   Proof proof;
   std::string refinement;  ///< "1.4 % faster with reshard False for the last 8: 3.10 GiB more": what the fastest plan
                            ///< that fits has beside `best`; empty where it is not worth a line.

@@ -137,6 +137,13 @@ enum class SearchObjective : std::uint8_t {
 };
 
 /// What is fixed, and the ranges of what is free.
+/// How much room on its device a plan must have to be the answer (core/report/device_verdict.h).
+enum class Room : std::uint8_t {
+  Spare,   ///< Only with room to spare.
+  Either,  ///< The same, and where no plan has it, the fastest that runs.
+  None,    ///< The fastest that runs.
+};
+
 struct Space {
   /// All that is not searched: precision, optimizer, runtime, allocator settings, recipe. Its mesh, units,
   /// checkpointing, offload, gradient sync, prefetch, dimensions and accumulation are overwritten. base_plan() makes
@@ -182,9 +189,10 @@ struct Space {
   bool every_number = false;  ///< Every j and every k, not only some of them.
   /// Where no plan fits under the default settings of `base`'s allocator, those with expandable segments are searched.
   bool may_expand_segments = false;
+  Room room = Room::Spare;
 
   // How much is asked beside the best plan.
-  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.
+  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/other_plans.cpp has how they are found.
   bool explain = true;             ///< Price remedies, and predict the nearest plans that do not fit in full.
   /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
   std::int64_t max_predictions = 3000;

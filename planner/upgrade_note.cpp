@@ -21,6 +21,7 @@
 #include "core/model/model_index.h"
 #include "core/plan/sharding.h"
 #include "core/plan/torch_version.h"
+#include "core/report/device_verdict.h"
 #include "planner/plan_choices.h"
 
 namespace fsdp::planner {
@@ -91,7 +92,10 @@ std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::
   const bool has_traffic = !changes.empty();
   // What the margin adds for a release that is less well known is no change that the release makes.
   const auto holds = [&](const StepReport& of) {
-    return of.memory.peaks.device + report.memory.margin <= of.memory.budget && of.memory.cache_flushes >= 0;
+    MemoryReport memory = of.memory;
+    memory.margin = report.memory.margin;
+    memory.held = report.memory.held;
+    return device_verdict_of(memory).verdict == Verdict::Fits;
   };
   const bool fits_then = holds(*after);
   const bool is_other_verdict = fits_then != holds(report);

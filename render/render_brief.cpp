@@ -8,6 +8,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/formats/hf_config.h"
+#include "core/report/device_verdict.h"
 #include "render/choice_words.h"
 #include "render/render_policy.h"
 #include "render/render_report.h"
@@ -82,8 +83,11 @@ std::string with_sign(T value, std::string (*format)(T)) {
 std::string effect_of(const StepReport& report, const Remedy& remedy) {
   const std::string peak = format_bytes(report.memory.peaks.device + remedy.delta_bytes);
   const std::string_view limit = remedy.is_searched ? "" : " or less";
-  if (remedy.verdict != Verdict::Fits) return fmt::format("needs {}{}, still too large", peak, limit);
-  std::string text = report.verdict == Verdict::Fits ? "" : "fits, ";
+  if (remedy.verdict != Verdict::Fits) {
+    return fmt::format("needs {}{}, still {}", peak, limit,
+                       remedy.is_tight || is_tight(report) ? "tight" : "too large");
+  }
+  std::string text = has_room(report) ? "" : is_tight(report) ? "has room, " : "fits, ";
   text += fmt::format("{} a step", format_time(report.time.step + remedy.delta_time));
   if (remedy.samples > 0) text += fmt::format(" of {}", counted(remedy.samples, "sample"));
   text += limit;
@@ -94,8 +98,8 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
 
 /// Of a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
 bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
-  if (remedy.verdict == Verdict::Fits) return report.verdict != Verdict::Fits || remedy.delta_time < Seconds(0);
-  return report.verdict != Verdict::Fits && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal;
+  if (remedy.verdict == Verdict::Fits) return !has_room(report) || remedy.delta_time < Seconds(0);
+  return !has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal;
 }
 
 /// The tensors that hold most at the peak, with what the rest holds.

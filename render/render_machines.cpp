@@ -37,8 +37,7 @@ std::vector<Cell> row_of(const ComparedMachine& machine, bool with_prices, std::
   row.push_back(short_cell(machine.samples_per_second()));
   row.push_back(short_cell(machine.gpu_seconds_per_sample()));
   if (with_prices) row.push_back(machine.price_per_hour ? short_cell(*machine.price_per_sample() * kThousand) : Cell());
-  const bool fits = machine.verdict == Verdict::Fits;
-  row.push_back(fits ? Cell{"fits", "fits", Style::Good} : Cell{"does not fit", "does_not_fit", Style::Bad});
+  row.push_back(verdict_cell(machine.verdict, machine.is_tight));
   return row;
 }
 

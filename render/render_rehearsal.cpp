@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/report/device_verdict.h"
 #include "render/render_applied.h"
 #include "render/render_comparison.h"
 #include "text/curve_text.h"
@@ -290,6 +291,7 @@ Entry rehearsal_verdict(const StepReport& report) {
   }
   // Peaks of a run that never trained say nothing about training.
   if (seen.steps == 0) line += " · no training step was observed";
+  if (is_tight(report)) return {.label = "FITS, TIGHT", .lines = {std::move(line)}, .style = Style::Warning};
   return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/parse_units.h"
+#include "core/report/device_verdict.h"
 #include "planner/compared_search.h"
 #include "render/render_brief.h"
 #include "render/render_plan.h"
@@ -181,47 +182,80 @@ std::string compute_of(const StepReport& report) {
 
 }  // namespace
 
+std::string tightness_of(const MemoryReport& memory) {
+  const std::string price =
+      memory.flush_time > Seconds(0) ? fmt::format(", about {} more a step", format_time(memory.flush_time)) : "";
+  const std::string flushes = counted(memory.step_flushes, "time");
+  switch (memory.tightness) {
+    case Tightness::Margin:
+      return fmt::format("{} left of a {} safety margin", format_bytes(memory.budget - memory.peaks.device),
+                         format_bytes(memory.margin));
+    case Tightness::Streams: {
+      std::string text = fmt::format("streams may hold {} longer", format_bytes(memory.held));
+      return text + (memory.step_flushes > 0 ? fmt::format(": empties its cache up to {} a step{}", flushes, price)
+                                             : ": the allocator waits for them");
+    }
+    case Tightness::Flushes:
+      if (memory.step_flushes == 0) {
+        return fmt::format("empties its cache {} in the first steps", counted(memory.cache_flushes, "time"));
+      }
+      return fmt::format("empties its cache {} a step{}", flushes, price);
+    case Tightness::None:
+      break;
+  }
+  return {};
+}
+
+namespace {
+
+/// What is missing for a plan that does not run; `peak`: of the budget, in words.
+Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string& peak) {
+  const MemoryReport& memory = report.memory;
+  const std::string step = format_time(report.time.step);
+  const std::string host = missing_outside(memory);
+  std::string line;
+  if (memory.peaks.device + memory.margin <= memory.budget && !host.empty()) {
+    line = fmt::format("{}; peak {}", host, peak);
+  } else {
+    std::string missing = "but PyTorch's allocator runs out of memory before its peak";
+    if (memory.peaks.device > memory.budget) {
+      missing = fmt::format("{} above it; emptying the allocator's cache does not help",
+                            format_bytes(memory.peaks.device - memory.budget));
+    } else if (!host.empty()) {
+      missing = fmt::format("{} of its {} safety margin short", format_bytes(missing_room(memory)),
+                            format_bytes(memory.margin));
+    }
+    line = fmt::format("{} {}, {}{}", no_plan_fits ? "the smallest needs" : "peak", peak, missing,
+                       host.empty() ? "" : "; " + host);
+  }
+  return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
+          .lines = {fmt::format("{} · step {}", line, step)},
+          .style = Style::Bad};
+}
+
+}  // namespace
+
 Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   const MemoryReport& memory = report.memory;
   const Bytes peak = memory.peaks.device;
-  const Bytes needed = peak + memory.margin;
   const std::string step = fmt::format("step {} ({} to {})", format_time(report.time.step),
                                        format_time(report.time.low), format_time(report.time.high));
   const std::string share = memory.budget > Bytes(0) ? percent(ratio(peak, memory.budget)) : "-";
   const std::string of = fmt::format("{} of {} ({})", format_bytes(peak), format_bytes(memory.budget), share);
-  const std::string margin = format_bytes(memory.margin);
   switch (report.verdict) {
-    case Verdict::Fits: {
-      std::string line = fmt::format("peak {}, {} headroom after a {} safety margin · {}", of,
-                                     format_bytes(memory.budget - needed), margin, step);
-      if (memory.cache_flushes > 0) {
-        line += fmt::format(" · the allocator must empty its cache {} a step", counted(memory.cache_flushes, "time"));
+    case Verdict::Fits:
+      if (is_tight(report)) {
+        return {.label = "FITS, TIGHT",
+                .lines = {fmt::format("peak {}; {} · {}", of, tightness_of(memory), step)},
+                .style = Style::Warning};
       }
-      return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
-    }
-    case Verdict::DoesNotFit: {
-      std::string missing;
-      const std::string host = missing_outside(memory);
-      if (needed <= memory.budget && !host.empty()) {
-        return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
-                .lines = {fmt::format("{}; peak {} · step {}", host, of, format_time(report.time.step))},
-                .style = Style::Bad};
-      }
-      if (needed <= memory.budget) {
-        missing = "but PyTorch's allocator runs out of memory before its peak";
-      } else if (peak <= memory.budget) {
-        missing = fmt::format("{} short: without its {} safety margin it would fit",
-                              format_bytes(needed - memory.budget), margin);
-      } else {
-        missing = fmt::format("{} short ({} + {} safety margin)", format_bytes(needed - memory.budget),
-                              format_bytes(peak - memory.budget), margin);
-      }
-      if (!host.empty()) missing += "; " + host;
-      return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
-              .lines = {fmt::format("{} {}, {} · step {}", no_plan_fits ? "the smallest needs" : "peak", of, missing,
-                                    format_time(report.time.step))},
-              .style = Style::Bad};
-    }
+      return {
+          .label = "FITS",
+          .lines = {fmt::format("peak {}, {} headroom after a {} safety margin · {}", of,
+                                format_bytes(memory.budget - peak - memory.margin), format_bytes(memory.margin), step)},
+          .style = Style::Good};
+    case Verdict::DoesNotFit:
+      return refusal_of(report, no_plan_fits, of);
     case Verdict::Unknown:
       break;
   }

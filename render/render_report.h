@@ -17,6 +17,9 @@ struct View {
   bool verbose = false;   ///< All device terms, live tensors, phases and collectives.
 };
 
+/// "1.2 GiB left of a 4.70 GiB safety margin": why a plan that runs has no room to spare; empty: it has.
+std::string tightness_of(const MemoryReport& memory);
+
 /// FITS or DOES NOT FIT, with the peak and the step time, as one entry. With `no_plan_fits` the report is of the plan
 /// that needs least.
 Entry verdict_of(const StepReport& report, bool no_plan_fits = false);

@@ -27,8 +27,7 @@ std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::si
   row.push_back(cell(runtime.sent));
   row.push_back(cell(runtime.collectives));
   if (with_host) row.push_back(runtime.host > Bytes(0) ? cell(runtime.host) : Cell());
-  const bool fits = runtime.verdict == Verdict::Fits;
-  row.push_back(fits ? Cell{"fits", "fits", Style::Good} : Cell{"does not fit", "does_not_fit", Style::Bad});
+  row.push_back(verdict_cell(runtime.verdict, runtime.is_tight));
   row.push_back({runtime.label, runtime.label});  // Last: it may be wider than the screen.
   return row;
 }

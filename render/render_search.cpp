@@ -86,18 +86,6 @@ std::string folded(const std::string& flag) {
   return fmt::format("{}", fmt::join(fold_names(words), " "));
 }
 
-Cell verdict_cell(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::Fits:
-      return {"fits", "fits", Style::Good};
-    case Verdict::DoesNotFit:
-      return {"does not fit", "does_not_fit", Style::Bad};
-    case Verdict::Unknown:
-      break;
-  }
-  return {"unknown", "unknown", Style::Warning};
-}
-
 void add_next(Document& document, const AnswerContext& context) {
   if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
@@ -139,6 +127,19 @@ std::vector<std::string> brief_notes(const SearchResult& result) {
 
 }  // namespace
 
+Cell verdict_cell(Verdict verdict, bool is_tight) {
+  switch (verdict) {
+    case Verdict::Fits:
+      if (is_tight) return {"fits, tight", "fits_tight", Style::Warning};
+      return {"fits", "fits", Style::Good};
+    case Verdict::DoesNotFit:
+      return {"does not fit", "does_not_fit", Style::Bad};
+    case Verdict::Unknown:
+      break;
+  }
+  return {"unknown", "unknown", Style::Warning};
+}
+
 void add_explanation(Document& document, const Explanation& explanation, bool verbose) {
   if (verbose && !explanation.binding.empty()) {
     document.push_back(Entry{.label = "why", .lines = {explanation.binding}});
@@ -156,7 +157,8 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
   for (const Remedy& remedy : explanation.remedies) {
     if (!verbose && table.rows.size() == kMostRemedies) break;
     table.rows.push_back({remedy.what, signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time),
-                          verdict_cell(remedy.verdict), folded(flags_of(remedy.change))});
+                          verdict_cell(remedy.is_tight ? Verdict::Fits : remedy.verdict, remedy.is_tight),
+                          folded(flags_of(remedy.change))});
   }
   if (table.rows.empty()) return;
   document.push_back(std::move(table));

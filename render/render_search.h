@@ -22,6 +22,9 @@ Document document_of(const StepReport& report, const Explanation& explanation, c
 /// The nearest faster plans and what would lower the peak; with `verbose` also why it is where it is, and all remedies.
 void add_explanation(Document& document, const Explanation& explanation, bool verbose);
 
+/// "fits", "fits, tight", "does not fit".
+Cell verdict_cell(Verdict verdict, bool is_tight);
+
 /// What a progress line says: "searching: 12,345 of 73,530 plans ruled out or predicted, at least 3.90 s".
 std::string text_of(const SearchProgress& progress);
 

@@ -61,7 +61,8 @@ ExplainAddition explain_of(const Explanation& explanation) {
                                 .flag = flags_of(remedy.change),
                                 .delta_bytes = remedy.delta_bytes.count(),
                                 .delta_seconds = remedy.delta_time.count(),
-                                .verdict = remedy.verdict,
+                                .verdict = remedy.is_tight ? Verdict::Fits : remedy.verdict,
+                                .is_tight = remedy.is_tight,
                                 .priced = remedy.is_searched ? "search" : "same plan"});
   }
   if (explanation.wrap) explain.wrap = policy_of(*explanation.wrap);
@@ -72,6 +73,7 @@ MachineAddition addition_of(const ComparedMachine& machine) {
   MachineAddition addition{.machine = machine.name, .gpus = machine.gpus, .why_not = machine.why_not};
   if (!machine.why_not.empty()) return addition;
   addition.verdict = machine.verdict;
+  addition.is_tight = machine.is_tight;
   addition.step = machine.step;
   addition.samples = machine.samples;
   addition.device_peak = machine.device_peak;
@@ -87,6 +89,7 @@ RuntimeAddition addition_of(const ComparedRuntime& runtime) {
                            .why_not = runtime.why_not};
   if (!runtime.why_not.empty()) return addition;
   addition.verdict = runtime.verdict;
+  addition.is_tight = runtime.is_tight;
   addition.plan = runtime.label;
   addition.step = runtime.step;
   addition.samples = runtime.samples;

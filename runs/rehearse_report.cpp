@@ -137,6 +137,9 @@ StepReport report_of(const RehearsalRecord& record) {
   report.memory = record.memory;
   report.traffic = traffic_of(record);
   report.verdict = fits(record) ? Verdict::Fits : Verdict::DoesNotFit;
+  if (report.verdict == Verdict::Fits && report.memory.cache_flushes > 0) {
+    report.memory.tightness = Tightness::Flushes;
+  }
   return report;
 }
 

@@ -60,7 +60,9 @@ struct Predictor::Impl {
     outcome.pools_lower_bound = has_plain_pools ? live.pools_lower_bound() : outcome.device_lower_bound;
     outcome.own_lower_bound =
         has_plain_pools ? live.segments_lower_bound(settings->large_segment_size) : outcome.device_lower_bound;
+    outcome.allocated_lower_bound = live.allocated_lower_bound();
     for (const DeviceTerm& term : outside_terms(cluster, plan)) {
+      outcome.allocated_lower_bound += term.bytes;
       outcome.device_lower_bound += term.bytes;
       outcome.pools_lower_bound += term.bytes;
       outcome.own_lower_bound += term.bytes;
@@ -104,6 +106,7 @@ struct Predictor::Impl {
       memory.peaks.reserved = other->peaks.reserved;
       memory.peaks.device = other->peaks.device;
       memory.margin = other->margin;
+      memory.held = other->held;
       memory.is_whole = other->is_whole;
       worst = rank;
     }
@@ -111,16 +114,49 @@ struct Predictor::Impl {
     return memory;
   }
 
-  Result<void> fill_in(PreparedPlan& prepared, Bytes enough, Bytes too_large, Outcome& outcome) {
+  /// The most that any rank does to stay within the device. Leaves the plan seen from one of them.
+  Result<CacheFlushes> flush_ranks(PreparedPlan& prepared, const std::vector<DeviceTerm>& outside) {
+    CacheFlushes most;
+    for (const std::int64_t rank : different_ranks(prepared.layout)) {
+      if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
+      ++num_walks;
+      FSDP_TRY(const CacheFlushes flushes, count_flushes(prepared, outside, allocator));
+      if (flushes.total < 0) return flushes;
+      if (flushes.step_time > most.step_time || most.total == 0) most = flushes;
+    }
+    return most;
+  }
+
+  /// Whether an allocator with the device's limit survives where the peak is above it.
+  Result<CacheFlushes> flushes_of(PreparedPlan& prepared, const MemoryPrediction& memory, Detail detail) {
+    const bool is_asked = detail == Detail::Tight && memory.is_whole;
+    if (!is_asked || memory.peaks.device <= cluster.gpu.usable_memory.value) return CacheFlushes{.total = -1};
+    return flush_ranks(prepared, memory.outside);
+  }
+
+  Result<void> fill_in(PreparedPlan& prepared, Detail detail, Bytes enough, Bytes too_large, Outcome& outcome) {
     if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
     FSDP_TRY(const MemoryPrediction memory, walk_ranks(prepared, enough, too_large));
+    FSDP_TRY(const CacheFlushes flushes, flushes_of(prepared, memory, detail));
     outcome.peaks = memory.peaks;
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
     outcome.is_whole = memory.is_whole;
     const auto drive = drive_report(cluster, prepared.plan, prepared.layout, prepared.schedule);
-    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value &&
-                   outcome.host_missing == Bytes(0) && (!drive || drive->missing() == Bytes(0));
+    outcome.flush_time = flushes.step_time;
+    outcome.device = verdict_of({.budget = cluster.gpu.usable_memory.value,
+                                 .peak = memory.peaks.device,
+                                 .margin = memory.margin,
+                                 .held = memory.held,
+                                 .flushes = flushes.total});
+    outcome.needed = memory.peaks.device + memory.margin;
+    if (detail == Detail::Tight && memory.is_whole) {
+      const Bytes budget = cluster.gpu.usable_memory.value;
+      const bool runs = outcome.device.verdict == Verdict::Fits;
+      outcome.needed = runs ? std::min(memory.peaks.device, budget) : std::max(memory.peaks.device, budget + Bytes(1));
+    }
+    outcome.fits = memory.is_whole && outcome.device.has_room() && outcome.host_missing == Bytes(0) &&
+                   (!drive || drive->missing() == Bytes(0));
     return {};
   }
 
@@ -205,9 +241,9 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough, Byte
     if (const auto walked = impl_->live_bytes(std::move(plan), outcome); !walked) return tl::unexpected(walked.error());
     return outcome;
   }
-  if (detail == Detail::Device) {
+  if (detail == Detail::Device || detail == Detail::Tight) {
     FSDP_TRY(PreparedPlan prepared, impl_->prepared(std::move(plan), 0, PreparedFor::Walk));
-    const auto filled = impl_->fill_in(prepared, enough, too_large, outcome);
+    const auto filled = impl_->fill_in(prepared, detail, enough, too_large, outcome);
     if (!filled) return tl::unexpected(filled.error());
     impl_->give_back(prepared);
     return outcome;
@@ -219,7 +255,7 @@ Result<Outcome> Predictor::evaluate(Plan plan, Detail detail, Bytes enough, Byte
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
-    const auto filled = impl_->fill_in(prepared, enough, too_large, outcome);
+    const auto filled = impl_->fill_in(prepared, detail, enough, too_large, outcome);
     if (!filled) return tl::unexpected(filled.error());
   }
   impl_->give_back(prepared);

@@ -17,6 +17,7 @@
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
+#include "core/report/device_verdict.h"
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
@@ -52,6 +53,7 @@ enum class Detail : std::uint8_t {
   Time,    ///< Times only.
   Live,    ///< A lower bound of the device total only: live bytes per stream, in blocks of 512 bytes.
   Device,  ///< Reserved memory, device total and verdict only.
+  Tight,   ///< The same, and where the peak is above the budget whether an allocator below it survives.
   Memory,  ///< Times, allocator, device total, verdict.
 };
 
@@ -66,12 +68,19 @@ struct Outcome {
   /// With `Detail::Live`: nearer still, since no pool has less than its own segments. A bound of this plan alone: the
   /// other two bound its neighbors, too (planner/predicted_cost.cpp).
   Bytes own_lower_bound;
-  /// With `Detail::Memory`; reserved and device also with `Detail::Device`. These two are of the rank that needs most,
-  /// the others of rank 0.
+  /// With `Detail::Memory`; reserved and device also with `Detail::Device` and `Detail::Tight`. These two are of the
+  /// rank that needs most, the others of rank 0.
   MemoryPeaks peaks;
-  bool fits = false;   ///< peaks.device + margin <= budget, and nothing lacks on the host. With both.
+  bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and nothing lacks on the host. With both.
   Bytes host_missing;  ///< What a node lacks of its own memory; 0 where that is not known. With both.
   Bytes margin;
+  /// What the device must have, with both: peaks.device + margin. With `Detail::Tight` what the plan can live in: no
+  /// more than the device has where it runs, and more where it does not.
+  Bytes needed;
+  DeviceVerdict device;   ///< With both. Only `Detail::Tight` knows Tightness::Flushes.
+  Seconds flush_time{0};  ///< With `Detail::Tight`: what giving back the cache takes of a step.
+  /// With `Detail::Live`: the most that is allocated at one moment, and what lies outside of the allocator, at least.
+  Bytes allocated_lower_bound;
   /// False: memory was walked only until it was above `enough`, or by one rank, which needs more than `too_large`.
   bool is_whole = true;
 };

@@ -11,6 +11,7 @@
 #include "core/cluster/node_spread.h"
 #include "core/model/call_name.h"
 #include "core/plan/plan_names.h"
+#include "core/report/device_verdict.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/curves/tensor_names.h"
 #include "simulator/memory/device_terms.h"
@@ -133,6 +134,24 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   return std::move(found.live);
 }
 
+/// What an allocator with the device's limit does where one without it would have too little.
+Result<void> add_tightness(const PreparedPlan& prepared, const MemoryPrediction& prediction,
+                           CachingAllocator& allocator, MemoryReport& memory) {
+  CacheFlushes flushes;
+  if (memory.peaks.device > memory.budget) {
+    FSDP_TRY(flushes, count_flushes(prepared, prediction.outside, allocator));
+    memory.cache_flushes = flushes.total;
+  }
+  memory.tightness = device_verdict_of(memory).tightness;
+  if (memory.tightness == Tightness::Streams) {
+    FSDP_TRY(flushes, count_flushes(prepared, prediction.outside, allocator, StreamProgress::OnDemand));
+  }
+  if (memory.tightness == Tightness::None || flushes.total < 0) return {};
+  memory.step_flushes = flushes.in_step;
+  memory.flush_time = flushes.step_time;
+  return {};
+}
+
 Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools, CachingAllocator& allocator,
                                    LiveAtCollectives& live) {
   FSDP_TRY(MemoryPrediction prediction, predict_memory(prepared, pools, allocator));
@@ -148,8 +167,8 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   memory.host_pinned = pinned_memory(prepared.plan, prepared.layout);
   memory.host = host_memory(*prepared.cluster, prepared.plan, prepared.layout);
   memory.drive = drive_report(*prepared.cluster, prepared.plan, prepared.layout, prepared.schedule);
-  if (memory.peaks.device > memory.budget) {
-    FSDP_TRY(memory.cache_flushes, count_flushes(prepared, prediction.outside, allocator));
+  if (const auto added = add_tightness(prepared, prediction, allocator, memory); !added) {
+    return tl::unexpected(added.error());
   }
   live = describe_peak(prepared, memory);
   return memory;
@@ -370,11 +389,12 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   LiveAtCollectives live;
   FSDP_TRY(report.memory, memory_report(prepared, pools, allocator, live));
   report.assumptions = assumptions_of(prepared, mesh, report.memory.held);
-  const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
+  const bool device_fits = device_verdict_of(report.memory).verdict == Verdict::Fits;
   const bool has_host = !report.memory.host || report.memory.host->missing() == Bytes(0);
   const bool has_drive = !report.memory.drive || report.memory.drive->missing() == Bytes(0);
   const bool fits = device_fits && has_host && has_drive;
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
+  if (!fits) report.memory.tightness = Tightness::None;
   report.traffic = count_traffic(prepared, mesh, timeline, live);
   report.time = time_report(prepared, mesh, timeline);
   return report;

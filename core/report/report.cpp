@@ -24,6 +24,10 @@ std::string_view name_of(MeshDimension dimension) {
   return name_of(kMeshDimensionTable, dimension);
 }
 
+std::string_view name_of(Tightness tightness) {
+  return tightness == Tightness::None ? std::string_view() : name_of(kTightnessTable, tightness);
+}
+
 std::string_view name_of(Verdict verdict) {
   return name_of(kVerdictTable, verdict);
 }

@@ -131,6 +131,15 @@ struct DriveReport {
   bool operator==(const DriveReport&) const = default;
 };
 
+/// Why a plan that runs has no room to spare.
+enum class Tightness : std::uint8_t {
+  None,     ///< It has, or it does not run.
+  Margin,   ///< The peak is within the budget, and with what predictions were off by it is not.
+  Streams,  ///< Other streams may hold more memory than is left. The allocator waits for them before it gives up.
+  Flushes,  ///< An allocator without a limit would reserve more. This one gives back its cache, and goes on.
+};
+std::string_view name_of(Tightness tightness);
+
 struct MemoryReport {
   std::int64_t rank = 0;  ///< Of the world: whose memory this is.
   Bytes budget;           ///< Total memory of the device.
@@ -142,10 +151,14 @@ struct MemoryReport {
   std::vector<LiveTensor> live_at_peak;  ///< Largest first.
   std::vector<DeviceTerm> device_terms;  ///< Reserved first; they add up to `peaks.device`.
   std::vector<PhasePeaks> phases;
-  std::int64_t cache_flushes = 0;  ///< Times the allocator must give back its cache to stay below the budget; -1: it
-                                   ///< runs out of memory.
-  Bytes host_pinned;               ///< Pinned host memory of this rank, with CPU offload.
-  std::optional<HostMemory> host;  ///< Nothing: the plan keeps nothing of the model there.
+  Tightness tightness = Tightness::None;
+  /// Times the allocator must give back its cache to stay below the budget, in initialization and the steps that are
+  /// walked; -1: it runs out of memory.
+  std::int64_t cache_flushes = 0;
+  std::int64_t step_flushes = 0;          ///< Those of a steady step. With Tightness::Streams the most there may be.
+  Seconds flush_time{0};                  ///< What they take of a steady step, at most. Not in TimeReport::step.
+  Bytes host_pinned;                      ///< Pinned host memory of this rank, with CPU offload.
+  std::optional<HostMemory> host;         ///< Nothing: the plan keeps nothing of the model there.
   std::optional<DriveReport> drive = {};  ///< Nothing: the plan uses no NVMe drive.
   std::vector<Bytes> live_over_step;      ///< [instructions] The most that is live during each of one steady step.
   std::vector<PhaseMark> phase_marks;     ///< In it, in order; with accumulation, of each micro-batch.
@@ -236,6 +249,7 @@ struct TimeReport {
   bool operator==(const TimeReport&) const = default;
 };
 
+/// Whether a plan runs: core/report/device_verdict.h has the rule.
 enum class Verdict : std::uint8_t { Fits, DoesNotFit, Unknown };
 std::string_view name_of(Verdict verdict);
 

@@ -85,7 +85,8 @@ struct RemedyAddition {
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;
   Verdict verdict = Verdict::Unknown;
-  std::string priced;  ///< "search" or "same plan".
+  bool is_tight = false;  ///< It runs, without room to spare.
+  std::string priced;     ///< "search" or "same plan".
 };
 
 /// Modules of which an auto-wrap policy of PyTorch says the same.
@@ -121,6 +122,7 @@ struct MachineAddition {
   std::int64_t gpus = 0;
   std::string why_not;  ///< Why what was asked makes no sense on it; empty: it does, and the rest counts.
   Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;  ///< It runs, without room to spare.
   Seconds step{0};
   std::int64_t samples = 0;
   Bytes device_peak;
@@ -135,6 +137,7 @@ struct RuntimeAddition {
   std::string runtime;
   std::string why_not;  ///< Why what was asked cannot be had of it; empty: it can, and the rest counts.
   Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;  ///< It runs, without room to spare.
   std::string plan;
   Seconds step{0};
   std::int64_t samples = 0;

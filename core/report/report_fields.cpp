@@ -227,9 +227,20 @@ static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) 
   fields.required("device_terms", "Parts of the device peak; they add up to it.", memory.device_terms, kOneLine);
   fields.required("phases", "Peaks of initialization, first_step and steady_step.", memory.phases,
                   KeyedRows{&PhasePeaks::phase});
+  fields.optional_if(memory.tightness != Tightness::None, "tight",
+                     "Why a plan that runs has no room to spare. Missing: it has, or it does not run.",
+                     memory.tightness, DescribedNames{kTightnessTable, kTightnessSentences});
   fields.optional("cache_flushes",
-                  "Times the allocator must give back its cache to stay below the budget; -1: it runs out of memory.",
+                  "Times the allocator must give back its cache to stay below the budget, in initialization and the "
+                  "steps that are walked; -1: it runs out of memory.",
                   memory.cache_flushes, IntegerRange{.min = -1});
+  const bool knows_step = memory.tightness != Tightness::None && report.kind == "predicted";
+  fields.optional_if(knows_step, "step_cache_flushes",
+                     "Those of a steady step; with streams the most there may be. Missing of a rehearsal.",
+                     memory.step_flushes, kNatural);
+  fields.optional_if(knows_step, "cache_flush_time",
+                     "What they add to a steady step, estimated. In seconds. Not in time.step.", memory.flush_time,
+                     kInSeconds);
   fields.optional("host_pinned_bytes", "Pinned host memory of this rank.", memory.host_pinned, kInBytes);
   field_if_any(fields, "host",
                "What the processes of one node hold in its own memory, of the node that needs most. Missing: the plan "

@@ -87,12 +87,17 @@ static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
   fields.optional("samples_per_second", "What the named plan trains, over all GPUs.", search.samples_per_second);
 }
 
+static void tight_field(Fields& fields, Like<bool> auto& is_tight) {
+  fields.optional_if(is_tight, "tight", "It runs, without room to spare.", is_tight);
+}
+
 static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
   fields.required("what", "The change.", remedy.what);
   fields.required("flag", "The option that asks for it.", remedy.flag);
   fields.required("delta_bytes", "More or less device peak.", remedy.delta_bytes);
   fields.required("delta_seconds", "More or less step time. In seconds.", remedy.delta_seconds);
   fields.required("verdict", "Whether it fits then.", remedy.verdict, DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, remedy.is_tight);
   fields.required("priced",
                   "search: a new search ran, and the option gives exactly this. same plan: the reported plan with this "
                   "one change; the option starts a new search, which finds a plan that is at least as fast.",
@@ -141,6 +146,7 @@ static void fields_of(Fields& fields, Like<MachineAddition> auto& machine) {
   const bool is_asked = machine.why_not.empty();
   fields.optional_if(is_asked, "verdict", "Of the best plan on it.", machine.verdict,
                      DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, machine.is_tight);
   fields.optional_if(is_asked, "step", "Its step time. In seconds.", machine.step, kInSeconds);
   fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", machine.samples, kNatural);
   fields.optional_if(is_asked, "device_peak_bytes", "Its device peak.", machine.device_peak, kInBytes);
@@ -156,6 +162,7 @@ static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
   const bool is_asked = runtime.why_not.empty();
   fields.optional_if(is_asked, "verdict", "Of its best plan.", runtime.verdict,
                      DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, runtime.is_tight);
   fields.optional_if(is_asked, "plan", "A label that distinguishes that plan from others.", runtime.plan);
   fields.optional_if(is_asked, "step", "Its step time. In seconds.", runtime.step, kInSeconds);
   fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", runtime.samples, kNatural);

@@ -11,9 +11,11 @@
 #include <cmath>
 
 #include "core/base/parse_units.h"
+#include "core/report/device_verdict.h"
 #include "gui/panels/comparison_panel.h"
 #include "gui/panels/flow_layout.h"
 #include "render/choice_words.h"
+#include "render/render_report.h"
 
 namespace fsdp::gui {
 
@@ -56,6 +58,7 @@ QString effects_of(const planner::Remedy& remedy, bool says_fits) {
   if (says_fits && fits) effects << VerdictBar::tr("fits");
   if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
   if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
+  if (remedy.is_tight) effects << VerdictBar::tr("tight");
   if (effects.isEmpty()) effects << (fits ? VerdictBar::tr("fits") : VerdictBar::tr("does not fit"));
   return effects.join(", ");
 }
@@ -159,7 +162,8 @@ void BudgetBar::paintEvent(QPaintEvent* /*event*/) {
   painter.setBrush(theme_.grid);
   painter.drawRoundedRect(track, 3, 3);
   const Bytes used = std::min(memory_.peaks.device, memory_.budget);
-  painter.setBrush(memory_.peaks.device + memory_.margin > memory_.budget ? theme_.bad : theme_.good);
+  const DeviceVerdict device = device_verdict_of(memory_);
+  painter.setBrush(device.has_room() ? theme_.good : device.verdict == Verdict::Fits ? theme_.warn : theme_.bad);
   painter.drawRoundedRect(QRectF(track.topLeft(), QPointF(x_of(used), track.bottom())), 3, 3);
   // The margin is hatched: it is not used, and may not be.
   const QRectF margin(QPointF(x_of(used), track.top()),
@@ -372,10 +376,13 @@ void VerdictBar::show_state() {
     return;
   }
   const bool fits = shown->report.verdict == Verdict::Fits;
+  const bool tight = is_tight(shown->report);
   // A word and a sign: color alone says nothing to some.
-  verdict_->setText(fits ? QStringLiteral("✓ FITS") : QStringLiteral("✗ DOES NOT FIT"));
+  verdict_->setText(tight  ? QStringLiteral("! FITS, TIGHT")
+                    : fits ? QStringLiteral("✓ FITS")
+                           : QStringLiteral("✗ DOES NOT FIT"));
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
-  set_color(*verdict_, is_stale ? theme_.text_weak : fits ? theme_.good : theme_.bad);
+  set_color(*verdict_, is_stale ? theme_.text_weak : tight ? theme_.warn : fits ? theme_.good : theme_.bad);
   verdict_->setToolTip(is_stale ? tr("Of earlier inputs; the answer to the newest ones is not ready") : QString());
   for (const Figure& figure : {peak_, headroom_, step_, exposed_}) {
     set_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
@@ -388,8 +395,8 @@ void VerdictBar::show_state() {
   const QString outside = missing_outside_text(memory);
   if (!outside.isEmpty()) {
     moment = outside;
-  } else if (!fits && memory.peaks.device <= memory.budget) {
-    moment = tr("Without its safety margin of %1 it would fit.  ·  ").arg(size_text(memory.margin));
+  } else if (tight) {
+    moment = tr("Runs without room to spare: %1.  ·  ").arg(text_of(planner::tightness_of(memory)));
   }
   moment += tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));
   if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));
@@ -405,7 +412,7 @@ void VerdictBar::show_state() {
 
 void VerdictBar::show_chips() {
   const SnapshotPtr shown = state_.snapshot();
-  const bool misses = shown && shown->report.verdict != Verdict::Fits;
+  const bool misses = shown && !has_room(shown->report);
   QString now;
   if (shown) {
     for (const planner::Remedy& remedy : shown->explanation.remedies) {
@@ -437,7 +444,9 @@ void VerdictBar::show_chips() {
                                            : tr("A click changes this plan and searches nothing; predicted");
     chip->setToolTip(tr("%1\n%2: %3.")
                          .arg(text_of(planner::flags_of(remedy.change)), how,
-                              remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
+                              remedy.verdict == Verdict::Fits ? tr("fits")
+                              : remedy.is_tight               ? tr("fits, tight")
+                                                              : tr("does not fit")));
     chip->setAccessibleName(chip->text());
     chip->setMaximumWidth(460);
     connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });

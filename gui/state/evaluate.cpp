@@ -6,6 +6,7 @@
 #include "core/cluster/cluster_library.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "core/report/device_verdict.h"
 #include "gui/state/plan_edit.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
@@ -33,7 +34,7 @@ planner::Candidate candidate_of(const StepReport& report) {
                                .step = report.time.step,
                                .device_peak = report.memory.peaks.device,
                                .missing = {}};
-  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  candidate.missing = missing_room(report.memory);
   return candidate;
 }
 
@@ -139,14 +140,15 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
     // As of its plan file: what was chosen is in its machines.
     return planner::larger_gpus({}, kept.cluster, true, library_);
   };
-  FSDP_TRY(snapshot.explanation.remedies, planner::remedies_for({.spec = kept.spec,
-                                                                 .workload = kept.workload,
-                                                                 .cluster = kept.cluster,
-                                                                 .predictor = predictor,
-                                                                 .best = candidate,
-                                                                 .verdict = snapshot.report.verdict,
-                                                                 .should_stop = watcher.should_stop,
-                                                                 .larger_gpus = larger}));
+  FSDP_TRY(snapshot.explanation.remedies,
+           planner::remedies_for({.spec = kept.spec,
+                                  .workload = kept.workload,
+                                  .cluster = kept.cluster,
+                                  .predictor = predictor,
+                                  .best = candidate,
+                                  .verdict = has_room(snapshot.report) ? Verdict::Fits : Verdict::DoesNotFit,
+                                  .should_stop = watcher.should_stop,
+                                  .larger_gpus = larger}));
   snapshot.stage = Stage::Explained;
   return snapshot;
 }

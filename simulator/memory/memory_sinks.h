@@ -31,6 +31,7 @@ class LiveSink {
   void reset(int num_ids) {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     live_ = peak_ = {};
+    all_live_ = all_peak_ = 0;
     pool_live_ = pool_peak_ = {};
     before_ = {};
     pool_peaks_before_.clear();
@@ -44,6 +45,8 @@ class LiveSink {
     places_[static_cast<std::size_t>(id)] = {rounded, walk_, static_cast<std::uint32_t>(pool)};
     live_[s] += rounded;
     peak_[s] = std::max(peak_[s], live_[s]);
+    all_live_ += rounded;
+    all_peak_ = std::max(all_peak_, all_live_);
     pool_live_[pool] += rounded;
     pool_peak_[pool] = std::max(pool_peak_[pool], pool_live_[pool]);
   }
@@ -51,6 +54,7 @@ class LiveSink {
     Place& place = places_[static_cast<std::size_t>(id)];
     if (place.walk != walk_) return;
     live_[place.pool / 2] -= place.bytes;
+    all_live_ -= place.bytes;
     pool_live_[place.pool] -= place.bytes;
     place.bytes = 0;
   }
@@ -59,6 +63,8 @@ class LiveSink {
     const auto s = static_cast<std::size_t>(stream);
     live_[s] += sums.small + sums.large;
     peak_[s] = std::max(peak_[s], live_[s]);
+    all_live_ += sums.small + sums.large;
+    all_peak_ = std::max(all_peak_, all_live_);
     pool_live_[2 * s] += sums.small;
     pool_live_[2 * s + 1] += sums.large;
     for (std::size_t pool = 2 * s; pool < 2 * s + 2; ++pool) {
@@ -68,6 +74,7 @@ class LiveSink {
   void free_all(const PoolBytes& sums, MemoryStream stream) {
     const auto s = static_cast<std::size_t>(stream);
     live_[s] -= sums.small + sums.large;
+    all_live_ -= sums.small + sums.large;
     pool_live_[2 * s] -= sums.small;
     pool_live_[2 * s + 1] -= sums.large;
   }
@@ -76,6 +83,8 @@ class LiveSink {
     const auto s = static_cast<std::size_t>(stream);
     peak_[s] = std::max(peak_[s], live_[s] + run.peak);
     live_[s] += run.small + run.large;
+    all_peak_ = std::max(all_peak_, all_live_ + run.peak);
+    all_live_ += run.small + run.large;
     std::int64_t& small = pool_live_[2 * s];
     std::int64_t& large = pool_live_[2 * s + 1];
     pool_peak_[2 * s] = std::max(pool_peak_[2 * s], small + run.small_peak);
@@ -93,7 +102,10 @@ class LiveSink {
     pool_peak_ = pool_live_;
   }
 
-  /// No allocator reserves less: memory of one stream's pool never serves another.
+  /// No allocator lives in less, however often it gives back its cache.
+  Bytes allocated_lower_bound() const { return Bytes(all_peak_); }
+
+  /// No allocator that keeps its cache reserves less: memory of one stream's pool never serves another.
   Bytes reserved_lower_bound() const { return Bytes(std::max(before_, sum_of_peaks())); }
 
   /// The same for an allocator of plain segments, where small and large requests have pools of their own.
@@ -140,6 +152,8 @@ class LiveSink {
   std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
+  std::int64_t all_live_ = 0;  // Of all streams together.
+  std::int64_t all_peak_ = 0;
   OfPools pool_live_{};
   OfPools pool_peak_{};
   std::int64_t before_ = 0;                 // The most of the peaks' sums before the cache was emptied.
@@ -158,7 +172,9 @@ class AllocatorSink {
     bytes_[id] = bytes;
     live_ += bytes;
     peak_ = std::max(peak_, live_);
-    allocator_.malloc(static_cast<AllocationId>(id), Bytes(bytes), static_cast<AllocatorStream>(stream));
+    const AllocationOutcome outcome =
+        allocator_.malloc(static_cast<AllocationId>(id), Bytes(bytes), static_cast<AllocatorStream>(stream));
+    has_failed_ = has_failed_ || outcome == AllocationOutcome::OutOfMemory;
   }
   void free(int id) {
     live_ -= bytes_[id];
@@ -187,7 +203,9 @@ class AllocatorSink {
   void collective() {}
   void empty_cache() { allocator_.empty_cache(); }
 
-  bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
+  bool has_enough() const { return has_failed_ || allocator_.reserved_bytes() > enough_; }
+  /// Whether a device with a limit ran out of memory: the walk is over then.
+  bool has_failed() const { return has_failed_; }
   Bytes live() const { return Bytes(live_); }
   Bytes peak_live() const { return Bytes(peak_); }
   Bytes peak_allocated() const { return allocator_.peak_allocated_bytes(); }
@@ -205,6 +223,7 @@ class AllocatorSink {
   CachingAllocator& allocator_;
   Bytes enough_;
   bool holds_;
+  bool has_failed_ = false;
   struct Events {
     std::deque<std::int64_t> tickets;  // Of those that are not done.
     std::int64_t num_done = 0;

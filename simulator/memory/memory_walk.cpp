@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "simulator/memory/memory_walk_buckets.h"
@@ -74,6 +75,7 @@ class MemoryWalk<Sink>::Impl {
       enter(steps[action.main]);
       for (std::size_t i = action.begin; i < action.main; ++i) free(steps[i]);
       run(steps[action.main]);
+      if (is_flat()) flat_.launch(kernels_of(steps[action.main]));
       for (std::size_t i = action.main + 1; i < action.end; ++i) free(steps[i]);
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
@@ -84,6 +86,22 @@ class MemoryWalk<Sink>::Impl {
 
  private:
   bool is_flat() const { return in_.layout->flat != FlatParameters::None; }
+
+  // What an instruction launches on the stream of the computation, at least: collectives and copies are not counted,
+  // and of an optimizer in a loop one kernel for each unit.
+  std::int64_t kernels_of(const Instruction& step) const {
+    const bool is_forward = step.kind == InstructionKind::Forward;
+    if (step.kind == InstructionKind::OptimizerStep) return std::ssize(in_.layout->units);
+    if (!is_forward && step.kind != InstructionKind::Backward) return 0;
+    const Tape& tape = *(*in_.tapes)[static_cast<std::size_t>(step.call)];
+    std::int64_t kernels = 0;
+    for (auto op = static_cast<std::size_t>(step.op_begin); op < static_cast<std::size_t>(step.op_end); ++op) {
+      const OpWork& work = tape.work[op];
+      if (is_forward || tape.recomputed[op]) kernels += work.forward.num_kernels;
+      if (!is_forward) kernels += work.backward.num_kernels;
+    }
+    return kernels;
+  }
 
   void free(const Instruction& step) { is_flat() ? flat_.free(step) : units_.free(step); }
 

@@ -30,7 +30,7 @@
 //   a gradient                  by the sum of its uses and by what makes it flat, on the stream of the all-gather,
 //   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
 //   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other,
-//                               and with CPU offload at the end of a backward.
+//                               with CPU offload at the end of a backward, and where the queue of launches is full.
 //
 // With CPU offload a shard comes from the host in front of each pass, whether it is gathered or not: as it is (o S),
 // and cast beside it where p != o. What is reduced stays on the GPU until the backward ends.
@@ -126,6 +126,9 @@ class FlatUnitWalk {
 
   /// The computation waits for a gather.
   void wait() { order_.wait(MemoryStream::Compute, MemoryStream::AllGatherCopyIn); }
+
+  /// The computation was given so many kernels.
+  void launch(std::int64_t kernels) { held_.launch(MemoryStream::Compute, kernels); }
 
   /// The CPU waits, if it has run ahead of two frees.
   void limit_gathers() {

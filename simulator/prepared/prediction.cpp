@@ -447,16 +447,4 @@ Bytes convolution_workspace(const PreparedPlan& prepared) {
   return Bytes(most + most / 2);
 }
 
-Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
-                                   CachingAllocator& allocator) {
-  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
-  allocator.reset({.total = prepared.cluster->gpu.usable_memory.value, .used_by_others = sum_of(outside)}, settings);
-  AllocatorSink sink(prepared.ids.total, allocator);
-  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
-  walk.initialize();
-  for (int step = 0; step < kNumSteps; ++step) walk.step();
-  const AllocatorStatistics statistics = allocator.statistics();
-  return statistics.num_ooms > 0 ? -1 : statistics.num_alloc_retries;
-}
-
 }  // namespace fsdp::simulator

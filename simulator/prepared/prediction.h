@@ -108,9 +108,16 @@ struct MemoryPrediction {
 Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& pools, CachingAllocator& allocator,
                                         Bytes enough = kEndlessMemory);
 
-/// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
-Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
-                                   CachingAllocator& allocator);
+/// What an allocator does to stay within the device (cache_flushes.cpp).
+struct CacheFlushes {
+  std::int64_t total = 0;    ///< Times it gives back its cache, in initialization and all steps; -1: it runs out of
+                             ///< memory all the same.
+  std::int64_t in_step = 0;  ///< Of them, in the last step.
+  Seconds step_time{0};      ///< What those take, estimated.
+};
+/// `progress`: of streams that memory is freed behind. Error: settings that the allocator does not know.
+Result<CacheFlushes> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
+                                   CachingAllocator& allocator, StreamProgress progress = StreamProgress::Instant);
 
 /// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest
 /// one in another memory order, and half as much again. 0 without convolutions, and on CPU, whose kernels were

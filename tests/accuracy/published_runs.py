@@ -52,6 +52,7 @@ CODES: dict[str, dict[str, Any]] = {
 # computes after each backward pass, under autocast: logits of 2 bytes are cast to fp32, and log_softmax reads and writes those.
 METRICS_BYTES_PER_LOGIT = 2 * ((2 + 4) + (4 + 4))
 CARDS = {"A100 40GB SXM": "a100_40gb_sxm", "A100 80GB SXM": "a100_80gb_sxm", "H100 SXM": "h100_80gb_sxm"}
+ANSWERS = {"": "fits", "margin": "tight: within the margin", "streams": "tight: streams may hold more", "cache_flushes": "tight: empties its cache"}
 TIED = ("FineWeb-ablation-1.7B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.2-3B")
 
 
@@ -153,7 +154,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Seconds of one step, with the printed band, metrics of the source's trainer among them; bytes; and whether it fits."""
+    """Seconds of one step, with the printed band, metrics of the source's trainer among them; bytes; and whether it runs."""
 
     run: Run
     step: float
@@ -163,8 +164,10 @@ class Prediction:
     allocated: int
     device: int
     budget: int
-    fits: bool
-    flushes: int  # How often PyTorch would empty its cache in a step; -1: that does not help.
+    runs: bool
+    tight: str  # Why it has no room to spare, where it runs: margin, streams or cache_flushes; else "".
+    margin: int
+    flushes: float  # Seconds of a step, at most, that emptying the cache takes.
 
     @property
     def published_step(self) -> float:
@@ -188,13 +191,13 @@ class Prediction:
         return self.allocated / GIB / self.run.allocated_gib - 1
 
     @property
+    def has_room(self) -> bool:
+        return self.runs and not self.tight
+
+    @property
     def answer(self) -> str:
-        """The verdict, and what is behind one that says no."""
-        if self.fits:
-            return "fits"
-        if self.flushes < 0:
-            return "out of memory"
-        return "within the margin" if self.flushes == 0 else "runs, emptying its cache"
+        """The verdict, and why one is tight."""
+        return ANSWERS[self.tight] if self.runs else "does not fit"
 
 
 def runs(path: pathlib.Path = GOLDEN) -> list[Run]:
@@ -236,7 +239,8 @@ def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[st
     step, low, high = (seconds + metrics for seconds in (report["time"]["step"], *(report["time"]["uncertainty"][k] for k in ("low", "high"))))
     return Prediction(run, step, low, high, memory["reserved_peak_bytes"],
                       memory["allocated_peak_bytes"], memory["device_peak_bytes"], memory["budget_bytes"],
-                      report["verdict"] == "fits", memory["cache_flushes"])  # fmt: skip
+                      report["verdict"] == "fits", memory.get("tight", ""), memory["margin_bytes"],
+                      memory.get("cache_flush_time", 0.0))  # fmt: skip
 
 
 def _spec(run: Run, modules: list[dict[str, Any]], tied: dict[str, str]) -> dict[str, Any]:

@@ -95,13 +95,13 @@ def share_within(predictions: list[Prediction], band: tuple[float, float]) -> fl
 
 
 def wrongly_fits(predictions: list[Prediction]) -> list[Prediction]:
-    return [p for p in predictions if p.run.outcome == "out of memory" and p.fits]
+    return [p for p in predictions if p.run.outcome == "out of memory" and p.has_room]
 
 
 def wrongly_refused(predictions: list[Prediction]) -> list[Prediction]:
-    return [p for p in predictions if p.run.is_eager and p.run.outcome == "ran" and not p.fits]
+    return [p for p in predictions if p.run.is_eager and p.run.outcome == "ran" and not p.runs]
 
 
-def wrongly_impossible(predictions: list[Prediction]) -> list[Prediction]:
-    """Of those, what is said to run out of memory even if PyTorch empties its cache."""
-    return [p for p in wrongly_refused(predictions) if p.answer == "out of memory"]
+def tight(predictions: list[Prediction]) -> list[Prediction]:
+    """Of eager runs that ran, what is said to run without room to spare."""
+    return [p for p in predictions if p.run.is_eager and p.run.outcome == "ran" and p.tight]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 import published_scores as scores
-from published_runs import GIB, Prediction, Run
+from published_runs import ANSWERS, GIB, Prediction, Run
 
 WORST = 10
 
@@ -49,7 +49,7 @@ def verdict(predictions: list[Prediction]) -> list[str]:
     times, timed = scores.eager(predictions), scores.errors(p.ratio - 1 for p in scores.eager(predictions))
     reserved = scores.errors(p.reserved_error for p in scores.with_reserved(predictions))
     allocated = scores.errors(p.allocated_error for p in scores.with_allocated(predictions))
-    wrong, never = scores.wrongly_fits(predictions), scores.wrongly_impossible(predictions)
+    wrong, tight = scores.wrongly_fits(predictions), scores.tight(predictions)
     ran = [p for p in predictions if p.run.is_eager and p.run.outcome == "ran"]
     failed = [p for p in predictions if p.run.outcome != "ran"]
     refused = len(scores.wrongly_refused(predictions))
@@ -64,7 +64,7 @@ def verdict(predictions: list[Prediction]) -> list[str]:
         f"| memory allocated, eager | {allocated.number} | {percent(allocated.mean_absolute)} | {percent(allocated.median_absolute)} | "
         f"{signed(allocated.bias)} | |", "",
         f"Inside the printed range of times: {percent(scores.inside(times), 0)}. \"Fits\" of what ran out of memory: {len(wrong)} of "
-        f"{len(failed)}. \"Does not fit\" of what ran: {refused} of {len(ran)}, {len(never)} of them without a way to run.",
+        f"{len(failed)}. \"Does not fit\" of what ran: {refused} of {len(ran)}; tight: {len(tight)}.",
     ]  # fmt: skip
 
 
@@ -138,8 +138,8 @@ def memory(predictions: list[Prediction]) -> list[str]:
 
 
 def fits(predictions: list[Prediction]) -> list[str]:
-    lines = ["| source of eager runs | ran | fits | within the margin | runs, emptying its cache | out of memory |", "|---|---:|---:|---:|---:|---:|"]
-    answers = ("fits", "within the margin", "runs, emptying its cache", "out of memory")
+    answers = (*ANSWERS.values(), "does not fit")
+    lines = [f"| source of eager runs | ran | {' | '.join(answers)} |", "|---|---:|---:|---:|---:|---:|---:|"]
     ran = [p for p in predictions if p.run.is_eager and p.run.outcome == "ran"]
     for name, group in scores.grouped(ran, lambda p: p.run.table).items():
         counts = " | ".join(str(sum(p.answer == answer for p in group)) for answer in answers)
