@@ -192,6 +192,7 @@ void RemedyList::sort() {
     const Remedy& a = one.remedy;
     const Remedy& b = other.remedy;
     if (a.verdict != b.verdict) return a.verdict == Verdict::Fits;
+    if (a.is_tight != b.is_tight) return a.is_tight;
     if (a.verdict != Verdict::Fits) return a.delta_bytes < b.delta_bytes;
     if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
     return a.delta_bytes < b.delta_bytes;

@@ -35,6 +35,7 @@ MEAN_ERROR_RESERVED = 0.040  # The target is 0.05.
 MEAN_ERROR_ALLOCATED = 0.046
 WRONGLY_FITS = 0
 REFUSED = 1  # Of eager runs that ran, "does not fit". The target is 3 %.
+INSIDE_THE_MARGIN = 10  # Of those with published reserved memory.
 TIGHT = 31  # Of them, without room to spare.
 MEAN_ERROR_OF_SEVERAL_NODES = 0.052
 INSIDE = 0.9  # Of the runs of any half, and of borrowed shares.
@@ -83,6 +84,7 @@ def document(path: pathlib.Path, predictions: list[Prediction], swapped: list[Pr
         ("published runs, sources", [*tables.held_back(predictions), "", *lines]),
         ("published runs, memory", tables.memory(predictions)),
         ("published runs, fits", tables.fits(predictions)),
+        ("published runs, margin", tables.margins(predictions)),
         ("published runs, compiled", tables.compiled(predictions)),
     ):
         marked_text.write_between(path, name, made)
@@ -115,6 +117,7 @@ def failures(predictions: list[Prediction], swapped: list[Prediction], same: lis
          MEAN_ERROR_ALLOCATED)  # fmt: skip
     hold("\"fits\" of what ran out of memory", len(scores.wrongly_fits(predictions)), WRONGLY_FITS)
     hold("\"does not fit\" of what ran", len(scores.wrongly_refused(predictions)), REFUSED)
+    hold("reserved within the margin", len(scores.inside_the_margin(predictions)), INSIDE_THE_MARGIN, at_least=True)
     hold("tight of what ran", len(scores.tight(predictions)), TIGHT)
     own_band = {p.run: p.high / p.low for p in times}
     widths = [q.high / q.low / own_band[q.run] for q in swapped if q.run.nodes == 1]

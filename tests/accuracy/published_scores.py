@@ -7,7 +7,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterable
 
-from published_runs import Prediction
+from published_runs import GIB, Prediction
 
 LEAST_OF_A_RANK = 3  # Plans of one model on one cluster.
 
@@ -43,6 +43,11 @@ def compiled(predictions: list[Prediction]) -> list[Prediction]:
 def with_reserved(predictions: list[Prediction]) -> list[Prediction]:
     """Eager runs whose reserved memory was published, where no limit of the card came between."""
     return [p for p in predictions if p.run.is_eager and p.run.reserved_gib and p.device <= p.budget]
+
+
+def inside_the_margin(predictions: list[Prediction]) -> list[Prediction]:
+    """Of runs whose reserved memory was published, those that reserved no more than is predicted and kept free."""
+    return [p for p in with_reserved(predictions) if p.run.reserved_gib * GIB <= p.reserved + p.margin]
 
 
 def with_allocated(predictions: list[Prediction]) -> list[Prediction]:

@@ -137,6 +137,19 @@ def memory(predictions: list[Prediction]) -> list[str]:
     return lines
 
 
+def margins(predictions: list[Prediction]) -> list[str]:
+    """How far above the prediction runs reserved, and of how many the margin has it."""
+    lines = ["| runs with published reserved memory | runs | reserved over predicted: least | median | most | margin over predicted: least | inside it |",
+             "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    known = scores.with_reserved(predictions)
+    for name, group in [*scores.grouped(known, lambda p: p.run.runtime.upper()).items(), ("all", known)]:
+        over = [p.run.reserved_gib * GIB / p.reserved - 1 for p in group]
+        share = min(p.margin / p.reserved for p in group)
+        lines.append(f"| {name} | {len(group)} | {signed(min(over))} | {signed(statistics.median(over))} | {signed(max(over))} | {signed(share)} | "
+                     f"{len(scores.inside_the_margin(group))} |")  # fmt: skip
+    return lines
+
+
 def fits(predictions: list[Prediction]) -> list[str]:
     answers = (*ANSWERS.values(), "does not fit")
     lines = [f"| source of eager runs | ran | {' | '.join(answers)} |", "|---|---:|---:|---:|---:|---:|---:|"]

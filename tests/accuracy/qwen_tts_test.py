@@ -96,6 +96,7 @@ class QwenTts(unittest.TestCase):
         for row in comparisons():
             with self.subTest(row["setting"].name):
                 self.assertEqual(row["answer"] == "out of memory", row["measured_answer"] == "out of memory")
+                self.assertEqual(row["verdict"] == "no", row["measured_answer"] == "out of memory")
                 if row["fits"]:
                     self.assertEqual(row["measured_answer"], "runs")
 

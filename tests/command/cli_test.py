@@ -440,6 +440,22 @@ def test_auto_wrap_policies(tester):
         tester.check(code == 2 and not out and why in err, f"{refused}: {code}, {err}")
 
 
+def test_a_plan_without_room_runs(tester):
+    """Half a mebibyte below what some plan has room in the answer is one that runs: exit 0, and 1 with --strict."""
+    words = "gpt2_large --gpus 2 --mem 1961MiB"
+    code, out, _ = tester.run(f"{words} --quiet", width=400)
+    tester.check(code == 0 and out.startswith("FITS, TIGHT") and "empties its cache 3 times a step" in out, f"{words}: {code}, {out}")
+    code, out, _ = tester.run(f"{words} --strict --json -o tight.json")
+    report = json.loads(out)
+    memory = report["memory"]
+    tester.check(code == 1 and report["verdict"] == "fits" and memory["tight"] == "cache_flushes", f"--strict: {code}, {report['verdict']}")
+    tester.check(memory["device_peak_bytes"] > memory["budget_bytes"] and memory["step_cache_flushes"] == 3 and 0 < memory["cache_flush_time"] < 0.1,
+                 f"What emptying the cache takes: {memory['step_cache_flushes']}, {memory['cache_flush_time']}")  # fmt: skip
+    codes = [tester.run(f"simulate tight.json --mem {size} {strict} --quiet")[0]
+             for size in ("1961MiB", "1500MiB", "8G") for strict in ("", "--strict")]
+    tester.check(codes == [0, 1, 1, 1, 0, 0], f"simulate ends with {codes}.")
+
+
 def test_rank(tester):
     """simulate and plan report of the rank that is asked for, and say so."""
     for command in ("simulate plan.json", "qwen3_tts --gpus 4 --mem 16G"):

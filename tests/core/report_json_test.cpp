@@ -39,7 +39,10 @@ StepReport predicted_report() {
   report.memory.device_terms = {{"reserved", 200_B, Provenance::Derived, "the plan"}};
   report.memory.phases = {{"initialization", {1_B, 2_B, 3_B, 4_B}},
                           {"steady_step", kPeaks, {{"forward", 80_B}, {"backward", 90_B}}}};
+  report.memory.tightness = Tightness::Streams;
   report.memory.cache_flushes = -1;
+  report.memory.step_flushes = 2;
+  report.memory.flush_time = Seconds(0.5);
   report.memory.host_pinned = 5_B;
   report.memory.host = HostMemory{64_B, 40_B, 30_B, 2_B, {{"shards", 40_B, Provenance::Assumed, "a guess"}}};
   report.memory.live_over_step = {10_B, 90_B, 20_B};
