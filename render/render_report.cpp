@@ -182,6 +182,14 @@ std::string compute_of(const StepReport& report) {
 
 }  // namespace
 
+std::string band_of(const TimeReport& time) {
+  if (const std::vector<std::string>& unknown = time.without_cost; !unknown.empty()) {
+    const std::string others = unknown.size() > 1 ? fmt::format(" and {} more", unknown.size() - 1) : "";
+    return fmt::format("{} or more: no cost is known of {}{}", format_time(time.low), unknown.front(), others);
+  }
+  return fmt::format("{} to {}", format_time(time.low), format_time(time.high));
+}
+
 std::string tightness_of(const MemoryReport& memory) {
   const std::string price =
       memory.flush_time > Seconds(0) ? fmt::format(", about {} more a step", format_time(memory.flush_time)) : "";
@@ -238,8 +246,7 @@ Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string&
 Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   const MemoryReport& memory = report.memory;
   const Bytes peak = memory.peaks.device;
-  const std::string step = fmt::format("step {} ({} to {})", format_time(report.time.step),
-                                       format_time(report.time.low), format_time(report.time.high));
+  const std::string step = fmt::format("step {} ({})", format_time(report.time.step), band_of(report.time));
   const std::string share = memory.budget > Bytes(0) ? percent(ratio(peak, memory.budget)) : "-";
   const std::string of = fmt::format("{} of {} ({})", format_bytes(peak), format_bytes(memory.budget), share);
   switch (report.verdict) {

@@ -19,6 +19,9 @@ struct View {
 
 /// "1.2 GiB left of a 4.70 GiB safety margin": why a plan that runs has no room to spare; empty: it has.
 std::string tightness_of(const MemoryReport& memory);
+/// "2.19 s to 3.4 s", the band of a step, or "2.19 s or more: no cost is known of mylib::scan" where it has no upper
+/// end.
+std::string band_of(const TimeReport& time);
 
 /// FITS or DOES NOT FIT, with the peak and the step time, as one entry. With `no_plan_fits` the report is of the plan
 /// that needs least.

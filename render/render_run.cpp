@@ -9,6 +9,7 @@
 
 #include "core/base/parse_units.h"
 #include "render/render_comparison.h"
+#include "render/render_report.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -37,7 +38,7 @@ Entry verdict_of(const MeasuredAnswer& answer) {
 }
 
 std::string range_text(const TimeReport& time) {
-  return time.high > Seconds(0) ? fmt::format(" ({} to {})", format_time(time.low), format_time(time.high)) : "";
+  return time.low > Seconds(0) ? fmt::format(" ({})", band_of(time)) : "";
 }
 
 Entry time_of(const MeasuredAnswer& answer) {

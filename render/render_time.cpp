@@ -9,6 +9,7 @@
 #include "core/base/parse_units.h"
 #include "core/report/report_names.h"
 #include "render/choice_words.h"
+#include "render/render_report.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -135,9 +136,9 @@ Document document_of(const StepReport& report, const TimeExplanation& explanatio
   const Seconds waits = account.uses[static_cast<std::size_t>(TimeUse::Collectives)];
   Document document = {
       Entry{.label = "STEP",
-            .lines = {fmt::format("{} ({} to {}), of which the GPU waits {} for collectives and {} for the CPU",
-                                  format_time(account.step), format_time(report.time.low),
-                                  format_time(report.time.high), percent_of_step(share_of(waits, account.step)),
+            .lines = {fmt::format("{} ({}), of which the GPU waits {} for collectives and {} for the CPU",
+                                  format_time(account.step), band_of(report.time),
+                                  percent_of_step(share_of(waits, account.step)),
                                   percent_of_step(share_of(account.launches, account.step)))}},
       uses_table(account)};
   int number = 0;
@@ -169,7 +170,7 @@ std::string to_json(const StepReport& report, const TimeExplanation& explanation
   json.member("model", report.model);
   json.member("step_seconds", account.step.count());
   json.member("low_seconds", report.time.low.count());
-  json.member("high_seconds", report.time.high.count());
+  if (report.time.without_cost.empty()) json.member("high_seconds", report.time.high.count());
   json.member("waits_for_cpu_seconds", account.launches.count());
   json.key("goes");
   json.begin_object();

@@ -220,11 +220,13 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, cons
   const bool was_measured = prepared.costs.tables() != nullptr;
   const Arithmetic arithmetic = arithmetic_of(prepared);
   const UncertaintyBand kernels = was_measured ? kMachineBand : compute_band(prepared.cluster->gpu, arithmetic.dtype);
-  time.low = kernels.low * busy + band.low * timeline.exposed;
-  time.high = kernels.high * busy + band.high * timeline.exposed;
+  const Model& model = *prepared.index->model;
+  time.low = model.least_time_share * kernels.low * busy + band.low * timeline.exposed;
+  time.without_cost = model.without_cost;
+  if (time.without_cost.empty()) time.high = kernels.high * busy + band.high * timeline.exposed;
   const double step = time.step.count();
   if (step <= 0) return time;
-  const auto tokens = static_cast<double>(prepared.index->model->tokens_per_step * prepared.plan.accumulation);
+  const auto tokens = static_cast<double>(model.tokens_per_step * prepared.plan.accumulation);
   time.tokens_per_second_per_gpu = tokens / step;
   time.mfu = arithmetic.at_peak.count() / step;
   return time;

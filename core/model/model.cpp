@@ -79,7 +79,9 @@ int optimizer_of(const Model& model, int module) {
 
 std::int64_t num_parameters(const Model& model) {
   std::int64_t total = 0;
-  for (const Parameter& parameter : model.parameters) total += num_elements(parameter.shape);
+  for (const Parameter& parameter : model.parameters) {
+    total += parameter.stands_for > 0 ? parameter.stands_for : num_elements(parameter.shape);
+  }
   return total;
 }
 

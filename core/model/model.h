@@ -66,6 +66,7 @@ struct Parameter {
   std::vector<std::string> tied_names;  ///< Other names of the same parameter ("lm_head.weight").
   InitialValues initial = {};           ///< How its elements begin where nothing is loaded.
   bool is_muon = false;                 ///< A matrix that the script of a captured model gives to torch.optim.Muon.
+  std::int64_t stands_for = 0;  ///< Numbers of the weight that it holds packed, as four bits each; 0: its elements.
 
   bool operator==(const Parameter&) const = default;
 };
@@ -236,6 +237,10 @@ struct Model {
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
   std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
+  /// Of a captured model: what it computes at a cost that nobody knows, as "mylib::scan". A step takes longer by that.
+  std::vector<std::string> without_cost;
+  /// Of a captured model that runs compiled: the share of what is predicted that its computing takes at least.
+  double least_time_share = 1;
 
   bool operator==(const Model&) const = default;
 };
@@ -276,7 +281,7 @@ int optimizer_of(const Model& model, int module);
 /// for a name without a dot.
 std::string_view parent_name(std::string_view name);
 
-/// Sum over all parameters, tied ones once.
+/// Sum over all parameters, tied ones once, packed ones with the numbers that they hold.
 std::int64_t num_parameters(const Model& model);
 std::int64_t num_trainable_parameters(const Model& model);
 std::int64_t num_gradient_parameters(const Model& model);

@@ -335,7 +335,8 @@ static void traffic_fields(Fields& fields, S& report) {
 
 static void band_fields(Fields& fields, Like<TimeReport> auto& time) {
   fields.required("low", "At least. In seconds.", time.low, kInSeconds);
-  fields.required("high", "At most. In seconds.", time.high, kInSeconds);
+  fields.optional_if(time.high > Seconds(0) || time.without_cost.empty(), "high",
+                     "At most. In seconds. Missing where ops have no known cost.", time.high, kInSeconds);
 }
 
 static void fields_of(Fields& fields, Like<TimeReport> auto& time) {
@@ -349,6 +350,9 @@ static void fields_of(Fields& fields, Like<TimeReport> auto& time) {
   fields.optional_object(
       "uncertainty", "Band in which the step time is expected.", [&](Fields& inner) { band_fields(inner, time); },
       kOneLine);
+  field_if_any(fields, "without_cost",
+               "Ops and kernels of libraries whose cost nobody knows. The step takes longer by what they take.",
+               time.without_cost);
 }
 
 // ---- The whole.

@@ -66,6 +66,7 @@ void read_parameter(const JsonValue& value, const std::map<std::string, int, std
   object.required("receives_gradient", parameter.receives_gradient);
   object.optional("tied_names", parameter.tied_names);
   object.optional("muon", parameter.is_muon);
+  object.optional("stands_for", parameter.stands_for, IntegerRange{0, kMostElements});
   object.finish(UnknownKeys::Ignore);
   const auto module = modules.find(parent_name(parameter.name));
   if (module == modules.end()) {
@@ -95,6 +96,20 @@ void read_buffer(const JsonValue& value, Model& model, JsonErrors& errors) {
   object.optional("persistent", buffer.persistent);
   object.optional("registered", buffer.registered);
   object.finish(UnknownKeys::Ignore);
+}
+
+/// "No cost is known of a, b and 3 more: ..."
+std::string note_without_cost(const std::vector<std::string>& names) {
+  constexpr std::size_t kMostNamed = 5;
+  std::string listed;
+  for (std::size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) {
+    listed += (listed.empty() ? "" : ", ") + names[i];
+  }
+  if (names.size() > kMostNamed) listed += fmt::format(" and {} more", names.size() - kMostNamed);
+  return fmt::format(
+      "No cost is known of {}. A step takes longer than predicted by what they take, so that the range of its time has "
+      "no upper end.",
+      listed);
 }
 
 /// What all points share.
@@ -452,6 +467,9 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   Model shared;
   read_modules(object, shared, errors);
   object.optional("limits", shared.notes);
+  object.optional("without_cost", shared.without_cost);
+  object.optional("least_time_share", shared.least_time_share, RealRange{0.01, 1});
+  if (!shared.without_cost.empty()) shared.notes.push_back(note_without_cost(shared.without_cost));
   shared.name = spec.name;
   shared.source = spec.source;
   shared.notes.insert(shared.notes.end(), recipe.notes.begin(), recipe.notes.end());

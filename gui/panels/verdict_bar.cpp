@@ -92,8 +92,9 @@ QString missing_outside_text(const MemoryReport& memory) {
   return text;
 }
 
-/// " (2.19–9.39 s)": the band of a step; empty where none is known.
+/// " (2.19–9.39 s)": the band of a step; empty where none is known. Without an upper end: " (2.19 s or more)".
 QString band_text(const TimeReport& time) {
+  if (!time.without_cost.empty()) return VerdictBar::tr(" (%1 or more)").arg(time_text(time.low));
   if (time.low <= Seconds(0) || time.high <= time.low) return {};
   QString low = time_text(time.low);
   const QString high = time_text(time.high);
@@ -333,8 +334,12 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
   step_.value->setText(time_text(report.time.step) + band_text(report.time));
+  const bool is_open = !report.time.without_cost.empty();
+  const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
+                                     .arg(QString::fromStdString(report.time.without_cost.front()))
+                               : time_text(report.time.high);
   step_.value->setToolTip(tr("The step may take from %1 to %2; %3 tokens/s per GPU, MFU %4")
-                              .arg(time_text(report.time.low), time_text(report.time.high))
+                              .arg(time_text(report.time.low), most)
                               .arg(report.time.tokens_per_second_per_gpu, 0, 'f', 0)
                               .arg(percent(report.time.mfu)));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;

@@ -103,6 +103,22 @@ void expect_equal_predictions(const Model& model) {
   }
 }
 
+// An op that nobody knows takes the upper end away; code that runs compiled may take half of the time.
+TEST(RecordedTape, HasARangeOfTimesWithoutAnUpperEndWhereACostIsNotKnown) {
+  const Model known = model_of_spec(planner::small_transformer());
+  const Plan plan = in_units(plan_in(Dtype::Float32, Dtype::BFloat16, {1, 1}), known);
+  Model open = known;
+  open.without_cost = {"mylib::scan"};
+  open.least_time_share = .5;
+  const auto time = [&](const Model& model) { return Predictor(model, cluster_of({1, 1}, 90)).report(plan)->time; };
+  EXPECT_GT(time(known).high, time(known).step);
+  EXPECT_TRUE(time(known).without_cost.empty());
+  EXPECT_EQ(time(open).step, time(known).step);
+  EXPECT_EQ(time(open).high, Seconds(0));
+  EXPECT_EQ(time(open).without_cost, open.without_cost);
+  EXPECT_DOUBLE_EQ(time(open).low.count(), .5 * time(known).low.count());
+}
+
 TEST(RecordedTape, PredictsADecoderAsItsRulesDo) {
   expect_equal_predictions(model_of_spec(planner::small_transformer()));
 }
