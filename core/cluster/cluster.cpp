@@ -392,6 +392,13 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
   add_share("Reachable share of the peak rate", gpu.achievable_compute);
   add_share("Reachable share of the memory bandwidth", gpu.achievable_bandwidth);
   if (gpu.achievable_attention) add_share("Reachable share of the peak rate in attention", *gpu.achievable_attention);
+  if (gpu.achievable_fp32) add_share("Reachable share of the peak rate in fp32 without TF32", *gpu.achievable_fp32);
+  const auto add_factor = [&](std::string_view what, const std::optional<Sourced<double>>& factor) {
+    if (factor) add(what, *factor, fmt::format("{:.3g}", factor->value));
+  };
+  add_factor("Time of kernels in 16 bits over what the shares say", gpu.pace_16_bit);
+  add_factor("Time of kernels in TF32 over what the shares say", gpu.pace_tf32);
+  add_factor("Published steps over predicted ones, at most", gpu.time_spread);
   const auto add_link = [&](std::string_view what, const Sourced<BytesPerSecond>& bandwidth) {
     add(what, bandwidth, format_bandwidth(bandwidth.value));
   };

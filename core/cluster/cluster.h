@@ -104,6 +104,13 @@ struct Gpu {
   Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
   /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/time/roofline.h).
   std::optional<Sourced<double>> achievable_attention;
+  /// Of the rate in fp32 without TF32, by matrix products. Missing: as `achievable_compute`.
+  std::optional<Sourced<double>> achievable_fp32;
+  // What kernels take over what the shares say, all kinds alike. Missing: 1.
+  std::optional<Sourced<double>> pace_16_bit;  ///< In fp16 and bf16,
+  std::optional<Sourced<double>> pace_tf32;    ///< and in fp32 with TF32.
+  /// Published steps of such cards take up to so many times more or less than predicted. Missing: nobody looked.
+  std::optional<Sourced<double>> time_spread;
   Sourced<Bytes> context;  ///< What the CUDA context of one process takes with PyTorch loaded.
 
   // How this GPU usually sits in a node; what a cluster has when nobody says more.

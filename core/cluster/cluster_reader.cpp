@@ -58,6 +58,8 @@ constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has 
 
 /// A share of a peak: nothing reaches more than all of it, and a share of zero would take forever.
 constexpr RealRange kShare{0.01, 1};
+constexpr RealRange kPace{0.2, 5};
+constexpr RealRange kTimeSpread{1, 10};
 constexpr RealRange kSpread{0, 1};
 
 /// What every file begins with. An error when it is of another kind or of another version.
@@ -252,6 +254,17 @@ static void gpu_fields(Fields& fields, Gpu& gpu) {
   fields.optional("achievable_attention",
                   "The share of a peak rate that fused attention reaches. Missing: 0.65 of achievable_compute.",
                   gpu.achievable_attention, kShare);
+  fields.optional("achievable_fp32",
+                  "The share of the fp32 rate that matrix products reach without TF32. Missing: achievable_compute.",
+                  gpu.achievable_fp32, kShare);
+  fields.optional("pace_16_bit",
+                  "What kernels in fp16 and bf16 take over what the shares say: 1.1 is a tenth more. Missing: 1.",
+                  gpu.pace_16_bit, kPace);
+  fields.optional("pace_tf32", "The same in fp32 with TF32. Missing: 1.", gpu.pace_tf32, kPace);
+  fields.optional("time_spread",
+                  "Nine of ten published steps of such cards take at most so many times more, or less, than predicted. "
+                  "Missing: a wide range is printed.",
+                  gpu.time_spread, kTimeSpread);
   fields.required("context", "What the CUDA context of one process takes with PyTorch loaded.", gpu.context);
   fields.required("intra_node", "The link of a node's GPUs, where a cluster names none.", gpu.intra_node);
   fields.required("host_link", "The link to the host, where a cluster names none.", gpu.host_link);
@@ -495,6 +508,10 @@ void write_gpu(const Gpu& gpu, JsonWriter& json) {
   write_figure(json, "achievable_compute", gpu.achievable_compute);
   write_figure(json, "achievable_bandwidth", gpu.achievable_bandwidth);
   write_figure(json, "achievable_attention", gpu.achievable_attention);
+  write_figure(json, "achievable_fp32", gpu.achievable_fp32);
+  write_figure(json, "pace_16_bit", gpu.pace_16_bit);
+  write_figure(json, "pace_tf32", gpu.pace_tf32);
+  write_figure(json, "time_spread", gpu.time_spread);
   write_figure(json, "context", gpu.context);
   write_links(json, gpu.intra_node, gpu.host_link, gpu.network);
   json.end_object();

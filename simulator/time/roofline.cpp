@@ -21,9 +21,15 @@
 //
 // Over several nodes all wait for the slowest (core/cluster/node_spread.cpp), on which everything takes longer.
 //
+// The shares of one card do not hold in each precision, and a card that borrows them is a little faster or slower than
+// they say. So a card has a pace in 16 bits and one in TF32, by which all of its kernels take longer, and a share of
+// its own for products in fp32. They come from steps of BERT on that card and from products that were measured on it;
+// cards of which neither is published have the pace of their kind (docs/accuracy.md, "Cards").
+//
 // The band is that of the published steps: nine in ten lie inside. Half of the sources find it, the other half check it
-// (tests/accuracy/published_runs_test.py). A card that borrows its shares has a band that is wider by what borrowing
-// costs where it can be measured: H100 predicted with the shares of A100, and the other way around.
+// (tests/accuracy/published_runs_test.py). That of a card whose steps were looked at, or those of cards of its kind, is
+// its `time_spread` (tests/accuracy/cards_test.py). Any other has a band that is wider by what borrowing costs where it
+// can be measured: H100 predicted with the shares of A100, and the other way around.
 //
 // Sources: Williams et al., "Roofline", CACM 2009; Dao, "FlashAttention-2", 2023, figures 5 and 7, for attention; the
 // cluster files for every other share; aten/src/ATen/Context.h, allow_tf32_cudnn and float32_matmul_precision.
@@ -42,19 +48,44 @@ namespace {
 constexpr UncertaintyBand kFittedBand{.low = 0.85, .high = 1.25};
 constexpr UncertaintyBand kBorrowedBand{.low = 0.55, .high = 1.7};
 
+bool has_16_bits(Dtype dtype) {
+  return dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
+}
+
+/// Whether products in a dtype run as TF32: bf16 without hardware for it runs at the rate of fp32.
+bool runs_as_tf32(const Gpu& gpu, Dtype dtype, bool is_allowed) {
+  return dtype == Dtype::Float32 && is_allowed && gpu.tf32.has_value();
+}
+
+double pace_of(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
+  if (has_16_bits(dtype) && peak_rate(gpu, dtype)) return gpu.pace_16_bit ? gpu.pace_16_bit->value : 1;
+  return runs_as_tf32(gpu, dtype, allow_tf32) && gpu.pace_tf32 ? gpu.pace_tf32->value : 1;
+}
+
+/// What products of a dtype reach: without tensor cores a share of its own.
+double share_of_products(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
+  const bool on_tensor_cores =
+      runs_as_tf32(gpu, dtype, allow_tf32) || (has_16_bits(dtype) && peak_rate(gpu, dtype).has_value());
+  return !on_tensor_cores && gpu.achievable_fp32 ? gpu.achievable_fp32->value : gpu.achievable_compute.value;
+}
+
 ArithmeticRates rates_in(const Gpu& gpu, Dtype dtype, const Implementations& use) {
   ArithmeticRates rates;
   const auto peak = [&](bool allow_tf32) {
     const auto found = peak_rate(gpu, dtype, allow_tf32);
     return found ? found->value : peak_rate(gpu, Dtype::Float32).value_or(Sourced<FlopsPerSecond>{rates.peak}).value;
   };
-  const double share = gpu.achievable_compute.value;
-  const double attention = gpu.achievable_attention ? gpu.achievable_attention->value : share * kAttentionShare;
+  const double attention =
+      gpu.achievable_attention ? gpu.achievable_attention->value : gpu.achievable_compute.value * kAttentionShare;
+  const double pace = pace_of(gpu, dtype, use.matmul_allow_tf32);
+  const double product = share_of_products(gpu, dtype, use.matmul_allow_tf32) / pace;
+  const double convolution =
+      share_of_products(gpu, dtype, use.cudnn_allow_tf32) / pace_of(gpu, dtype, use.cudnn_allow_tf32);
   rates.peak = peak(use.matmul_allow_tf32);
   rates.convolution_peak = peak(use.cudnn_allow_tf32);
-  rates.gemm = FlopsPerSecond(rates.peak.count() * share);
-  rates.convolution = FlopsPerSecond(rates.convolution_peak.count() * share);
-  rates.attention = FlopsPerSecond(rates.peak.count() * attention);
+  rates.gemm = FlopsPerSecond(rates.peak.count() * product);
+  rates.convolution = FlopsPerSecond(rates.convolution_peak.count() * convolution);
+  rates.attention = FlopsPerSecond(rates.peak.count() * attention / pace);
   return rates;
 }
 
@@ -65,9 +96,11 @@ ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementatio
   for (std::size_t d = 0; d < kNumFloatingPoint; ++d) {
     costs.by_dtype[d] = rates_in(gpu, static_cast<Dtype>(d), use);
   }
-  const bool is_16_bit = activation == Dtype::BFloat16 || activation == Dtype::Float16;
-  if (is_16_bit && gpu.measured.get() != nullptr && gpu.measured.get()->products) costs.measured = gpu.measured;
-  costs.memory = BytesPerSecond(gpu.memory_bandwidth.value.count() * gpu.achievable_bandwidth.value);
+  if (has_16_bits(activation) && gpu.measured.get() != nullptr && gpu.measured.get()->products) {
+    costs.measured = gpu.measured;
+  }
+  costs.memory = BytesPerSecond(gpu.memory_bandwidth.value.count() * gpu.achievable_bandwidth.value /
+                                pace_of(gpu, activation, use.matmul_allow_tf32));
   return costs;
 }
 
@@ -112,8 +145,9 @@ Seconds device_time(const OpWork::Part& part, const ComputeCosts& costs) {
 }
 
 UncertaintyBand compute_band(const Gpu& gpu, Dtype activation) {
-  const bool is_16_bit = activation == Dtype::BFloat16 || activation == Dtype::Float16;
-  return is_16_bit && gpu.achievable_compute.provenance == Provenance::Measured ? kFittedBand : kBorrowedBand;
+  if (has_16_bits(activation) && gpu.achievable_compute.provenance == Provenance::Measured) return kFittedBand;
+  if (gpu.time_spread) return {.low = 1 / gpu.time_spread->value, .high = gpu.time_spread->value};
+  return kBorrowedBand;
 }
 
 }  // namespace fsdp::simulator

@@ -57,7 +57,8 @@ def predict_all(program: pathlib.Path, runs: list[Run], borrow: bool = False, sp
 def borrowed(run: Run) -> dict[str, Any]:
     """The card of a run with the shares of the other architecture, as a card without runs would have them."""
     card, other = published_runs.card_of(run.gpu), published_runs.card_of("A100 80GB SXM" if run.gpu.startswith("H100") else "H100 SXM")
-    return {**card, **{share: {**other[share], "provenance": "assumed"} for share in SHARES}}
+    own = {key: figure for key, figure in card.items() if key not in ("time_spread", "pace_16_bit", "pace_tf32", "achievable_fp32")}
+    return {**own, **{share: {**other[share], "provenance": "assumed"} for share in SHARES}}
 
 
 def halves(predictions: list[Prediction]) -> tuple[list[Prediction], list[Prediction]]:

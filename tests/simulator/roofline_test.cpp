@@ -103,6 +103,41 @@ TEST(Roofline, AttentionHasAShareOfItsOwn) {
   EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).rates().attention.count(), 40e12);
 }
 
+// A tenth more in 16 bits, half more in TF32, and 8 of the 10 TFLOPS in fp32.
+TEST(Roofline, ACardHasAPaceInEachPrecision) {
+  Gpu gpu = card();
+  gpu.fp16 = Sourced<FlopsPerSecond>{FlopsPerSecond(160e12)};
+  gpu.achievable_fp32 = Sourced<double>{.8, Provenance::Measured, "products"};
+  gpu.pace_16_bit = Sourced<double>{1.1, Provenance::Measured, "steps"};
+  gpu.pace_tf32 = Sourced<double>{1.5, Provenance::Measured, "steps"};
+  const auto seconds = [&](Dtype dtype, bool tf32, const OpWork::Part& part) {
+    return device_time(part, compute_costs(gpu, dtype, {.matmul_allow_tf32 = tf32})).count();
+  };
+  for (const Dtype dtype : {Dtype::BFloat16, Dtype::Float16}) {
+    EXPECT_NEAR(seconds(dtype, false, {.gemm_flops = 80e12}), 1.1, 1e-9);
+    EXPECT_NEAR(seconds(dtype, false, {.bytes = .5e12}), 1.1, 1e-9);
+    EXPECT_NEAR(seconds(dtype, false, {.attention_flops = 160e12 * .5 * kAttentionShare}), 1.1, 1e-9);
+  }
+  EXPECT_NEAR(seconds(Dtype::Float32, true, {.gemm_flops = 40e12}), 1.5, 1e-9);
+  EXPECT_NEAR(seconds(Dtype::Float32, true, {.bytes = .5e12}), 1.5, 1e-9);
+  EXPECT_NEAR(seconds(Dtype::Float32, false, {.gemm_flops = 8e12}), 1, 1e-9);
+  EXPECT_NEAR(seconds(Dtype::Float32, false, {.bytes = .5e12}), 1, 1e-9);
+  // Convolutions run as TF32 all the same; bf16 without hardware runs at fp32's rate and share.
+  EXPECT_NEAR(seconds(Dtype::Float32, false, {.convolution_flops = 40e12}), 1.5, 1e-9);
+  gpu.bf16.reset();
+  EXPECT_NEAR(seconds(Dtype::BFloat16, false, {.gemm_flops = 8e12}), 1, 1e-9);
+}
+
+TEST(Roofline, TheBandOfACardIsTheSpreadOfItsSteps) {
+  Gpu gpu = card();
+  gpu.time_spread = Sourced<double>{1.25, Provenance::Assumed, "steps of other cards"};
+  const UncertaintyBand fitted = compute_band(card(), Dtype::BFloat16);
+  EXPECT_EQ(compute_band(gpu, Dtype::BFloat16), fitted);
+  EXPECT_EQ(compute_band(gpu, Dtype::Float32), (UncertaintyBand{.low = .8, .high = 1.25}));
+  gpu.achievable_compute.provenance = Provenance::Assumed;
+  EXPECT_EQ(compute_band(gpu, Dtype::BFloat16), (UncertaintyBand{.low = .8, .high = 1.25}));
+}
+
 TEST(Roofline, TheBandIsNarrowOnlyWhereStepsWerePublished) {
   Gpu borrowed = card();
   borrowed.achievable_compute.provenance = Provenance::Assumed;
