@@ -1,11 +1,17 @@
 // Positions and pointers. Sources: RFC 6901 (JSON Pointer).
+//
+// Readers ask for the position of nearly every value, in case something is wrong with it. Of a large text, lines and
+// characters are counted once, at the begin of each stretch of it: an answer then costs a stretch, and not all that is
+// before it.
 
 #include "core/base/json_document.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
+#include <optional>
 
 #include "core/base/files.h"
 #include "core/base/foreign_files.h"
@@ -32,6 +38,56 @@ void append_token(std::string& pointer, std::string_view key) {
   }
 }
 
+/// Lines and characters of the line before a byte.
+struct Place {
+  std::size_t line = 0;
+  std::size_t character = 0;
+};
+
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+}
+
+Place after(Place place, std::string_view text) {
+  const std::size_t line_end = text.rfind('\n');
+  if (line_end != std::string_view::npos) {
+    place = {place.line + static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')), 0};
+    text.remove_prefix(line_end + 1);
+  }
+  place.character += static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+  return place;
+}
+
+constexpr std::size_t kStretch = 512;
+constexpr std::size_t kLarge = 64 * kStretch;  // Shorter texts are counted from their begin.
+
+/// Texts that were parsed by this process. A place that is remembered is of a text that is still there, and the same,
+/// where none was parsed since: nothing else makes one.
+std::atomic<std::uint64_t> num_parsed{0};
+
+/// Of the large text that was last asked about, the place of each stretch's begin.
+class Stretches {
+ public:
+  Place at(std::string_view text, std::size_t offset) {
+    const std::uint64_t now = num_parsed;
+    if (now != parsed_ || text.data() != text_.data() || text.size() != text_.size()) {
+      begins_.assign(1, {});
+      for (std::size_t begin = 0; begin + kStretch <= text.size(); begin += kStretch) {
+        begins_.push_back(after(begins_.back(), text.substr(begin, kStretch)));
+      }
+      text_ = text;
+      parsed_ = now;
+    }
+    const std::size_t stretch = offset / kStretch;
+    return after(begins_[stretch], text.substr(stretch * kStretch, offset % kStretch));
+  }
+
+ private:
+  std::string_view text_;
+  std::optional<std::uint64_t> parsed_;
+  std::vector<Place> begins_;  // [stretches + 1]
+};
+
 }  // namespace
 
 const JsonValue* JsonValue::find(std::string_view key) const {
@@ -42,14 +98,13 @@ const JsonValue* JsonValue::find(std::string_view key) const {
 }
 
 std::string JsonDocument::position(std::uint32_t offset) const {
-  const std::string_view before = std::string_view(text).substr(0, offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const std::size_t line_start = before.rfind('\n') + 1;
-  std::string_view in_line = before.substr(line_start);
-  if (line == 1 && in_line.starts_with("\xEF\xBB\xBF")) in_line.remove_prefix(3);
-  const auto is_start = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  const auto column = 1 + std::count_if(in_line.begin(), in_line.end(), is_start);
-  return fmt::format("{}:{}:{}", name, line, column);
+  thread_local Stretches stretches;
+  const std::string_view all(text);
+  const std::size_t to = std::min<std::size_t>(offset, all.size());
+  Place place = all.size() < kLarge ? after({}, all.substr(0, to)) : stretches.at(all, to);
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (place.line == 0 && place.character > 0 && all.starts_with(kByteOrderMark)) --place.character;
+  return fmt::format("{}:{}:{}", name, place.line + 1, place.character + 1);
 }
 
 std::string JsonDocument::pointer(std::uint32_t offset) const {
@@ -81,6 +136,7 @@ std::string JsonDocument::where(std::uint32_t offset) const {
 }
 
 Result<JsonDocument> parse_json(std::string text, std::string name) {
+  ++num_parsed;
   JsonDocument document{.name = std::move(name), .text = std::move(text), .root = {}, .is_translated = false};
   if (document.text.size() > kLargestJsonText) {
     return failure(document.name, "The text has more than 64 MiB.", {});

@@ -87,11 +87,17 @@ class DeepSpeedReader {
 
  private:
   void check_keys(const JsonValue& object, std::span<const DeepSpeedKey> keys, std::string_view part) {
+    std::size_t num_unknown = 0;
     for (const JsonMember& member : object.members) {
       const auto known =
           std::find_if(keys.begin(), keys.end(), [&](const auto& key) { return key.name == member.key; });
       if (known != keys.end()) {
         check_value(member, *known);
+        continue;
+      }
+      // Of hundreds of errors only the first are shown; the rest need no hint.
+      if (++num_unknown > kMostErrors) {
+        errors_.add(member.key_offset, "DeepSpeed has no such key.");
         continue;
       }
       std::vector<std::string_view> names;

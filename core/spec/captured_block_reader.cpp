@@ -94,7 +94,7 @@ class BlockReader {
     if (object.is_object() && block_.modules.empty()) object.fail("modules", "A block has at least one module.");
     const JsonValue* tapes = object.required_value("tapes");
     // Without sound ops nothing can be said about a tape.
-    if (tapes != nullptr && object.finish(UnknownKeys::Ignore)) read_tapes(*tapes);
+    if (tapes != nullptr && object.finish()) read_tapes(*tapes);
   }
 
  private:
@@ -113,7 +113,7 @@ class BlockReader {
     object.required("class", module.class_name);
     object.required("parent", module.parent, IntegerRange{index == 0 ? -1 : 0, std::max(index - 1, -1)});
     object.optional("called", module.called);
-    object.finish(UnknownKeys::Ignore);
+    object.finish();
     block_.modules.push_back(std::move(module));
   }
 
@@ -133,7 +133,7 @@ class BlockReader {
     indices("parameters", op.parameters, block_.parameters.size());
     object.required("backward", op.attributes.backward);
     object.required("saves", op.attributes.saves);
-    object.finish(UnknownKeys::Ignore);
+    object.finish();
     block_.ops.push_back(std::move(op));
     recording_.op_names.push_back(std::move(name));
   }
@@ -187,7 +187,7 @@ class BlockReader {
       object.ignore("recomputed");
       object.ignore("recompute");
     }
-    if (!object.finish(UnknownKeys::Ignore) || !good) return false;
+    if (!object.finish() || !good) return false;
     if (total_bytes_ > kMostElements) return object.fail("storage_op", "The tape has more than 2^53 bytes in all.");
     return true;
   }
@@ -294,7 +294,7 @@ class BlockReader {
     object.required("bytes", output.bytes, kBytes);
     object.optional("kept", output.kept);
     tape.outputs.push_back(output);
-    return object.finish(UnknownKeys::Ignore) && good;
+    return object.finish() && good;
   }
 
   bool read_work(ObjectReader& object, RecordedTape& tape) {
@@ -366,7 +366,7 @@ void read_values(const JsonValue& value, std::vector<Value>& out, JsonErrors& er
       read_json(*dtype, read.dtype.emplace(), errors, model_spec_reader::kSpecDtype);
     }
     object.optional("requires_grad", read.requires_grad);
-    object.finish(UnknownKeys::Ignore);
+    object.finish();
   }
 }
 

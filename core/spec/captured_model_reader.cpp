@@ -36,7 +36,7 @@ void read_module(const JsonValue& value, Model& model, JsonErrors& errors) {
   object.required("name", module.name);
   object.required("class", module.class_name);
   object.optional("called", module.called);
-  object.finish(UnknownKeys::Ignore);
+  object.finish();
   if (index == 0) {
     if (!module.name.empty()) errors.add(value, "The first module is the root, whose name is empty.");
   } else {
@@ -67,7 +67,7 @@ void read_parameter(const JsonValue& value, const std::map<std::string, int, std
   object.optional("tied_names", parameter.tied_names);
   object.optional("muon", parameter.is_muon);
   object.optional("stands_for", parameter.stands_for, IntegerRange{0, kMostElements});
-  object.finish(UnknownKeys::Ignore);
+  object.finish();
   const auto module = modules.find(parent_name(parameter.name));
   if (module == modules.end()) {
     errors.add(value, fmt::format("No module is named \"{}\".", parent_name(parameter.name)), std::string(kAgain));
@@ -95,7 +95,7 @@ void read_buffer(const JsonValue& value, Model& model, JsonErrors& errors) {
   object.required("dtype", buffer.dtype, model_spec_reader::kSpecDtype);
   object.optional("persistent", buffer.persistent);
   object.optional("registered", buffer.registered);
-  object.finish(UnknownKeys::Ignore);
+  object.finish();
 }
 
 /// "No cost is known of a, b and 3 more: ..."
@@ -155,6 +155,7 @@ class PointReader {
     if (const JsonValue* passes = object.optional_value("passes")) {
       read_passes(model_, is_made_, *passes, object.optional_value("clearings"), errors_);
     }
+    object.ignore("clearings");
     object.optional("clears_gradients_at", model_.clears_gradients_at,
                     IntegerRange{-1, static_cast<std::int64_t>(model_.calls.size())});
     object.optional("keeps_gradients", model_.keeps_gradients);
@@ -162,7 +163,7 @@ class PointReader {
     if (held != nullptr && expect_type(*held, JsonType::Array, "a list", errors_)) {
       for (const JsonValue& item : held->elements) read_buffer(item, model_, errors_);
     }
-    if (!object.finish(UnknownKeys::Ignore) || !errors_.empty()) return;
+    if (!object.finish() || !errors_.empty()) return;
     if (!is_made_[model_.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
     if (num_elements(model_.values[model_.loss].shape) != 1) object.fail("loss", "A loss is a scalar.");
     check_gradients(*value.find("calls"));
@@ -185,7 +186,7 @@ class PointReader {
     Call call;
     ObjectReader object(value, errors_);
     if (!object.required("block", call.block, IntegerRange{0, static_cast<std::int64_t>(model_.blocks.size()) - 1})) {
-      object.finish(UnknownKeys::Ignore);
+      object.finish(UnknownKeys::Ignore);  // The others were not asked for.
       return;
     }
     const auto last_module = static_cast<std::int64_t>(model_.modules.size()) - 1;
@@ -199,7 +200,7 @@ class PointReader {
     indices("outputs", call.outputs, model_.values.size());
     object.optional("repeated", call.repeated);
     object.optional("backward", call.backward, IntegerRange{-1, kMostMicroBatches - 1});
-    if (!object.finish(UnknownKeys::Ignore)) return;
+    if (!object.finish()) return;
     const bool good = check_call(object, call);
     for (const int output : call.outputs) is_made_[output] = true;
     if (good) model_.calls.push_back(std::move(call));
@@ -257,7 +258,7 @@ class PointReader {
     object.required("class", stack.class_name);
     const JsonValue* calls = object.required_value("calls");
     if (calls != nullptr) read_indices(*calls, stack.calls, model_.calls.size(), errors_);
-    if (!object.finish(UnknownKeys::Ignore)) return;
+    if (!object.finish()) return;
     const bool are_repeated =
         std::all_of(stack.calls.begin(), stack.calls.end(), [&](int call) { return model_.calls[call].repeated; });
     const bool rises =
@@ -339,7 +340,7 @@ void read_muon(const JsonValue& value, MuonOptions& muon, JsonErrors& errors) {
   object.optional("nesterov", muon.nesterov);
   object.optional("ns_steps", muon.ns_steps, IntegerRange{1, 99});
   object.optional("steps_last", muon.steps_last);
-  object.finish(UnknownKeys::Ignore);
+  object.finish();
 }
 
 void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) {
@@ -368,7 +369,7 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
     if (read_json(*norm, largest, errors, RealRange{0, 1e6})) optimizer.clip_grad_norm = largest;
   }
   if (const JsonValue* muon = given("muon")) read_muon(*muon, optimizer.muon.emplace(), errors);
-  object.finish(UnknownKeys::Ignore);
+  object.finish();
   optimizer.implementation = fused     ? OptimizerImplementation::Fused
                              : foreach ? OptimizerImplementation::Foreach
                                        : OptimizerImplementation::ForLoop;
@@ -475,7 +476,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   shared.notes.insert(shared.notes.end(), recipe.notes.begin(), recipe.notes.end());
   const JsonValue* points = object.required_value("points");
   // Calls point to modules and parameters: without those nothing can be said of them.
-  const bool good = object.finish(UnknownKeys::Ignore) && errors.empty();
+  const bool good = object.finish() && errors.empty();
   if (!good || points == nullptr) return;
   read_points(*points, shared, *captured, errors);
   if (!errors.empty()) return;

@@ -59,9 +59,9 @@ class PassReader {
       ObjectReader optimizer(item, errors_);
       std::vector<int> models;
       read_models(optimizer, "models", model_, models);
-      if (optimizer.finish(UnknownKeys::Ignore)) pass.optimizers.push_back(number_of(models));
+      if (optimizer.finish()) pass.optimizers.push_back(number_of(models));
     });
-    if (!object.finish(UnknownKeys::Ignore)) return;
+    if (!object.finish()) return;
     if (!is_made_[pass.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
     if (num_elements(model_.values[pass.loss].shape) != 1) object.fail("loss", "A loss is a scalar.");
     model_.passes.push_back(std::move(pass));
@@ -80,7 +80,7 @@ class PassReader {
     object.required("pass", clearing.pass, IntegerRange{0, static_cast<std::int64_t>(model_.passes.size())});
     object.required("call", clearing.call, IntegerRange{0, static_cast<std::int64_t>(model_.calls.size())});
     read_models(object, "models", model_, clearing.modules);
-    if (!object.finish(UnknownKeys::Ignore)) return;
+    if (!object.finish()) return;
     const auto place = [](const Clearing& of) { return std::pair(of.pass, of.call); };
     if (!model_.clearings.empty() && place(clearing) < place(model_.clearings.back())) {
       object.fail("call", "It is before that of the clearing before.", std::string(kAgain));

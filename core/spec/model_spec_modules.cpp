@@ -177,12 +177,14 @@ void read_variations(const JsonValue& value, const BlockKind& kind, SpecModule& 
   if (!expect_type(value, JsonType::Object, "an object such as {\"sliding_window\": [4096, 0]}", errors)) return;
   std::vector<std::string_view> names;
   for (const OptionRule& rule : kind.options) names.push_back(rule.name);
+  std::size_t num_unknown = 0;
   for (const JsonMember& member : value.members) {
     const auto rule = std::find_if(kind.options.begin(), kind.options.end(),
                                    [&](const OptionRule& candidate) { return candidate.name == member.key; });
     if (rule == kind.options.end()) {
+      const bool is_listed = ++num_unknown <= kMostErrors;
       errors.add(member.key_offset, fmt::format("The block {} has no option \"{}\".", kind.name, member.key),
-                 suggest_name(member.key, names));
+                 is_listed ? suggest_name(member.key, names) : std::string());
       continue;
     }
     SpecVariation variation{.name = member.key, .values = {}};

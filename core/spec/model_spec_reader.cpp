@@ -172,10 +172,12 @@ void read_recipe_dimensions(const JsonValue& value, const ModelSpec& spec, Recip
   read_dimensions(value, recipe.dimensions, errors, spec.dimensions);
   std::vector<std::string_view> known;
   for (const SpecDimension& dimension : spec.dimensions) known.push_back(dimension.name);
+  std::size_t num_unknown = 0;
   for (const JsonMember& given : value.members) {
     if (std::find(known.begin(), known.end(), given.key) != known.end()) continue;
+    const bool is_listed = ++num_unknown <= kMostErrors;
     errors.add(given.key_offset, fmt::format("The model has no dimension \"{}\".", given.key),
-               suggest_name(given.key, known));
+               is_listed ? suggest_name(given.key, known) : std::string());
   }
 }
 

@@ -56,6 +56,25 @@ def check_refusals(tester, model, plan):
         tester.check(code == 2 and not out and sentence in errors, f"{words}: exit code {code}: {out}{errors}")
 
 
+def check_unknown_keys(tester, model):
+    """A key of any object of the file that nobody reads is said with the one that was meant."""
+    places = {"": lambda d: d, "/optimizer": lambda d: d["optimizer"], "/modules/0": lambda d: d["modules"][0],
+              "/parameters/0": lambda d: d["parameters"][0], "/buffers/0": lambda d: d["buffers"][0],
+              "/points/0": lambda d: d["points"][0], "/points/0/blocks/0": lambda d: d["points"][0]["blocks"][0],
+              "/points/0/blocks/0/values/0": lambda d: d["points"][0]["blocks"][0]["values"][0],
+              "/points/0/blocks/0/ops/0": lambda d: d["points"][0]["blocks"][0]["ops"][0],
+              "/points/0/blocks/0/tapes/0": lambda d: d["points"][0]["blocks"][0]["tapes"][0],
+              "/points/0/calls/0": lambda d: d["points"][0]["calls"][0]}
+    changed = tester.folder / "unknown.model.json"
+    for place, of in places.items():
+        captured = json.loads(model.read_text())
+        of(captured)["accumulatoin"] = 2
+        changed.write_text(json.dumps(captured))
+        code, out, errors = tester.run(f"{changed} --gpus 4 --mem 24G")
+        tester.check(code == 2 and not out and f"{place}/accumulatoin: Unknown key \"accumulatoin\"." in errors,
+                     f"unknown key at {place}: exit code {code}: {out}{errors}")
+
+
 def check_muon(tester, model):
     """The same decoder, whose layers' matrices a script gives to torch.optim.Muon."""
     captured = json.loads(model.read_text())
@@ -97,6 +116,7 @@ def main(root, binary):
         plan = tester.folder / "plan.json"
         check_plan(tester, model, plan)
         check_refusals(tester, model, plan)
+        check_unknown_keys(tester, model)
         check_muon(tester, model)
         for problem in tester.problems:
             print(problem)

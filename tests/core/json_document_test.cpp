@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace fsdp {
@@ -69,6 +70,50 @@ TEST(JsonDocument, KnowsWhereEverythingStands) {
   EXPECT_EQ(document->where(layer.members[0].value.offset), "spec.json:4:15: /layers/0/a~1b~0c");
   // A column is a character: the é before it counts once.
   EXPECT_EQ(document->where(layer.members[1].value.offset), "spec.json:4:29: /layers/0/shape");
+}
+
+/// By counting from the begin: lines, and characters in the line.
+std::string counted(const std::string& text, std::size_t offset) {
+  std::size_t line = 1;
+  std::size_t column = 1;
+  for (std::size_t i = 0; i < offset; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) ++column;
+    if (text[i] == '\n') ++line, column = 1;
+  }
+  return "f:" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+// Stretches of a large text are counted once; what is answered is the same as of a small one.
+TEST(JsonDocument, KnowsWhereEverythingStandsInLargeTexts) {
+  std::string lines = "[";
+  for (int i = 0; i < 6000; ++i)
+    lines += (i == 0 ? "" : i % 7 == 0 ? ",\n" : ", ") + ("\"käse " + std::to_string(i)) + "\"";
+  lines += "]";
+  std::string one_line = lines;
+  std::replace(one_line.begin(), one_line.end(), '\n', ' ');
+  const auto first = parse_json(lines, "f");
+  const auto second = parse_json(one_line, "f");
+  ASSERT_TRUE(first && second);
+  ASSERT_GT(lines.size(), 65536U);
+  for (std::size_t i = 0; i < 6000; i += 61) {
+    const std::size_t back = 5999 - i;
+    const std::uint32_t here = first->root.elements[i].offset;
+    const std::uint32_t there = second->root.elements[back].offset;
+    ASSERT_EQ(first->position(here), counted(lines, here));
+    ASSERT_EQ(second->position(there), counted(one_line, there));
+  }
+}
+
+// Each of 200,000 values of one line is asked for its place, as readers do: counted from the begin that is 200 billion
+// bytes.
+TEST(JsonDocument, SaysQuicklyWhereTheValuesOfALongLineStand) {
+  std::string text = "[1";
+  for (int i = 1; i < 200'000; ++i) text += ",        1";
+  const auto document = parse_json(text + "]", "f");
+  ASSERT_TRUE(document);
+  std::size_t characters = 0;
+  for (const JsonValue& value : document->root.elements) characters += document->where(value.offset).size();
+  EXPECT_GT(characters, 200'000U * 10);
 }
 
 TEST(ParseJson, AnEmptyTextIsNoJson) {
