@@ -1,15 +1,16 @@
 // Sources: numpy/lib/format.py (the .npy format, versions 1 to 3).
 
-#include "executor/memory/mapped_ids.h"
+#include "executor/memory/id_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 #include <string_view>
 
 namespace fsdp::executor {
@@ -43,6 +44,17 @@ std::string_view value_of(std::string_view header, std::string_view key, char en
   return rest.substr(0, rest.find(end));
 }
 
+/// The first `count` bytes, or what there is of them.
+std::string first_bytes(int file, std::size_t count) {
+  std::string bytes(count, '\0');
+  const ssize_t got = pread(file, bytes.data(), count, 0);
+  bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return bytes;
+}
+
+/// A header of numpy's has some hundred bytes.
+constexpr std::size_t kLongestHeader = std::size_t{1} << 16;
+
 /// Where the numbers of a .npy file begin, and their type; nullptr: it is none that is read.
 const IdType* read_numpy(std::string_view file, std::size_t& begin) {
   if (file.size() < 12) return nullptr;
@@ -61,51 +73,65 @@ const IdType* read_numpy(std::string_view file, std::size_t& begin) {
 
 }  // namespace
 
-Result<std::shared_ptr<const MappedIds>> MappedIds::open(const std::string& path, const std::string& raw_type) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  struct stat info {};
-  if (descriptor < 0 || fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
-    const std::string reason = descriptor < 0 ? std::strerror(errno) : "it is empty, or no file";
-    if (descriptor >= 0) close(descriptor);
-    return failure(path, fmt::format("The file cannot be read: {}.", reason));
-  }
-  const std::shared_ptr<MappedIds> file(new MappedIds);
+Result<std::shared_ptr<const IdFile>> IdFile::open(const std::string& path, const std::string& raw_type) {
+  const std::shared_ptr<IdFile> file(new IdFile);
   file->path_ = path;
-  file->mapped_bytes_ = static_cast<std::size_t>(info.st_size);
-  void* mapped = mmap(nullptr, file->mapped_bytes_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  close(descriptor);
-  if (mapped == MAP_FAILED) return failure(path, fmt::format("The file cannot be mapped: {}.", std::strerror(errno)));
-  file->mapped_ = static_cast<const char*>(mapped);
-  const std::string_view bytes(file->mapped_, file->mapped_bytes_);
-  std::size_t begin = 0;
-  const IdType* type = nullptr;
-  if (bytes.starts_with(kNumpy)) {
-    type = read_numpy(bytes, begin);
-    if (type == nullptr) {
-      return failure(path, "This .npy file does not hold token ids in a supported dtype.",
-                     "Save it in C order as uint16, int32, uint32 or int64.");
-    }
-  } else {
-    type = type_called(raw_type);
+  file->descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  struct stat info {};
+  if (file->descriptor_ < 0) return failure(path, fmt::format("The file cannot be read: {}.", std::strerror(errno)));
+  if (fstat(file->descriptor_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
+    return failure(path, "The file cannot be read: it is empty, or no file.");
   }
-  file->ids_ = file->mapped_ + begin;
+  std::size_t begin = 0;
+  const std::string head = first_bytes(file->descriptor_, kLongestHeader);
+  const bool is_numpy = head.starts_with(kNumpy);
+  const IdType* const type = is_numpy ? read_numpy(head, begin) : type_called(raw_type);
+  if (type == nullptr) {
+    return failure(path, "This .npy file does not hold token ids in a supported dtype.",
+                   "Save it in C order as uint16, int32, uint32 or int64.");
+  }
+  file->begins_ = static_cast<std::int64_t>(begin);
   file->bytes_per_id_ = type->bytes;
   file->is_signed_ = type->is_signed;
   file->type_ = type->name;
-  file->count_ = static_cast<std::int64_t>(file->mapped_bytes_ - begin) / type->bytes;
+  const std::int64_t bytes = info.st_size - file->begins_;
+  file->count_ = bytes / type->bytes;
+  if (bytes % type->bytes != 0) {
+    return failure(path,
+                   fmt::format("It has {} bytes of ids, which is no whole number of {}, {} bytes each.", bytes,
+                               type->name, type->bytes),
+                   is_numpy ? "It was cut off: write it again."
+                            : "Say with --token-dtype what its ids are, or write it again if it was cut off.");
+  }
   return file;
 }
 
-MappedIds::~MappedIds() {
-  if (mapped_ != nullptr) munmap(const_cast<char*>(mapped_), mapped_bytes_);
+IdFile::~IdFile() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
-std::int64_t MappedIds::at(std::int64_t index) const {
-  const char* const from = ids_ + index * bytes_per_id_;
-  std::uint64_t id = 0;
-  std::memcpy(&id, from, static_cast<std::size_t>(bytes_per_id_));
-  if (is_signed_ && bytes_per_id_ == 4) return static_cast<std::int32_t>(id);
-  return static_cast<std::int64_t>(id);
+std::vector<std::int64_t> IdFile::read(std::int64_t begin, std::int64_t count) const {
+  std::string bytes(static_cast<std::size_t>(count * bytes_per_id_), '\0');
+  for (std::size_t done = 0; done < bytes.size();) {
+    const off_t from = begins_ + begin * bytes_per_id_ + static_cast<off_t>(done);
+    const ssize_t got = pread(descriptor_, bytes.data() + done, bytes.size() - done, from);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw std::runtime_error(fmt::format("{}: the file cannot be read: {}", path_, std::strerror(errno)));
+    if (got == 0) {
+      throw std::runtime_error(fmt::format("{}: the file has become shorter: it had {} ids, and now ends before id {}",
+                                           path_, count_, begin + count));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    std::uint64_t id = 0;
+    std::memcpy(&id, bytes.data() + i * static_cast<std::size_t>(bytes_per_id_),
+                static_cast<std::size_t>(bytes_per_id_));
+    const bool extends = is_signed_ && bytes_per_id_ == 4;
+    ids[i] = extends ? static_cast<std::int32_t>(id) : static_cast<std::int64_t>(id);
+  }
+  return ids;
 }
 
 }  // namespace fsdp::executor

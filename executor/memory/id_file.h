@@ -1,39 +1,40 @@
 #pragma once
 
-// Whole numbers of a file, mapped.
+// Whole numbers of a file, read a sample at a time: a file that is mapped, and becomes shorter while it is trained on,
+// ends the process without a word.
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 
 namespace fsdp::executor {
 
-class MappedIds {
+class IdFile {
  public:
   /// A .npy file of whole numbers, or raw ones of `raw_type` (uint16, int32, uint32, int64). Errors: a file that cannot
-  /// be read, or is of another kind.
-  static Result<std::shared_ptr<const MappedIds>> open(const std::string& path, const std::string& raw_type);
-  ~MappedIds();
-  MappedIds(const MappedIds&) = delete;
-  MappedIds& operator=(const MappedIds&) = delete;
+  /// be read, is of another kind, or does not end with a whole number.
+  static Result<std::shared_ptr<const IdFile>> open(const std::string& path, const std::string& raw_type);
+  ~IdFile();
+  IdFile(const IdFile&) = delete;
+  IdFile& operator=(const IdFile&) = delete;
 
   const std::string& path() const { return path_; }
   std::int64_t count() const { return count_; }
   const std::string& type() const { return type_; }
-  /// REQUIRES: index < count().
-  std::int64_t at(std::int64_t index) const;
+  /// Numbers [begin, begin + count). May be called by several threads. REQUIRES: begin + count <= count(). Throws
+  /// std::runtime_error where the file has become shorter, or cannot be read any more.
+  std::vector<std::int64_t> read(std::int64_t begin, std::int64_t count) const;
 
  private:
-  MappedIds() = default;
+  IdFile() = default;
 
   std::string path_;
   std::string type_;
-  const char* mapped_ = nullptr;
-  std::size_t mapped_bytes_ = 0;
-  const char* ids_ = nullptr;
+  int descriptor_ = -1;
+  std::int64_t begins_ = 0;  ///< Bytes before the first number.
   std::int64_t bytes_per_id_ = 2;
   bool is_signed_ = false;
   std::int64_t count_ = 0;

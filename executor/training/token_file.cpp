@@ -1,5 +1,5 @@
-// Files are mapped, so that a rank touches the pages of its own samples only. Which sample a rank trains next follows
-// from how many all ranks have trained, never from how many ranks there are (sample_source.h).
+// Files are read a sample at a time, so that a rank touches its own samples only. Which sample a rank trains next
+// follows from how many all ranks have trained, never from how many ranks there are (sample_source.h).
 //
 // Not modeled: attention that stops at the border of a document.
 
@@ -70,9 +70,9 @@ Result<std::shared_ptr<TokenFile>> TokenFile::open(const TokenSource& source, co
   file->shape_ = shape;
   const std::string type = source.dtype.value_or(shape.vocabulary <= kLargestOfTwoBytes ? "uint16" : "int32");
   Errors errors;
-  const auto open_all = [&](const std::vector<std::string>& paths, std::vector<std::shared_ptr<const MappedIds>>& to) {
+  const auto open_all = [&](const std::vector<std::string>& paths, std::vector<std::shared_ptr<const IdFile>>& to) {
     for (const std::string& path : paths) {
-      Result<std::shared_ptr<const MappedIds>> opened = MappedIds::open(path, type);
+      Result<std::shared_ptr<const IdFile>> opened = IdFile::open(path, type);
       if (opened) {
         to.push_back(*std::move(opened));
       } else {
@@ -90,7 +90,7 @@ Result<std::shared_ptr<TokenFile>> TokenFile::open(const TokenSource& source, co
         "Name one for each, in the same order.");
   }
   for (std::size_t f = 0; f < file->ids_.size(); ++f) {
-    const MappedIds& ids = *file->ids_[f];
+    const IdFile& ids = *file->ids_[f];
     const std::int64_t samples = (ids.count() - (shape.shifts ? 0 : 1)) / shape.seq;
     if (samples < 1) {
       errors.push_back(
@@ -111,17 +111,30 @@ Result<std::shared_ptr<TokenFile>> TokenFile::open(const TokenSource& source, co
   return file;
 }
 
-std::int64_t TokenFile::id_at(const MappedIds& ids, std::int64_t index) const {
-  const std::int64_t id = ids.at(index);
+std::int64_t TokenFile::checked(std::int64_t id, const IdFile& ids, std::int64_t index) const {
   if (id >= 0 && id < shape_.vocabulary) return id;
   throw std::runtime_error(
       fmt::format("{}: token {} is {}, and the vocabulary has {}", ids.path(), index, id, shape_.vocabulary));
 }
 
-std::int64_t TokenFile::label_at(std::size_t file, std::int64_t index) const {
-  if (source_.document_end && index > 0 && ids_[file]->at(index - 1) == *source_.document_end) return kIgnored;
-  if (labels_.empty()) return id_at(*ids_[file], index);
-  return labels_[file]->at(index) == kIgnored ? kIgnored : id_at(*labels_[file], index);
+void TokenFile::read_tokens(std::size_t file, std::int64_t begin, std::int64_t* to) const {
+  for (const std::int64_t id : ids_[file]->read(begin, shape_.seq)) *to++ = checked(id, *ids_[file], begin++);
+}
+
+void TokenFile::read_labels(std::size_t file, std::int64_t begin, std::int64_t* to) const {
+  const IdFile& from = labels_.empty() ? *ids_[file] : *labels_[file];
+  const std::vector<std::int64_t> labels = from.read(begin, shape_.seq);
+  // The token before each, and none before the first of a file.
+  const std::int64_t first = std::max<std::int64_t>(0, begin - 1);
+  const bool asks_before = source_.document_end.has_value();
+  const std::vector<std::int64_t> before =
+      asks_before ? ids_[file]->read(first, begin + shape_.seq - 1 - first) : std::vector<std::int64_t>();
+  for (std::int64_t i = begin; i < begin + shape_.seq; ++i) {
+    const std::int64_t label = labels[i - begin];
+    const bool follows_end = asks_before && i > 0 && before[i - 1 - first] == *source_.document_end;
+    const bool is_ignored = follows_end || (!labels_.empty() && label == kIgnored);
+    *to++ = is_ignored ? kIgnored : checked(label, from, i);
+  }
 }
 
 at::Tensor TokenFile::tokens(std::int64_t first, bool are_labels) const {
@@ -132,9 +145,8 @@ at::Tensor TokenFile::tokens(std::int64_t first, bool are_labels) const {
     const auto after = std::upper_bound(begins_.begin(), begins_.end(), place);
     const auto file = static_cast<std::size_t>(after - begins_.begin()) - 1;
     const std::int64_t begin = (place - begins_[file]) * shape_.seq + (are_labels && !shape_.shifts ? 1 : 0);
-    for (std::int64_t i = begin; i < begin + shape_.seq; ++i) {
-      *to++ = are_labels ? label_at(file, i) : id_at(*ids_[file], i);
-    }
+    are_labels ? read_labels(file, begin, to) : read_tokens(file, begin, to);
+    to += shape_.seq;
   }
   return out;
 }

@@ -13,7 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/base/result.h"
 #include "core/model/model.h"
-#include "executor/memory/mapped_ids.h"
+#include "executor/memory/id_file.h"
 #include "executor/training/sample_source.h"
 
 namespace fsdp::executor {
@@ -51,19 +51,20 @@ class TokenFile final : public SampleSource {
   std::int64_t samples() const override { return samples_; }
   std::int64_t batch() const override { return shape_.batch; }
   /// int64 [batch, seq]: samples [first, first + batch) of the run, which begins anew after the last. Throws
-  /// std::runtime_error for an id outside the vocabulary, with its place.
+  /// std::runtime_error for an id outside the vocabulary, with its place, and for a file that has become shorter.
   at::Tensor tokens(std::int64_t first, bool are_labels) const;
   std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const override;
 
  private:
   TokenFile() = default;
-  std::int64_t id_at(const MappedIds& ids, std::int64_t index) const;
-  std::int64_t label_at(std::size_t file, std::int64_t index) const;
+  std::int64_t checked(std::int64_t id, const IdFile& ids, std::int64_t index) const;
+  void read_tokens(std::size_t file, std::int64_t begin, std::int64_t* to) const;
+  void read_labels(std::size_t file, std::int64_t begin, std::int64_t* to) const;
 
   TokenSource source_;
   TokenShape shape_;
-  std::vector<std::shared_ptr<const MappedIds>> ids_;
-  std::vector<std::shared_ptr<const MappedIds>> labels_;
+  std::vector<std::shared_ptr<const IdFile>> ids_;
+  std::vector<std::shared_ptr<const IdFile>> labels_;
   std::vector<std::int64_t> begins_;  ///< [files] The first sample of each.
   std::int64_t samples_ = 0;
   std::optional<SampleOrder> order_;

@@ -98,6 +98,39 @@ TEST_F(TokenFileTest, AnIdOutsideTheVocabularyIsFoundAtItsPlace) {
   }
 }
 
+// A log that is rotated, or a second program that writes it.
+TEST_F(TokenFileTest, AFileThatBecomesShorterIsASentence) {
+  const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6})));
+  ASSERT_TRUE(file);
+  std::filesystem::resize_file(path_, 7);
+  EXPECT_EQ(list_of((*file)->tokens(0, false)), (std::vector<std::int64_t>{1, 2}));
+  for (const bool are_labels : {false, true}) {
+    try {
+      (*file)->tokens(1, are_labels);
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), path_ + ": the file has become shorter: it had 6 ids, and now ends before id 4");
+    }
+  }
+}
+
+TEST_F(TokenFileTest, AFileThatEndsInsideAnIdIsRefused) {
+  const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3}) + "x"));
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().front().what, "It has 7 bytes of ids, which is no whole number of uint16, 2 bytes each.");
+}
+
+TEST_F(TokenFileTest, WhatFollowsADocumentIsNotPredicted) {
+  TokenSource source;
+  source.files = {write(bytes_of<std::uint16_t>({9, 2, 9, 4, 5, 6}))};
+  source.document_end = 9;
+  const auto file = TokenFile::open(source, shape_);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(list_of((*file)->tokens(0, true)), (std::vector<std::int64_t>{9, -100}));
+  EXPECT_EQ(list_of((*file)->tokens(1, true)), (std::vector<std::int64_t>{9, -100}));
+  EXPECT_EQ(list_of((*file)->tokens(2, true)), (std::vector<std::int64_t>{5, 6}));
+}
+
 TEST_F(TokenFileTest, AFileWithoutASampleIsRefused) {
   EXPECT_FALSE(open(write(bytes_of<std::uint16_t>({1}))));
   EXPECT_FALSE(open(write("")));
