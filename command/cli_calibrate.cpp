@@ -223,7 +223,7 @@ Outcome calibrate_command(const CommandLine& line, const Output& output) {
   }
   const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
   const auto written = write_file_atomically(request->file, text_of(request->cluster, outcome->machine), overwrite);
-  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  if (!written) return tl::unexpected(not_written(written.error(), request->file, overwrite));
   std::error_code ignored;
   if (outcome->done == items->size()) std::filesystem::remove(request->settings.partial, ignored);
   output.print(answer_of(*request, *outcome, items->size(), output.quiet));

@@ -234,7 +234,7 @@ Outcome capture_in(const std::string& folder, const Capture& capture, const Comm
     if (!text) return tl::unexpected(Failure{text.error(), kExitRun});
     const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
     const auto written = write_file_atomically(capture.target, *text, overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+    if (!written) return tl::unexpected(not_written(written.error(), capture.target, overwrite));
   }
   const Document document = document_of(*spec, checked, capture.target, (*recorded)->seconds);
   output.print(output.quiet ? Document{document.front()} : document);

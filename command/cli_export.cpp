@@ -170,9 +170,9 @@ Outcome export_command(const CommandLine& line, const Output& output) {
     output.console.out << *text;
     return kExitYes;
   }
-  const Result<void> written =
-      write_file_atomically(path, *text, line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse);
-  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  const Result<void> written = write_file_atomically(path, *text, overwrite);
+  if (!written) return tl::unexpected(not_written(written.error(), path, overwrite));
   output.note(fmt::format("{} {}.", path, opened_by(*format)));
   return kExitYes;
 }

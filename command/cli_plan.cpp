@@ -52,7 +52,7 @@ tl::expected<void, Failure> write_plan_file(const CommandLine& line, const Outpu
     return {};
   }
   const Result<void> written = write_file_atomically(path, text, overwrite);
-  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  if (!written) return tl::unexpected(not_written(written.error(), path, overwrite));
   return {};
 }
 

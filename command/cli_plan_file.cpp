@@ -156,12 +156,18 @@ Errors check_outputs(const CommandLine& line, std::initializer_list<Option> file
   return errors;
 }
 
+Failure not_written(const Errors& errors, const std::string& path, Overwrite overwrite) {
+  std::error_code ignored;
+  const bool is_there = overwrite == Overwrite::Refuse && std::filesystem::is_regular_file(path, ignored);
+  return {errors, is_there ? kExitInput : kExitRun};
+}
+
 tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text) {
   const std::string path = line.value(Option::Output).value_or("");
   if (path.empty() || path == "-") return {};
   const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
   const auto written = write_file_atomically(path, text, overwrite);
-  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  if (!written) return tl::unexpected(not_written(written.error(), path, overwrite));
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command/cli_commands.h"
+#include "core/base/files.h"
 #include "core/plan/plan_file.h"
 #include "core/spec/model_spec.h"
 #include "runs/given_plan.h"
@@ -36,6 +37,10 @@ Result<std::optional<std::int64_t>> read_rank(const CommandLine& line);
 /// Where answers are to be written, checked before anything is computed: folders that are not there, files that are,
 /// two answers in one file.
 Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files);
+
+/// Of a file that could not be written. One that is there by now, because another program was quicker, is the user's to
+/// mend, as check_outputs has it: kExitInput; all else is kExitRun.
+Failure not_written(const Errors& errors, const std::string& path, Overwrite overwrite);
 
 /// Writes the JSON of an answer to the file of -o, if there is one.
 tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text);

@@ -229,7 +229,7 @@ tl::expected<void, Failure> write_page(const CommandLine& line, const Output& ou
   view.pictures = false;
   const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
   const auto written = write_file_atomically(*path, page_of(all.report, printable(all.document(view))), overwrite);
-  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  if (!written) return tl::unexpected(not_written(written.error(), *path, overwrite));
   return {};
 }
 

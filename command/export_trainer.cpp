@@ -39,7 +39,7 @@ tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction&
   if (file) {
     const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
     const auto written = write_file_atomically(*file, to_text(PlanFile{said->plan, given.cluster, {}}), overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+    if (!written) return tl::unexpected(not_written(written.error(), *file, overwrite));
   }
   const std::string source = std::filesystem::path(file.value_or(given.path)).filename().string();
   const TrainerConfig config{*said, given.model, given.cluster, fsdp::printable(source)};

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -22,8 +23,8 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenRankLooks{0.05};
-constexpr int kExitInput = 2;  // Of fsdp-exec: what it was given is wrong.
-constexpr std::uintmax_t kRoomForWords = 4096;
+constexpr int kExitInput = 2;                                      // Of fsdp-exec: what it was given is wrong.
+constexpr std::uintmax_t kRoomForWords = std::uintmax_t{1} << 20;  // And for what ranks write before them.
 
 /// The last line that begins with "error: ", or nothing.
 std::string error_in(const std::string& log) {
@@ -148,8 +149,11 @@ class RankRunner {
     const std::string text = output_from(log_of(0), shown_);
     const std::size_t whole_lines = text.rfind('\n') + 1;
     if (whole_lines == 0) return;
+    errno = 0;
     *words_ << text.substr(0, whole_lines) << std::flush;
     shown_ += static_cast<std::streamoff>(whole_lines);
+    // Nobody reads any more: `| head`. The signal is kept back while ranks run.
+    if (!words_->good() && errno == EPIPE && outcome_.interrupted_by == 0) interrupt(SIGPIPE);
   }
 
   const ExecutionSettings& settings_;

@@ -102,6 +102,15 @@ class Export(unittest.TestCase):
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path, "--force").returncode, 0)
 
 
+    def test_of_several_that_write_one_file_the_others_are_told_that_it_exists(self) -> None:
+        path = pathlib.Path(self.folder.name) / "race.csv"
+        words = [BINARY, "export", str(self.plan), "--to", "csv", "-o", str(path)]
+        started = [subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(8)]
+        errors = [each.communicate(timeout=LIMIT_SECONDS)[1].decode() for each in started]
+        self.assertEqual(sorted(each.returncode for each in started), [0] + 7 * [2], errors)
+        self.assertEqual(sum("The file exists." in each for each in errors), 7, errors)
+
+
 class ForTrainers(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:

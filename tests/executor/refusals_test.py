@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -245,6 +246,31 @@ class Refusals(InAFolder):
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertIn(said, done.stderr)
         self.assertEqual(list(run.iterdir()), [])
+
+    def test_execute_ends_when_nobody_reads_its_words(self) -> None:
+        """As behind `2>&1 | head -1`."""
+        words = [str(PLANNER), "execute", str(self.files.plan(2, 4)), "--steps", "1000000"]
+        with subprocess.Popen(words, env={**clean_environment(), "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE) as process:
+            self.assertTrue(process.stderr.readline())
+            process.stderr.close()
+            self.assertEqual(process.wait(LIMIT_SECONDS), -signal.SIGPIPE)
+        self.assertEqual([path for path in self.folder.iterdir() if path.name.startswith("fsdp-plan")], [])
+
+    def test_a_token_file_that_becomes_shorter_ends_all_ranks_with_its_name(self) -> None:
+        tokens = self.folder / "shrinks"
+        tokens.write_bytes(struct.pack(f"<{64 * SEQ}i", *(self.files.ids[:8 * SEQ] * 8)))
+        options = ["--tokens", str(tokens), "--token-dtype", "int32", "--steps", "1000000"]
+        with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, options) as ranks:
+            time.sleep(3)  # Wherever they are by then.
+            os.truncate(tokens, 100)
+            codes = [rank.wait() for rank in ranks]
+            printed = "".join(rank.printed for rank in ranks)
+        self.assertEqual(codes, [EXIT_RUN] * 2, printed)
+        self.assertRegex(printed, r"shrinks: the file has become shorter: it had \d+ ids, and now ends before id \d+")
+        tokens.write_bytes(b"\0" * 4001)
+        self.expect(EXIT_INPUT, "shrinks: It has 4001 bytes of ids, which is no whole number of int32, 4 bytes each.",
+                    "--tokens", str(tokens), "--token-dtype", "int32")
 
     def test_execute_says_why_there_is_no_folder(self) -> None:
         (self.folder / "file").write_text("", encoding="utf-8")
