@@ -14,6 +14,7 @@
 #include "planner/family_limits.h"
 #include "planner/objective.h"
 #include "planner/strategy_names.h"
+#include "planner/wrap_apart.h"
 #include "planner/wrap_policy.h"
 
 namespace fsdp::planner {
@@ -114,6 +115,7 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
         if (wrap.blocks_per_unit == 0 && with_frozen && space.wrap && !space.wrap_ends) continue;
         NamedWrapping named;
         FSDP_TRY(named.wrapping, wrapping_of(model, wrappables, wrap, with_ends, with_frozen));
+        if (is_flat(space.base)) wrap_apart(model, space.base, named.wrapping);
         named.blocks_per_unit = wrap.blocks_per_unit;
         named.parts = wrap.parts;
         named.ends = with_ends && !wrappables.ends.empty();

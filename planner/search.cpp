@@ -47,6 +47,7 @@
 #include "core/plan/torch_version.h"
 #include "core/report/device_verdict.h"
 #include "planner/attempt.h"
+#include "planner/checkpoint_limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
@@ -59,6 +60,7 @@
 #include "planner/ties.h"
 #include "planner/trainers.h"
 #include "planner/upgrade_note.h"
+#include "planner/wrap_apart.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -195,7 +197,9 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
     Plan plan = space.base;
     const std::int64_t gpus = world_size(cluster);
     plan.mesh = plan.runtime.framework == Framework::Ddp ? Mesh{gpus, 1} : Mesh{1, gpus};
-    plan.units = units_of({.stacks = {}, .others = {}, .roots = models_of_passes(predictor.model())}, Family{}, 0);
+    Wrapping wrapping{.stacks = {}, .others = {}, .roots = models_of_passes(predictor.model())};
+    if (is_flat(plan)) wrap_apart(predictor.model(), plan, wrapping);
+    plan.units = units_of(wrapping, Family{}, 0);
     if (space.checkpoint) {
       const auto checkpointed = checkpoint(plan, predictor.model(), *space.checkpoint);
       if (!checkpointed) return checkpointed;
@@ -207,15 +211,6 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
   return {};
 }
 
-/// What a capture keeps the search from.
-std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Space& space) {
-  if (spec.captured == nullptr || space.checkpoint) return std::nullopt;
-  if (!space.checkpoint_ways.empty()) {
-    return "Selective checkpointing was not searched: a capture has no recording of it.";
-  }
-  return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";
-}
-
 /// What a bound that was wrong keeps from being proven.
 std::string note_on_bounds(std::int64_t num_broken) {
   return fmt::format(
@@ -223,8 +218,9 @@ std::string note_on_bounds(std::int64_t num_broken) {
       counted(num_broken, "plan"));
 }
 
-void add_notes(const ModelSpec& spec, const Space& space, const Attempt& attempt, SearchResult& result) {
-  if (const auto note = note_on_checkpointing(spec, space)) result.notes.push_back(*note);
+void add_notes(const ModelSpec& spec, const Model& model, const Space& space, const Attempt& attempt,
+               SearchResult& result) {
+  if (const auto note = note_on_checkpointing(spec, model, space)) result.notes.push_back(*note);
   if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
 }
 
@@ -259,6 +255,7 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
   keep_recorded(spec, ground.space);
   // A formula of the spec may leave some of them without a model.
   ground.space.micro_batches = ground.predictors.micro_batches();
+  keep_checkpointable(ground.model(), ground.space);
   if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
     return tl::unexpected(recorded.error());
   }
@@ -535,7 +532,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     name_among_ties(attempt, model, budget_of(cluster), options, found, result);
     if (is_stopped(options)) return stopped();
   }
-  add_notes(spec, filled, attempt, result);
+  add_notes(spec, model, filled, attempt, result);
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
   if (!fitting || space.objective == SearchObjective::Memory) {

@@ -10,7 +10,8 @@
 // Sources: torch/distributed/fsdp/_flat_param.py (_init_flat_param_and_metadata, _get_shard, _get_aligned_numel,
 // _validate_tensors_to_flatten, _reset_is_grad_none), _init_utils.py (_init_core_state), torch 2.11.
 //
-// Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too; units
+// Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too (the
+// planner makes units of the trained ones, planner/wrap_apart.h); units
 // inside of checkpointed blocks; ignored modules; sync_module_states; buffers that are cast; autocast, which would keep
 // casts of weights and cast at every op; keep_low_precision_grads, with which PyTorch's Adam fails ("expected dtype
 // float for `end` but got dtype c10::BFloat16").
@@ -114,16 +115,19 @@ std::optional<Error> misfit(const ShardedUnit& unit, const Layout& layout, const
           where,
           fmt::format("\"{}\" is {}{}, and does not go into a flat parameter of {}.", parameter.name,
                       parameter.shape.empty() ? "a scalar of " : "", name_of(dtype), name_of(unit.original_dtype)),
-          "Set parameter_dtype, or wrap them apart."};
+          "Leave --wrap out, and what is of another dtype becomes units of its own; or set parameter_dtype, or name "
+          "those modules in --wrap, too."};
     }
     if (parameter.trainable == first.trainable) continue;
-    return Error{where,
-                 fmt::format("\"{}\" is {} and \"{}\" is {}: {}.", first.name, first.trainable ? "trained" : "frozen",
-                             parameter.name, parameter.trainable ? "trained" : "frozen",
-                             plan.fsdp1.use_orig_params
-                                 ? "FSDP1 computes the gradients of frozen parts, too, which is not predicted"
-                                 : "a flat parameter is trained or frozen as a whole"),
-                 "Wrap them apart, or train or freeze both."};
+    return Error{
+        where,
+        fmt::format("\"{}\" is {} and \"{}\" is {}: {}.", first.name, first.trainable ? "trained" : "frozen",
+                    parameter.name, parameter.trainable ? "trained" : "frozen",
+                    plan.fsdp1.use_orig_params
+                        ? "FSDP1 computes the gradients of frozen parts, too, which is not predicted"
+                        : "a flat parameter is trained or frozen as a whole"),
+        "Leave --wrap out, and what is trained becomes units of its own, as by peft's fsdp_auto_wrap_policy; or "
+        "name those modules in --wrap, too."};
   }
   return std::nullopt;
 }
@@ -237,7 +241,7 @@ Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex
       errors.push_back(
           {fmt::format("units/{}", u),
            fmt::format("\"{}\" is inside a checkpointed block, which is not predicted of FSDP1.", unit.name),
-           "Wrap whole blocks."});
+           "Plan without checkpointing, or for FSDP2; where a block is trained or frozen as a whole, wrap it whole."});
       break;
     }
     const bool has_backward = std::any_of(unit.windows.begin(), unit.windows.end(),
