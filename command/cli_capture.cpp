@@ -24,8 +24,8 @@
 #include "planner/plan_request.h"
 #include "planner/search.h"
 #include "render/render_capture.h"
-#include "runs/capture_check.h"
 #include "runs/find_batch.h"
+#include "runs/plan_check.h"
 #include "runs/rehearse_plan.h"
 #include "runs/rehearse_report.h"
 
@@ -160,6 +160,8 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
   request.choices.strategy = "FULL_SHARD";
+  // Where a script makes its own process group, NCCL is seldom joined by the Gloo that offloading needs.
+  request.choices.cpu_offload = OffloadChoice(false);
   // As many units as there can be, so that every block is gathered and reduced by itself.
   if (!spec.captured->points.front().stacks.empty()) request.choices.wrap = Wrap{};
   FSDP_TRY(ResolvedRequest resolved, resolve(request, library, &spec));
@@ -180,12 +182,12 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
 }
 
 /// Nothing: somebody asked to end.
-tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture, const CommandLine& line,
-                                                         const ModelSpec& spec, const RecordedJob& job,
-                                                         const Output& output, const std::string& folder,
-                                                         Supervision& supervision) {
+tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, const CommandLine& line,
+                                                      const ModelSpec& spec, const RecordedJob& job,
+                                                      const Output& output, const std::string& folder,
+                                                      Supervision& supervision) {
   const std::string& library = output.console.library;
-  const auto without = [](std::string why) { return CaptureCheck{.terms = {}, .not_made = std::move(why)}; };
+  const auto without = [](std::string why) { return PlanCheck{.terms = {}, .not_made = std::move(why)}; };
   const auto plan = plan_to_check(capture, spec, job, library);
   if (!plan) return tl::unexpected(Failure{plan.error(), kExitRun});
   if (!*plan) return without("no plan fits two of these GPUs");
@@ -199,7 +201,7 @@ tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture,
   const auto runs = rehearse_all(*settings, output, folder, supervision);
   if (!runs) {
     const Errors& errors = runs.error().errors;
-    CaptureCheck failed = without(errors.empty() ? "the script failed under a plan" : errors.front().what);
+    PlanCheck failed = without(errors.empty() ? "the script failed under a plan" : errors.front().what);
     failed.has_failed = true;
     return failed;
   }
@@ -221,7 +223,7 @@ Outcome capture_in(const std::string& folder, const Capture& capture, const Comm
   const Result<ModelSpec> spec = read_model_spec(model);
   if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
   if (Errors other = check_batches(capture, *spec); !other.empty()) return input_failure(std::move(other));
-  CaptureCheck checked;
+  PlanCheck checked;
   if (capture.is_checked) {
     auto made = check(capture, line, *spec, (*recorded)->job, output, folder, supervision);
     if (!made) return tl::unexpected(made.error());
@@ -244,13 +246,14 @@ Outcome capture_in(const std::string& folder, const Capture& capture, const Comm
 }  // namespace
 
 Outcome capture_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output});
+  Errors errors = check_outputs(line, {Option::Output, Option::Progress});
   const std::optional<Capture> capture = read_capture(line, output.console.library, errors);
   if (output.format == Format::Json) {
     errors.push_back({"--format", "A capture answers with the file that it writes.", "Write table, md or csv."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
+  begin_progress(capture->settings);
 
   return in_rehearsal_folder([&](const std::string& folder, Supervision& supervision) {
     return capture_in(folder, *capture, line, output, supervision);

@@ -49,8 +49,9 @@ Examples:
   fsdp-plan rehearse --compare-with plan.json -- python train.py
   fsdp-plan rehearse plan.json --tolerance 2%
 
-Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
-input is wrong, 3 the script failed, 130 it was interrupted.
+Exit codes: 0 it fits, 1 it runs out of memory, differs from the plan that is
+run (in any collective, or by 0.5 % of a step's memory) or is outside
+--tolerance, 2 the input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
 constexpr std::string_view kCaptureText =

@@ -191,6 +191,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::AllocatorTrace, "--allocator-trace", "FILE", "", kRehearsal,
                "Write every event of the allocator", Command::Rehearse},
     OptionInfo{Option::Html, "--html", "FILE", "", kRehearsal, "Write the answer as one HTML page", Command::Rehearse},
+    OptionInfo{Option::Progress, "--progress", "FILE", "", kRehearsal,
+               "Write what the script is at to FILE, a line for each change", Command::Rehearse | Command::Capture},
     OptionInfo{Option::CompareWith, "--compare-with", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report printed by --json", Command::Rehearse | Command::Clock},
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,

@@ -148,6 +148,7 @@ enum class Option {
   Snapshot,
   AllocatorTrace,
   Html,
+  Progress,
   CompareWith,
   Tolerance,
   // A capture.

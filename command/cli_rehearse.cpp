@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "command/cli_commands.h"
 #include "command/cli_plan_file.h"
@@ -27,6 +28,7 @@
 #include "render/render_page.h"
 #include "render/render_rehearsal.h"
 #include "runs/find_batch.h"
+#include "runs/plan_check.h"
 #include "runs/rehearse_plan.h"
 #include "runs/rehearse_report.h"
 #include "runs/rehearse_settings.h"
@@ -52,7 +54,8 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
   FSDP_TRY(const JsonDocument document, read_json_file(*path));
   Against against;
   if (document.root.find("mesh") != nullptr) {
-    FSDP_TRY(against.plan, read_given(line, *path, library));
+    const CommandLine counted = line.script.empty() ? line : with_counts_of(read_launch(line.script), line);
+    FSDP_TRY(against.plan, read_given(counted, *path, library));
   } else {
     FSDP_TRY(against.report, read_report(document));
   }
@@ -66,10 +69,26 @@ struct Subject {
   std::optional<Given> applied;
   std::optional<Against> against;
   std::optional<double> tolerance;
-  std::optional<std::string> batch;  // What to add to the command for a batch: "--batch-size {}".
+  bool is_compared_with_other = false;  // With --compare-with, and not with the plan that is run.
+  std::optional<std::string> batch;     // What to add to the command for a batch: "--batch-size {}".
 
   /// The plan that is run, in its own model or in a script; null: none.
   const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
+
+  /// Names of terms that differ by more than they may. Of a plan that is run, collectives are equal and memory is
+  /// within kPlanTolerance, or the tolerance that was asked for; of anything else only the latter is held.
+  std::vector<std::string> beyond(const Comparison& comparison) const {
+    std::vector<std::string> names;
+    if (given() != nullptr && !is_compared_with_other) {
+      for (const ComparedTerm& term : checked(comparison, given()->cluster, tolerance).beyond)
+        names.push_back(term.name);
+    } else if (tolerance) {
+      for (const ComparedTerm& term : comparison.terms) {
+        if (std::abs(term.relative()) > *tolerance) names.push_back(term.name);
+      }
+    }
+    return names;
+  }
 };
 
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
@@ -78,6 +97,7 @@ constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
 std::optional<RehearsalSettings> read_script(const CommandLine& line, const std::string& library,
                                              const RehearsalPlaces& places, Subject& subject, OptionReader& reader) {
   subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
+  subject.is_compared_with_other = line.has(Option::CompareWith);
   const std::optional<std::string> apply = line.value(Option::Apply);
   if (apply) subject.applied = reader.keep(read_given(line, *apply, library));
   if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
@@ -199,11 +219,9 @@ struct Answer {
     std::error_code ignored;
     Document result;
     if (batches != nullptr) add_batches(result, *batches);
-    for (auto& part : document_of(report, facts,
-                                  {.view = view,
-                                  .tolerance = subject.tolerance.value_or(std::numeric_limits<double>::infinity()),
-                                  .comparison = comparison,
-                                  .folder = std::filesystem::current_path(ignored).string()})) {
+    for (auto& part : document_of(
+             report, facts,
+             {.view = view, .comparison = comparison, .folder = std::filesystem::current_path(ignored).string()})) {
       result.push_back(std::move(part));
     }
     return result;
@@ -212,7 +230,7 @@ struct Answer {
   Document short_document() const {
     Document result;
     if (batches != nullptr) add_batches(result, *batches);
-    result.push_back(rehearsal_verdict(report));
+    for (Entry& entry : rehearsal_verdicts(report, comparison)) result.push_back(std::move(entry));
     result.push_back(rehearsal_summary(report));
     return result;
   }
@@ -234,8 +252,7 @@ tl::expected<void, Failure> write_page(const CommandLine& line, const Output& ou
 }
 
 Outcome answer(const CommandLine& line, const Output& output, const Answer& all) {
-  const std::optional<double>& tolerance = all.subject.tolerance;
-  const bool is_outside = all.comparison != nullptr && tolerance && !is_within(*all.comparison, *tolerance);
+  const bool is_outside = all.comparison != nullptr && !all.comparison->beyond.empty();
   ExitCode code = all.report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
   // That the others fit says nothing about a rank that could not be played.
   if (code == kExitYes && !all.report.rehearsal->unplayed.empty()) code = kExitRun;
@@ -349,6 +366,7 @@ Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLin
     const Result<StepReport> predicted = subject.against->predicted(report.rehearsal->rank);
     if (!predicted) return input_failure(predicted.error());
     comparison = compare(*predicted, report);
+    comparison->beyond = subject.beyond(*comparison);
   }
   const Result<void> kept = keep_files(subject.settings, report, (*runs)->runs);
   const Outcome answered = answer(line, output,
@@ -363,10 +381,12 @@ Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLin
 }  // namespace
 
 Outcome rehearse_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace, Option::Html});
+  Errors errors =
+      check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace, Option::Html, Option::Progress});
   std::optional<Subject> subject = read_subject(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
+  begin_progress(subject->settings);
 
   return in_rehearsal_folder([&](const std::string& folder, Supervision& supervision) {
     return rehearse_in(folder, *std::move(subject), line, output, supervision);

@@ -65,8 +65,7 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   };
   const bool has_counts = line.has(Option::Gpus) || line.has(Option::Nodes);
   const bool launch_counts = launch.gpus_per_node || launch.nodes;
-  if (!line.has(Option::Gpus) && launch.gpus_per_node) set(Option::Gpus, fmt::format("{}", *launch.gpus_per_node));
-  if (!line.has(Option::Nodes) && launch.nodes) set(Option::Nodes, fmt::format("{}", *launch.nodes));
+  line = with_counts_of(launch, std::move(line));
   // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has
   // any for.
   if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
@@ -100,6 +99,7 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
                          .value_or("balanced");
   settings.allow_writes = line.has(Option::AllowWrites);
   settings.cudnn_workspace = reader.size(Option::CudnnWorkspace);
+  settings.progress = line.value(Option::Progress).value_or("");
   settings.snapshot = line.value(Option::Snapshot).value_or("");
   settings.trace = line.value(Option::AllocatorTrace).value_or("");
 }
@@ -122,6 +122,15 @@ void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Err
 }
 
 }  // namespace
+
+CommandLine with_counts_of(const Launch& launch, CommandLine line) {
+  const auto set = [&](Option option, std::int64_t count) {
+    line.values[static_cast<std::size_t>(option)] = {fmt::format("{}", count)};
+  };
+  if (!line.has(Option::Gpus) && launch.gpus_per_node) set(Option::Gpus, *launch.gpus_per_node);
+  if (!line.has(Option::Nodes) && launch.nodes) set(Option::Nodes, *launch.nodes);
+  return line;
+}
 
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
                                          const RehearsalPlaces& places, const Given* applied) {

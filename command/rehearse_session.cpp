@@ -1,15 +1,20 @@
 #include "command/rehearse_session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/parse_units.h"
 #include "runs/keeper.h"
 #include "runs/rehearse_failure.h"
 #include "runs/rehearse_report.h"
 #include "text/progress_line.h"
+#include "text/progress_log.h"
 
 namespace fsdp::planner {
 
@@ -25,8 +30,13 @@ class Rehearser {
         output_(output),
         folder_(folder),
         supervision_(supervision),
-        line_(output.console.err, output.err, !output.quiet && !output.verbose, seconds_of_this_process) {
-    observer_.progress = [this](const std::string& text) { line_.show(text); };
+        line_(output.console.err, output.err, !output.quiet && !output.verbose, seconds_of_this_process),
+        log_(output.quiet || output.err.is_terminal ? nullptr : &output.console.err, settings.progress,
+             seconds_of_this_process) {
+    observer_.progress = [this](const std::string& what, Seconds running) {
+      line_.show(fmt::format("{}, {:.0f} s", what, running.count()));
+      log_.show(what, running);
+    };
     if (output.verbose) observer_.log = &output.console.err;
   }
 
@@ -66,7 +76,10 @@ class Rehearser {
     if (jobs.empty()) return true;
     RunOutcome outcome = run_ranks(settings_, jobs, folder_, supervision_, observer_);
     interrupted_ = outcome.interrupted_by != 0;
-    if (interrupted_) return false;
+    if (interrupted_) {
+      say_what_is_known(outcome);
+      return false;
+    }
     std::vector<const RankRun*> lost;
     for (RankRun& run : outcome.runs) {
       Errors errors;
@@ -86,6 +99,22 @@ class Rehearser {
     }
     mention(lost);
     return true;
+  }
+
+  /// Of a rehearsal that somebody ended: where the script was, and what it had needed until then.
+  void say_what_is_known(const RunOutcome& outcome) {
+    const auto run = std::find_if(outcome.runs.begin(), outcome.runs.end(), [](const RankRun& r) { return r.status; });
+    if (run == outcome.runs.end()) return;
+    keep_output(*run);
+    std::string text =
+        fmt::format("rank {} was at: {}, after {:.0f} s.", run->job.rank, run->was_at, run->seconds.count());
+    if (run->record && run->record->memory.peaks.device > Bytes(0)) {
+      const MemoryPeaks& peaks = run->record->memory.peaks;
+      text += fmt::format(" Until then it needed {} of {}: {} allocated, {} reserved.", format_bytes(peaks.device),
+                          format_bytes(settings_.cluster.gpu.usable_memory.value), format_bytes(peaks.allocated),
+                          format_bytes(peaks.reserved));
+    }
+    output_.note(text);
   }
 
   /// Of runs without figures: one that failed, else one that could not be started, else one that used no GPU.
@@ -140,6 +169,7 @@ class Rehearser {
   const std::string& folder_;
   Supervision& supervision_;
   ProgressLine line_;
+  ProgressLog log_;
   RunObserver observer_;
   RehearsalRuns runs_;
   bool interrupted_ = false;
@@ -155,6 +185,10 @@ Outcome in_rehearsal_folder(const std::function<Outcome(const std::string&, Supe
   const Keeper keeper(folder->path());
   supervision.spare(keeper.pid());
   return run(folder->path(), supervision);
+}
+
+void begin_progress(const RehearsalSettings& settings) {
+  if (!settings.progress.empty()) std::ofstream(settings.progress, std::ios::trunc);
 }
 
 tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,

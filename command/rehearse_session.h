@@ -17,6 +17,9 @@ namespace fsdp::planner {
 /// it.
 Outcome in_rehearsal_folder(const std::function<Outcome(const std::string& folder, Supervision& supervision)>& run);
 
+/// Empties the file of `RehearsalSettings::progress`, to which all runs of a command add their lines.
+void begin_progress(const RehearsalSettings& settings);
+
 struct RehearsalRuns {
   std::vector<RankRun> runs;  ///< At least one; all have results.
   std::vector<UnplayedRank> unplayed;
@@ -24,8 +27,8 @@ struct RehearsalRuns {
 };
 
 /// Runs the ranks that were asked for, and those whose figures depend on event timing at the other bound, too. Says how
-/// far it is on the error stream, and what a script without a result printed. Nothing: somebody asked to end. Error:
-/// why a rank has no result.
+/// far it is on the error stream, and what a script without a result printed. Nothing: somebody asked to end, and was
+/// told what is known. Error: why a rank has no result.
 tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
                                                                  const Output& output, const std::string& folder,
                                                                  Supervision& supervision);

@@ -6,12 +6,12 @@
 
 #include "core/base/units.h"
 #include "core/spec/captured_model.h"
-#include "runs/capture_check.h"
+#include "runs/plan_check.h"
 #include "text/document.h"
 
 namespace fsdp::planner {
 
 /// Verdict first. `target`: the file that the capture goes to. REQUIRES: `spec.captured`.
-Document document_of(const ModelSpec& spec, const CaptureCheck& check, const std::string& target, Seconds seconds);
+Document document_of(const ModelSpec& spec, const PlanCheck& check, const std::string& target, Seconds seconds);
 
 }  // namespace fsdp::planner

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "core/base/json_writer.h"
 #include "text/figures.h"
@@ -26,9 +30,47 @@ Cell difference_cell(const ComparedTerm& term) {
   return shown;
 }
 
-Style style_of(const ComparedTerm& term, double tolerance) {
-  if (term.difference() == 0) return Style::Good;
-  return std::abs(term.relative()) <= tolerance ? Style::Plain : Style::Bad;
+/// "10 more, 2 of them not measured, none off by more than +1.2 %": of the terms that a table has no room for.
+std::string rest_text(const std::vector<ComparedTerm>& rest) {
+  const auto measured =
+      std::find_if(rest.begin(), rest.end(), [](const auto& t) { return std::isfinite(t.relative()); });
+  std::string text = fmt::format("{} more", grouped(static_cast<std::int64_t>(rest.size())));
+  // Worst first, so that what has no measurement leads.
+  if (measured != rest.begin()) text += fmt::format(", {} of them not measured", measured - rest.begin());
+  if (measured == rest.end()) return text;
+  if (measured->difference() == 0) return text + (measured == rest.begin() ? ", all exact" : ", the others exact");
+  return text + fmt::format(", none off by more than {}", relative_text(*measured));
+}
+
+/// The terms as a table of at most so many rows, and in a sentence what it has no room for. `is_bad`: whether a term
+/// that differs is marked.
+template <class IsBad>
+void add_terms(Document& document, const Comparison& comparison, std::size_t most, const std::string& first,
+               const std::string& second, const IsBad& is_bad) {
+  Table table{.name = "compare",
+              .columns = {{"term", "term"},
+                          {first, "predicted", true},
+                          {second, "measured", true},
+                          {"difference", "difference", true},
+                          {"relative", "relative", true}}};
+  for (const ComparedTerm& term : comparison.terms) {
+    if (table.rows.size() == most) break;
+    const std::string exact = std::isfinite(term.relative()) ? shortest(term.relative()) : "";
+    const Style style = term.difference() == 0 ? Style::Good : is_bad(term) ? Style::Bad : Style::Plain;
+    table.rows.push_back({term.name,
+                          value_cell(term, term.predicted),
+                          value_cell(term, term.measured),
+                          difference_cell(term),
+                          {relative_text(term), exact, style}});
+  }
+  document.push_back(std::move(table));
+  if (comparison.terms.size() > most) {
+    const auto rest = comparison.terms.begin() + static_cast<std::ptrdiff_t>(most);
+    document.push_back(Entry{.label = "", .lines = {rest_text({rest, comparison.terms.end()})}});
+  }
+  if (!comparison.notes.empty()) {
+    document.push_back(Entry{.label = "beware", .lines = comparison.notes, .style = Style::Warning});
+  }
 }
 
 }  // namespace
@@ -44,36 +86,14 @@ std::string relative_text(const ComparedTerm& term) {
 
 void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
                     const std::string& first, const std::string& second) {
-  Table table{.name = "compare",
-              .columns = {{"term", "term"},
-                          {first, "predicted", true},
-                          {second, "measured", true},
-                          {"difference", "difference", true},
-                          {"relative", "relative", true}}};
-  std::size_t left_out = 0;
-  for (const ComparedTerm& term : comparison.terms) {
-    if (table.rows.size() == most) {
-      ++left_out;
-      continue;
-    }
-    const std::string exact = std::isfinite(term.relative()) ? shortest(term.relative()) : "";
-    table.rows.push_back({term.name,
-                          value_cell(term, term.predicted),
-                          value_cell(term, term.measured),
-                          difference_cell(term),
-                          {relative_text(term), exact, style_of(term, tolerance)}});
-  }
-  document.push_back(std::move(table));
-  if (left_out > 0) {
-    const std::string worst = relative_text(comparison.terms[most]);
-    document.push_back(
-        Entry{.label = "",
-              .lines = {fmt::format("{} more, {}", grouped(static_cast<std::int64_t>(left_out)),
-                                    worst == "exact" ? "all exact" : fmt::format("none off by more than {}", worst))}});
-  }
-  if (!comparison.notes.empty()) {
-    document.push_back(Entry{.label = "beware", .lines = comparison.notes, .style = Style::Warning});
-  }
+  add_terms(document, comparison, most, first, second,
+            [&](const ComparedTerm& term) { return std::abs(term.relative()) > tolerance; });
+}
+
+void add_comparison(Document& document, const Comparison& comparison, std::size_t most) {
+  add_terms(document, comparison, most, "predicted", "measured", [&](const ComparedTerm& term) {
+    return std::find(comparison.beyond.begin(), comparison.beyond.end(), term.name) != comparison.beyond.end();
+  });
 }
 
 }  // namespace fsdp::planner

@@ -173,7 +173,7 @@ std::string bar_of(const std::vector<PeakCategory>& categories) {
 }  // namespace
 
 std::string page_of(const StepReport& report, const Document& document) {
-  const std::string verdict = rehearsal_verdict(report).label;
+  const std::string verdict = rehearsal_verdicts(report, nullptr).front().label;
   std::string body;
   for (std::size_t i = 0; i < document.size(); ++i) {
     const Entry* entry = std::get_if<Entry>(&document[i]);

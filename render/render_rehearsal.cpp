@@ -7,6 +7,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
+#include "render/rehearsal_remedies.h"
 #include "render/render_applied.h"
 #include "render/render_comparison.h"
 #include "text/curve_text.h"
@@ -265,8 +266,6 @@ std::vector<std::string> hints(const StepReport& report) {
   return lines;
 }
 
-}  // namespace
-
 Entry rehearsal_verdict(const StepReport& report) {
   const MemoryReport& memory = report.memory;
   const Rehearsal& seen = *report.rehearsal;
@@ -293,6 +292,33 @@ Entry rehearsal_verdict(const StepReport& report) {
   if (seen.steps == 0) line += " · no training step was observed";
   if (is_tight(report)) return {.label = "FITS, TIGHT", .lines = {std::move(line)}, .style = Style::Warning};
   return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
+}
+
+/// "all_gather count: 3 predicted, 25 measured (-88.0 %) · 4 more terms differ by more than they may"
+Entry difference_of(const Comparison& comparison) {
+  const auto first = std::find_if(comparison.terms.begin(), comparison.terms.end(),
+                                  [&](const ComparedTerm& term) { return term.name == comparison.beyond.front(); });
+  std::string line = comparison.beyond.front();
+  if (first != comparison.terms.end()) {
+    const auto figure = [&](std::int64_t value) {
+      return first->unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : grouped(value);
+    };
+    line = fmt::format("{}: {} predicted, {} measured ({})", first->name, figure(first->predicted),
+                       figure(first->measured), relative_text(*first));
+  }
+  const auto others = static_cast<std::int64_t>(comparison.beyond.size()) - 1;
+  if (others > 0)
+    line += fmt::format(" · {} more differ{} by more than allowed", counted(others, "term"), others == 1 ? "s" : "");
+  return {.label = "DIFFERS", .lines = {std::move(line)}, .style = Style::Bad};
+}
+
+}  // namespace
+
+std::vector<Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison) {
+  std::vector<Entry> entries = {rehearsal_verdict(report)};
+  const bool differs = comparison != nullptr && !comparison->beyond.empty();
+  if (differs && report.verdict != Verdict::DoesNotFit) entries.insert(entries.begin(), difference_of(*comparison));
+  return entries;
 }
 
 Table rehearsal_summary(const StepReport& report) {
@@ -342,6 +368,11 @@ std::vector<std::string> limits_of(const StepReport& report) {
     lines.push_back(fmt::format("cuDNN ran {}; each is charged a workspace of {} (--cudnn-workspace), not cuDNN's own.",
                                 counted(limits.cudnn_plans, "time"), format_bytes(limits.cudnn_workspace)));
   }
+  if (limits.allocator_event_queries > 0) {
+    lines.emplace_back(
+        "PyTorch counts memory that waits for another stream (record_stream) as requested and not as allocated, so "
+        "that requested may be the larger one.");
+  }
   if (!report.rehearsal->both_bounds && limits.allocator_event_queries > 0) {
     lines.emplace_back("Reserved memory depends on when kernels finish (record_stream); only one bound was run.");
   }
@@ -350,8 +381,11 @@ std::vector<std::string> limits_of(const StepReport& report) {
 
 Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view) {
   const Rehearsal& seen = *report.rehearsal;
-  Document document = {rehearsal_verdict(report), rehearsal_summary(report)};
+  Document document;
+  for (Entry& entry : rehearsal_verdicts(report, view.comparison)) document.push_back(std::move(entry));
+  document.push_back(rehearsal_summary(report));
   add_out_of_memory(document, report, view);
+  add_list(document, "try", remedies_of_rehearsal(report), Style::Plain);
   add_run(document, report, facts);
   add_applied(document, report, view.view.verbose);
   add_list(document, "plan", warnings_of(report, view.folder, About::Plan), Style::Strong);
@@ -365,7 +399,7 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   add_ranks(document, seen, view.view.verbose);
   if (view.comparison != nullptr) {
     const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostComparedTerms;
-    add_comparison(document, *view.comparison, view.tolerance, most);
+    add_comparison(document, *view.comparison, most);
   }
   if (view.view.pictures) {
     std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);

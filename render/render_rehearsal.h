@@ -22,13 +22,13 @@ struct RunFacts {
 
 struct RehearsalView {
   View view;
-  double tolerance = 0;                    ///< Of the comparison.
   const Comparison* comparison = nullptr;  ///< May be null.
   std::string folder;                      ///< Files below it are shown without it.
 };
 
-/// FITS or OUT OF MEMORY, as one entry. REQUIRES: a report with a rehearsal, here and below.
-Entry rehearsal_verdict(const StepReport& report);
+/// FITS or OUT OF MEMORY; a run that fits and differs from its prediction by more than it may says that first, as
+/// DIFFERS. `comparison`: with that prediction; may be null. REQUIRES: a report with a rehearsal, here and below.
+std::vector<Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison);
 
 /// The peaks as one row of exact numbers for CSV.
 Table rehearsal_summary(const StepReport& report);

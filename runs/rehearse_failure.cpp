@@ -105,9 +105,20 @@ std::optional<PythonFrame> place_of(const ScriptError& error) {
   return place;
 }
 
+/// "ModuleNotFoundError: No module named 'pandas'": the last line of the traceback that a DataLoader puts into the
+/// message of an error of its workers; empty: it is no such message.
+std::string said_in_worker(const ScriptError& error) {
+  std::string_view text = error.message;
+  if (!text.starts_with("Caught ") || !contains(text, "Original Traceback")) return "";
+  while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
 /// "ValueError: shapes differ (train.py:7).", one sentence whatever the message looks like.
 std::string said_by(const ScriptError& error) {
-  std::string text = fmt::format("{}: {}", error.type, first_line(error.message));
+  const std::string in_worker = said_in_worker(error);
+  std::string text = in_worker.empty() ? fmt::format("{}: {}", error.type, first_line(error.message))
+                                       : in_worker + ", in a worker of a DataLoader";
   while (text.ends_with('.') || text.ends_with(' ') || text.ends_with(':')) text.pop_back();
   const std::optional<PythonFrame> place = place_of(error);
   return place ? fmt::format("{} ({}:{}).", text, place->file, place->line) : text + ".";
@@ -153,7 +164,7 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
                         said),
             "Code that calls it cannot be rehearsed; the script works if it can do without."};
   }
-  if (last_part(error.type) == "ModuleNotFoundError") {
+  if (last_part(error.type) == "ModuleNotFoundError" || said_in_worker(error).starts_with("ModuleNotFoundError")) {
     return {where, fmt::format("This Python lacks a module of the script: {}", said),
             "Rehearse it with the Python of its environment."};
   }

@@ -1,5 +1,6 @@
 // A process that runs too long is asked in three ways: SIGUSR1, at which the hook in Python prints the stacks of all
-// threads; SIGTERM; and SIGKILL for all that is left of its session.
+// threads; SIGTERM; and SIGKILL for all that is left of its session. One that somebody interrupts gets that signal, at
+// which it writes what it has measured, then SIGUSR1 and SIGKILL.
 //
 // The output of a process is a file. Where people want to see it as it comes, the end of the file is read; a file that
 // grows too long is begun again, which O_APPEND allows.
@@ -25,6 +26,7 @@
 #include "runs/keeper.h"
 #include "runs/rehearse_offline.h"
 #include "runs/rehearse_overlay.h"
+#include "runs/script_position.h"
 #include "text/progress_line.h"
 
 namespace fsdp::planner {
@@ -32,8 +34,10 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenRehearsalLooks{0.1};
-constexpr Seconds kForStacks{2};  // From SIGUSR1 to SIGTERM, and
-constexpr Seconds kForEnding{3};  // from there, or from Ctrl-C, to SIGKILL.
+constexpr Seconds kBetweenStacks{1};
+constexpr Seconds kForStacks{2};       // From SIGUSR1 to SIGTERM, and
+constexpr Seconds kForEnding{3};       // from there, or from Ctrl-C, to SIGKILL.
+constexpr Seconds kForInterrupt{1.5};  // From Ctrl-C to SIGUSR1.
 constexpr std::uintmax_t kLargestLog = std::uintmax_t{64} << 20;
 constexpr std::uintmax_t kRoomForRecord = std::uintmax_t{1} << 20;
 constexpr std::streamoff kTail = 64 << 10;
@@ -69,6 +73,9 @@ struct Running {
   std::optional<Seconds> asked_for_stacks;
   std::optional<Seconds> asked_to_end;
   std::uintmax_t shown = 0;  // Bytes of the log.
+  Seconds next_stack{0};     // When it is asked for its stack.
+  std::string stage;         // What it said last of itself, and
+  std::string position;      // what it was at by its last stack.
 };
 
 class Runner {
@@ -106,6 +113,11 @@ class Runner {
   }
 
  private:
+  static std::string working_folder() {
+    std::error_code ignored;
+    return std::filesystem::current_path(ignored).string();
+  }
+
   bool start(const RankJob& job) {
     RankRun& run = outcome_.runs.emplace_back();
     run.job = job;
@@ -140,20 +152,45 @@ class Runner {
     if (signal != 0 && outcome_.interrupted_by == 0) {
       outcome_.interrupted_by = signal;
       for (Running& each : running_) {
+        look_where(each);
+        outcome_.runs[each.index].was_at = each.position;
         each.process.signal(signal);
         each.asked_to_end = now();
       }
     }
     for (Running& each : running_) {
       show_log(each);
+      look_where(each);
       end_when_late(each);
     }
-    if (observer_.progress && !running_.empty()) observer_.progress(progress_text());
+    if (observer_.progress && !running_.empty()) {
+      observer_.progress(progress_text(), now() - running_.front().started);
+    }
+  }
+
+  /// Reads what the process is at, and asks for its stack again: the hook in Python writes it at SIGURG, which others
+  /// ignore (python/fsdp_rehearsal/progress.py).
+  void look_where(Running& each) {
+    const std::string& path = outcome_.runs[each.index].files.progress;
+    const std::string stacks = path + ".stack";
+    const std::string stage = first_line(path);
+    const std::string stack = output_from(stacks, 0);
+    if (!stack.empty() || stage != each.stage || each.position.empty()) {
+      each.position = position_of(stage, stack, folder_of_command_);
+      each.stage = stage;
+    }
+    if (now() < each.next_stack || each.asked_to_end) return;
+    each.next_stack = now() + kBetweenStacks;
+    if (truncate(stacks.c_str(), 0) == 0) each.process.signal(SIGURG);
   }
 
   void end_when_late(Running& each) {
     const Seconds time = now();
     if (each.asked_to_end) {
+      if (outcome_.interrupted_by != 0 && !each.asked_for_stacks && time - *each.asked_to_end > kForInterrupt) {
+        each.process.signal(SIGUSR1);
+        each.asked_for_stacks = time;
+      }
       if (time - *each.asked_to_end > kForEnding) each.process.signal_session(SIGKILL);
     } else if (each.asked_for_stacks) {
       if (time - *each.asked_for_stacks < kForStacks) return;
@@ -173,7 +210,7 @@ class Runner {
     RankRun& run = outcome_.runs[each.index];
     run.status = status;
     run.seconds = now() - each.started;
-    run.last_progress = first_line(run.files.progress);
+    run.last_progress = each.position;
     const auto size = static_cast<std::streamoff>(size_of_file(run.files.log));
     run.disk_full = is_full(folder_);
     run.writes = describe_writes(settings_, run.files.overlay);
@@ -219,11 +256,9 @@ class Runner {
   std::string progress_text() const {
     const Running& first = running_.front();
     const RankRun& run = outcome_.runs[first.index];
-    const std::string what = first_line(run.files.progress);
-    std::string text = fmt::format("rank {}: {}{:.0f} s", run.job.rank, what.empty() ? "" : what + ", ",
-                                   (now() - first.started).count());
-    if (running_.size() > 1) text += fmt::format(" · {} ranks side by side", running_.size());
-    return text;
+    std::string text = fmt::format("rank {}", run.job.rank);
+    if (running_.size() > 1) text += fmt::format(", the first of {} side by side", running_.size());
+    return fmt::format("{}: {}", text, first.position);
   }
 
   static Seconds now() { return seconds_of_this_process(); }
@@ -237,6 +272,7 @@ class Runner {
   std::optional<Confinement> confinement_;
   std::size_t good_ = 0;  // Runs that have ended with a result, and
   std::size_t bad_ = 0;   // without one.
+  const std::string folder_of_command_ = working_folder();
   std::vector<Running> running_;
   RunOutcome outcome_;
 };

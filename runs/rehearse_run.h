@@ -39,6 +39,7 @@ struct RankRun {
   std::optional<ExitStatus> status;  ///< Empty: it could not be started, see `errors`.
   bool timed_out = false;
   std::string last_progress;              ///< "step 2 of 3"; empty: it did not say.
+  std::string was_at;                     ///< The same, when somebody interrupted it.
   std::optional<RehearsalRecord> record;  ///< Empty: it wrote none, or one with `errors`.
   Errors errors;
   std::vector<RehearsalWarning> writes;  ///< What the script wrote and removed.
@@ -55,8 +56,9 @@ struct RankRun {
 
 /// How somebody who waits is told.
 struct RunObserver {
-  std::function<void(const std::string&)> progress;  ///< One line, many times a second.
-  std::ostream* log = nullptr;                       ///< What the script prints, as it comes; may be null.
+  /// What the first of the running processes does, and for how long it has run; many times a second.
+  std::function<void(const std::string&, Seconds)> progress;
+  std::ostream* log = nullptr;  ///< What the script prints, as it comes; may be null.
 };
 
 struct RunOutcome {

@@ -79,6 +79,7 @@ struct RehearsalSettings {
   std::vector<CommunicatorMemory> nccl;      ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
   std::optional<Bytes> cudnn_workspace;  ///< Of every plan; empty: what cuDNN says for the card.
+  std::string progress;                  ///< File for lines that say what is done; empty: none.
   std::string snapshot;                  ///< File to write; empty: none.
   std::string trace;
   std::vector<std::string> assumptions;

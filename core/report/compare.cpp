@@ -22,15 +22,16 @@ class TermList {
     terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
   }
 
-  // What one of the two does not know, such as the segments of an allocator where there is none, is no term.
-  void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured) {
+  // What one of the two does not know, such as the segments of an allocator where there is none, is no term. PyTorch
+  // counts what waits for another stream as requested, and not as allocated: such a figure is more than what is live.
+  void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured, bool waits) {
     const auto peak = [&](const char* what, Bytes first, Bytes second) {
       if (first >= Bytes(0) && second >= Bytes(0)) bytes(phase + what, first, second);
     };
     peak("device peak", predicted.device, measured.device);
     peak("reserved peak", predicted.reserved, measured.reserved);
     peak("allocated peak", predicted.allocated, measured.allocated);
-    peak("live peak", predicted.live, measured.live);
+    if (!waits) peak("live peak", predicted.live, measured.live);
   }
 
   std::vector<ComparedTerm> take() && { return std::move(terms_); }
@@ -48,6 +49,16 @@ const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::s
 bool knows_groups(const TrafficReport& traffic) {
   return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
                      [](const Collective& collective) { return collective.group != MeshDimension::Other; });
+}
+
+// A run that ended in its initialization or first step has sent nothing of a step, and its peak is none of a step.
+bool has_a_step(const StepReport& report) {
+  return !report.rehearsal || report.rehearsal->steps > 0;
+}
+
+// Whether blocks of this run were used by other streams than those that made them (record_stream), as FSDP1's are.
+bool waits_for_streams(const StepReport& report) {
+  return report.rehearsal && report.rehearsal->limits.allocator_event_queries > 0;
 }
 
 bool knows_categories(const MemoryReport& memory) {
@@ -84,6 +95,9 @@ std::vector<std::string> notes_on(const StepReport& predicted, const StepReport&
     notes.push_back(
         fmt::format("The verdicts differ: \"{}\" and \"{}\".", name_of(predicted.verdict), name_of(measured.verdict)));
   }
+  if (measured.rehearsal && !has_a_step(measured)) {
+    notes.emplace_back("The second run ended before its first step did: its peaks are those until then.");
+  }
   return notes;
 }
 
@@ -98,15 +112,17 @@ double ComparedTerm::relative() const {
 
 Comparison compare(const StepReport& predicted, const StepReport& measured) {
   TermList list;
-  list.peaks("", predicted.memory.peaks, measured.memory.peaks);
+  const bool waits = waits_for_streams(predicted) != waits_for_streams(measured);
+  list.peaks("", predicted.memory.peaks, measured.memory.peaks, waits);
   for (const PhasePeaks& phase : predicted.memory.phases) {
     const PhasePeaks* same = find_phase(measured.memory.phases, phase.phase);
     if (same == nullptr) continue;
     std::string name = phase.phase;
     std::replace(name.begin(), name.end(), '_', ' ');
-    list.peaks(name + ": ", phase.peaks, same->peaks);
+    list.peaks(name + ": ", phase.peaks, same->peaks, waits);
   }
-  for (std::size_t i = 0; i < predicted.traffic.totals.size(); ++i) {
+  const bool have_steps = has_a_step(predicted) && has_a_step(measured);
+  for (std::size_t i = 0; have_steps && i < predicted.traffic.totals.size(); ++i) {
     const TrafficTotal& first = predicted.traffic.totals[i];
     const TrafficTotal& second = measured.traffic.totals[i];
     if (first.count == 0 && second.count == 0) continue;
@@ -114,7 +130,7 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
     list.count(kind + " count", first.count, second.count);
     list.bytes(kind + " payload", first.payload, second.payload);
   }
-  if (knows_categories(predicted.memory) && knows_categories(measured.memory)) {
+  if (have_steps && knows_categories(predicted.memory) && knows_categories(measured.memory)) {
     for (std::size_t i = 0; i < predicted.memory.at_peak.size(); ++i) {
       const Bytes first = predicted.memory.at_peak[i];
       const Bytes second = measured.memory.at_peak[i];
@@ -122,7 +138,7 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
       list.bytes(fmt::format("at peak: {}", name_of(static_cast<MemoryCategory>(i))), first, second);
     }
   }
-  if (knows_groups(predicted.traffic) && knows_groups(measured.traffic)) {
+  if (have_steps && knows_groups(predicted.traffic) && knows_groups(measured.traffic)) {
     const auto count = static_cast<std::int64_t>(predicted.traffic.collectives.size());
     list.count("collectives as predicted", count, same_collectives(predicted.traffic, measured.traffic));
   }
@@ -165,6 +181,8 @@ static void fields_of(Fields& fields, S& term) {
 static void comparison_fields(Fields& fields, Like<Comparison> auto& comparison) {
   fields.required("terms", "Worst first.", comparison.terms, JsonLayout::OneLine);
   fields.optional("notes", "Why the two may not be about the same.", comparison.notes);
+  fields.optional("beyond_tolerance", "Names of terms that differ by more than they may: the exit code is 1.",
+                  comparison.beyond);
 }
 
 void fields_of(Fields& fields, Comparison& comparison) {

@@ -34,11 +34,13 @@ struct ComparedTerm {
 struct Comparison {
   std::vector<ComparedTerm> terms;  ///< Worst first; equally wrong ones in the order of the report.
   std::vector<std::string> notes;   ///< Why the two may not be about the same: another world size, another card.
+  std::vector<std::string> beyond;  ///< Names of terms that differ by more than they may, as whoever compares says.
 
   bool operator==(const Comparison&) const = default;
 };
 
-/// Peaks of the run and of each phase that both have, collectives by kind (count and payload), parameters.
+/// Peaks of the run and of each phase that both have, collectives by kind (count and payload), parameters. A rehearsal
+/// that ended before a step did has neither collectives of a step nor the memory of its peak: these are no terms.
 Comparison compare(const StepReport& predicted, const StepReport& measured);
 
 /// True when every term is within `tolerance` of what was measured: 0.02 is 2 %.

@@ -403,7 +403,8 @@ class Session:
         if not self._recordings and is_out_of_memory:
             return self._fail(
                 f"The script ran out of memory before a step was recorded, on one stub {self._gpu()}. A capture runs the whole model on one "
-                "card: give it a smaller batch (a plan may have more GPUs, and no larger batch), or a larger card by --gpu.",
+                "card, and that card may be larger than any that there is: add --mem 900G. Its plans are for the cards that you name then; with a smaller "
+                "batch the plans have no larger one.",
                 stop=False,
             )
         if not self._recordings and why:

@@ -86,12 +86,14 @@ def raised(kind, message, why="exception", **changes):
                  **changes))
 
 
-def out_of_memory():
-    contents = record()
+def out_of_memory(phases=None, **changes):
+    contents = record(**changes)
+    if phases is not None:
+        contents["memory"]["phases"] = phases
     failed = {"bytes": 2 * GIB, "device_free": 3 * GIB // 2, "at": contents["memory"]["peak"]["at"], "phase": "backward", "step": 1, "module": "model.layers.30.mlp",
               "stack": contents["memory"]["peak"]["stack"]}
     raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
-           "14.56 GiB of which 1.50 GiB is free.", "out_of_memory",
+           "14.56 GiB of which 1.50 GiB is free.", "out_of_memory", **changes,
            memory={**contents["memory"], "failed_allocation": failed, "out_of_memory_errors": 1})
 
 
@@ -117,12 +119,13 @@ def leave_daemon():
 
 
 def waits_for_interrupt():
-    note_process("waits")
     with open(os.environ["FSDP_REHEARSAL_PROGRESS"], "w", encoding="utf-8") as out:
         out.write("step 2 of 3")
+    note_process("waits")
     try:
         time.sleep(3600)
     except KeyboardInterrupt:
+        raised("KeyboardInterrupt", "")
         note_process("interrupted")
 
 
@@ -228,6 +231,12 @@ def plan():
     write(record())
 
 
+def plan_oom():
+    """A plan that runs out of memory in its first step."""
+    memory = record()["memory"]
+    out_of_memory(memory["phases"][:1], steps=0, collectives={"steady_step": []})
+
+
 def refused_plan():
     print("the plan has an op that the runner does not know", file=sys.stderr)
     write(record(end={"why": "script_ended", "exception": None, "exit_status": 2},
@@ -257,6 +266,9 @@ MODES = {
     "fits": lambda: write(record()),
     "oom": out_of_memory,
     "raises": lambda: raised("ValueError", "shapes do not match"),
+    "lacks_in_worker": lambda: raised("ImportError", "Caught ModuleNotFoundError in DataLoader worker process 0.\nOriginal Traceback "
+                                      "(most recent call last):\n  File \"data.py\", line 3, in read\n"
+                                      "ModuleNotFoundError: No module named 'pandas'\n"),
     "checks": lambda: raised("AssertionError", "loss is 0.0", limits={**record()["limits"], "readbacks": [
         {"operation": "item", "file": "train.py", "line": 5, "count": 3, "phase": "forward", "steers_sizes": False},
         {"operation": "item", "file": "train.py", "line": 9, "count": 3, "phase": "forward", "steers_sizes": False}]}),
@@ -295,6 +307,7 @@ MODES = {
     "capture": capture,
     "loud": loud,
     "plan": plan,
+    "plan_oom": plan_oom,
     "refused_plan": refused_plan,
 }
 

@@ -1,4 +1,4 @@
-#include "runs/capture_check.h"
+#include "runs/plan_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ const ComparedTerm* payload_of(const std::string& kind, const std::vector<Compar
 }
 
 // Collectives that are missing, or that move much, are errors of the prediction. A few small ones more are none.
-void find_collectives_beside(CaptureCheck& check) {
+void find_collectives_beside(PlanCheck& check) {
   double moved = 0;
   for (const ComparedTerm& term : check.terms) {
     if (term.name.ends_with(kPayload)) moved += static_cast<double>(term.measured);
@@ -35,35 +35,45 @@ void find_collectives_beside(CaptureCheck& check) {
     if (payload == nullptr || payload->measured < payload->predicted) continue;
     const std::int64_t bytes = payload->measured - payload->predicted;
     const std::int64_t count = term.measured - term.predicted;
-    if (bytes > kToldBytes * count || static_cast<double>(bytes) > kCaptureTolerance * moved) continue;
+    if (bytes > kToldBytes * count || static_cast<double>(bytes) > kPlanTolerance * moved) continue;
     check.kinds_beside.push_back(kind);
     check.collectives_beside += count;
     check.bytes_beside += Bytes(bytes);
   }
 }
 
-}  // namespace
-
-bool CaptureCheck::holds() const {
-  return !has_failed && std::all_of(terms.begin(), terms.end(), [&](const ComparedTerm& term) {
-    const bool is_beside = std::any_of(kinds_beside.begin(), kinds_beside.end(), [&](const std::string& kind) {
-      return term.name.starts_with(kind) &&
-             (term.name.substr(kind.size()) == kCount || term.name.substr(kind.size()) == kPayload);
-    });
-    const bool is_shown_only = is_beside || term.name.ends_with("reserved peak") || term.name.ends_with("device peak");
-    return is_shown_only || std::abs(term.relative()) <= kCaptureTolerance;
+/// Whether a term is of the collectives of one of these kinds.
+bool is_of(const ComparedTerm& term, const std::vector<std::string>& kinds) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const std::string& kind) {
+    return term.name == kind + std::string(kCount) || term.name == kind + std::string(kPayload);
   });
 }
 
-CaptureCheck checked(const Comparison& comparison, const Cluster& cluster) {
-  CaptureCheck check;
+bool is_of_collectives(const ComparedTerm& term) {
+  return term.name.ends_with(kCount) || term.name.ends_with(kPayload);
+}
+
+bool may_differ(const ComparedTerm& term, const PlanCheck& check, std::optional<double> tolerance) {
+  if (is_of_collectives(term)) return is_of(term, check.kinds_beside);
+  if (std::abs(term.relative()) <= tolerance.value_or(kPlanTolerance)) return true;
+  return !tolerance && (term.name.ends_with("reserved peak") || term.name.ends_with("device peak"));
+}
+
+}  // namespace
+
+PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance) {
+  PlanCheck check;
   check.gpus = world_size(cluster);
   for (const ComparedTerm& term : comparison.terms) {
-    if (term.name.starts_with("steady step:") || term.unit == TermUnit::Count || term.name.ends_with(" payload")) {
+    if (tolerance || term.name.starts_with("steady step:") || term.unit == TermUnit::Count || is_of_collectives(term)) {
       check.terms.push_back(term);
     }
   }
   find_collectives_beside(check);
+  for (const ComparedTerm& term : check.terms) {
+    if (term.difference() != 0 && !may_differ(term, check, tolerance)) check.beyond.push_back(term);
+  }
+  std::stable_partition(check.beyond.begin(), check.beyond.end(), is_of_collectives);
   return check;
 }
 

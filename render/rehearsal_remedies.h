@@ -1,0 +1,17 @@
+#pragma once
+
+// What would help a script that ran out of memory in a rehearsal, priced by what was alive when it did.
+
+#include <string>
+#include <vector>
+
+#include "core/report/report.h"
+
+namespace fsdp::planner {
+
+/// A line for each change, what saves most first: "-5.00 GiB at most: checkpoint activations ...". Prices are of what
+/// was alive then; what the rest of the step would have asked for is not known. Empty: the script fits.
+/// REQUIRES: a report with a rehearsal.
+std::vector<std::string> remedies_of_rehearsal(const StepReport& report);
+
+}  // namespace fsdp::planner

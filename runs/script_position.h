@@ -1,0 +1,15 @@
+#pragma once
+
+// What a rehearsed script is at, in a few words, of what its process says and of the stack of its main thread.
+
+#include <string>
+#include <string_view>
+
+namespace fsdp::planner {
+
+/// "importing transformers", "making parameters, train.py:12", "step 2 of 3, backward, train.py:14". `stage`: what the
+/// process said last; `stacks`: what Python's faulthandler has written, of which the last stack counts; either may be
+/// empty. `folder`: files below it are named without it.
+std::string position_of(std::string_view stage, std::string_view stacks, std::string_view folder);
+
+}  // namespace fsdp::planner
