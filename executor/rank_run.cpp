@@ -473,7 +473,8 @@ int run_rank(RunOptions options, Backend& backend) {
         is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, *place.schedule, place.instruction))
                        : place.doing;
     if (network) network->say_failed();
-    const bool is_training = is_in_schedule || place.doing.starts_with("step ");
+    const bool saves = place.doing.starts_with("the checkpoint of ");
+    const bool is_training = is_in_schedule || saves || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
     // PyTorch and Gloo say it in many ways.
     const bool has_no_descriptors = what.find(std::strerror(EMFILE)) != std::string::npos;

@@ -64,6 +64,9 @@ class Faults(InAFolder):
                     rank.process.send_signal(signal.SIGKILL)
                 for rank in ranks:
                     self.assertIn(rank.wait(), (-signal.SIGKILL, EXIT_RUN), rank.printed)
+                    # Wherever it was, a checkpoint included, who is left names the rank that is gone.
+                    if rank not in victims:
+                        self.assertIn("No sign of life from rank", rank.printed)
             caught += any(path.name.endswith(".partial") for path in self.checkpoints.iterdir())
             found = steps_in(self.checkpoints)
             for step in found:
