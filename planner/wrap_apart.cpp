@@ -20,9 +20,9 @@ namespace fsdp::planner {
 
 namespace {
 
-using Kind = std::pair<bool, Dtype>;  // Trained, and in what.
+using PartKind = std::pair<bool, Dtype>;  // Trained, and in what.
 
-Kind kind_of(const Parameter& parameter, const Plan& base) {
+PartKind kind_of(const Parameter& parameter, const Plan& base) {
   return {parameter.trainable, base.parameter_dtype.value_or(parameter.dtype)};
 }
 
@@ -46,8 +46,8 @@ class Cutter {
   std::vector<UnitModules> cut_out_of(const UnitModules& unit) const {
     if (unit.size() != 1) return {};
     const int top = module_of_.at(unit.front());
-    std::map<Kind, std::int64_t> elements;
-    std::map<int, std::set<Kind>> kinds;  // Of what the unit owns below each module.
+    std::map<PartKind, std::int64_t> elements;
+    std::map<int, std::set<PartKind>> kinds;  // Of what the unit owns below each module.
     std::vector<const Parameter*> owned;
     for (const Parameter& parameter : model_.parameters) {
       if (owner_of(parameter.module) != top) continue;
@@ -56,9 +56,9 @@ class Cutter {
       for (int m = parameter.module; m != top; m = parent_of(m)) kinds[m].insert(kind_of(parameter, base_));
     }
     if (elements.size() < 2) return {};
-    const Kind most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
-                        return a.second < b.second;
-                      })->first;
+    const PartKind most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
+                            return a.second < b.second;
+                          })->first;
     std::set<int> modules;
     for (const Parameter* parameter : owned) {
       if (kind_of(*parameter, base_) == most) continue;
@@ -107,7 +107,7 @@ bool has_kinds(const Model& model, const Plan& base) {
 }
 
 bool has_kinds_in_a_block(const Model& model, const Plan& base) {
-  std::map<int, std::set<Kind>> kinds;
+  std::map<int, std::set<PartKind>> kinds;
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) kinds[model.calls[static_cast<std::size_t>(call)].module];
   }

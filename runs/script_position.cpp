@@ -2,7 +2,7 @@
 //
 //   Current thread 0x00007f0c (most recent call first):
 //     File "/env/lib/python3.11/site-packages/torch/nn/init.py", line 518 in kaiming_uniform_
-//     File "/home/me/train.py", line 7 in <module>
+//     File "/scripts/train.py", line 7 in <module>
 //
 // Source: Python/traceback.c (dump_traceback), CPython 3.11.
 
