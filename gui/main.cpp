@@ -8,12 +8,22 @@
 #include <QTemporaryDir>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/base/nearest.h"
+#include "core/base/split.h"
 #include "core/library/model_library.h"
 #include "core/version.h"
+#include "gui/state/inputs.h"
 #include "gui/theme/style.h"
 #include "gui/window/main_window.h"
 #include "gui/window/screenshot.h"
+#include "planner/objective.h"
+#include "render/choice_options.h"
+#include "render/read_value.h"
 
 namespace {
 
@@ -59,10 +69,119 @@ void name_application() {
   QApplication::setWindowIcon(QIcon(":/icons/fsdp-plan-gui.svg"));
 }
 
+int input_error(const fsdp::Errors& errors) {
+  for (const fsdp::Error& error : errors) std::fputs(("error: " + fsdp::to_string(error) + "\n").c_str(), stderr);
+  return 2;
+}
+
+/// " Did you mean --gpus?" for an option that is probably a slip; else empty.
+QString nearest_option(const QStringList& unknown) {
+  if (unknown.isEmpty()) return {};
+  std::vector<std::string_view> known = {"--theme",    "--scale",    "--size",      "--view",
+                                         "--measured", "--baseline", "--objective", "--screenshot"};
+  for (const fsdp::planner::ChoiceOption& option : fsdp::planner::kChoiceOptions) {
+    for (const std::string_view name : fsdp::split(option.names, ',')) known.push_back(name);
+  }
+  const auto nearest = fsdp::nearest_name("--" + unknown.front().toStdString(), known);
+  return nearest ? " Did you mean " + QString::fromStdString(*nearest) + "?" : QString();
+}
+
 int usage_error(const QString& text) {
   std::fputs(("fsdp-plan-gui: " + text + "\nRun \"fsdp-plan-gui --help\" for all options.\n").toUtf8().constData(),
              stderr);
   return 2;
+}
+
+/// What the command line asks for.
+struct Asked {
+  QString file;
+  fsdp::gui::GivenOptions options;
+  bool has_theme = false;
+  ThemeChoice theme = ThemeChoice::System;
+  bool has_size = false;
+  QSize size;
+  QString view;
+  QString measured;
+  QString baseline;
+  QString screenshot;  ///< Empty: a window is shown.
+  bool is_searching = false;
+  bool has_palette = false;
+};
+
+/// The options of a plan over those of the window. The exit code of what is wrong, which is said.
+std::optional<int> read_options(const QCommandLineParser& parser, const QCommandLineOption& objective,
+                                const fsdp::planner::ChoiceTexts& texts, Asked& asked) {
+  asked.options.texts = texts;
+  if (parser.isSet(objective)) {
+    const auto read = fsdp::planner::read_name(parser.value(objective).toStdString(),
+                                               fsdp::planner::kSearchObjectiveTable, "--objective");
+    if (!read) return input_error(read.error());
+    asked.options.objective = *read;
+  }
+  // Whatever cannot be read by itself is said before there is a window.
+  if (const auto read = fsdp::gui::with_options({}, asked.options); !read) return input_error(read.error());
+  if (asked.file.isEmpty() && !asked.options.empty()) {
+    return usage_error("Name a model or a file as well: fsdp-plan-gui qwen3_tts --gpus 4 --mem 16G.");
+  }
+  return std::nullopt;
+}
+
+/// How the window looks. The exit code of what is wrong, which is said.
+std::optional<int> read_looks(const QString& theme, const QString& size, Asked& asked) {
+  if (!QStringList{"", "light", "dark", "system"}.contains(theme)) {
+    return usage_error(QString("\"%1\" is not a theme. Write light, dark or system.").arg(theme));
+  }
+  asked.theme = theme == "dark" ? ThemeChoice::Dark : theme == "light" ? ThemeChoice::Light : ThemeChoice::System;
+  const QStringList sides = size.split('x');
+  asked.size = QSize(sides.value(0).toInt(), sides.value(1).toInt());
+  if (sides.size() != 2 || asked.size.width() < 200 || asked.size.height() < 200) {
+    return usage_error(QString("\"%1\" is not a size. Write it as 1360x860.").arg(size));
+  }
+  return std::nullopt;
+}
+
+/// Reads the command line. The exit code of what is wrong, which is said.
+std::optional<int> read_command_line(Asked& asked) {
+  QCommandLineParser parser;
+  parser.setApplicationDescription(
+      "See what FSDP training of a model costs, and what a change would change.\n"
+      "Options of fsdp-plan about the model, the GPUs and the plan are taken, too:\n\n"
+      "  fsdp-plan-gui qwen3_tts --gpus 4 --mem 16G");
+  parser.addHelpOption();
+  parser.addVersionOption();
+  parser.addPositionalArgument("FILE", "Model, plan or project to open, or the name of a shipped model", "[FILE]");
+  const QCommandLineOption objective("objective", "What makes a plan the best: time, memory or tokens", "name");
+  const QCommandLineOption screenshot("screenshot", "Write a picture of the window to <file> and end", "file");
+  const QCommandLineOption theme("theme", "light, dark or system", "name");
+  const QCommandLineOption scale("scale", "Pixels for each point, such as 2", "factor", "1");
+  const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
+  const QCommandLineOption view("view", "What to show in front: plans, peak, step-by-step, ...", "name");
+  const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
+  const QCommandLineOption baseline("baseline", "Compare with what <file> answers", "file");
+  const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
+  const QCommandLineOption palette("palette", "In a picture: at most 256 colors");
+  parser.addOptions({objective, screenshot, theme, scale, size, view, measured, baseline, searching, palette});
+  std::vector<std::string> words;
+  for (const QString& word : QApplication::arguments().mid(1)) words.push_back(word.toStdString());
+  const auto choices = fsdp::planner::take_choices(words);
+  if (!choices) return input_error(choices.error());
+  QStringList rest = {QApplication::arguments().value(0)};
+  for (const std::string& word : choices->rest) rest << QString::fromStdString(word);
+  if (!parser.parse(rest)) return usage_error(parser.errorText() + nearest_option(parser.unknownOptionNames()));
+  if (parser.isSet("help")) parser.showHelp();
+  if (parser.isSet("version")) parser.showVersion();
+  if (parser.positionalArguments().size() > 1) return usage_error("One file at a time.");
+  asked.file = parser.positionalArguments().value(0);
+  asked.has_theme = parser.isSet(theme);
+  asked.has_size = parser.isSet(size);
+  asked.view = parser.value(view);
+  asked.measured = parser.value(measured);
+  asked.baseline = parser.value(baseline);
+  asked.screenshot = parser.value(screenshot);
+  asked.is_searching = parser.isSet(searching);
+  asked.has_palette = parser.isSet(palette);
+  if (const auto code = read_options(parser, objective, choices->texts, asked)) return code;
+  return read_looks(parser.value(theme), parser.value(size), asked);
 }
 
 }  // namespace
@@ -72,66 +191,37 @@ int main(int argc, char** argv) {
   QApplication application(argc, argv);
   QApplication::setStyle(new fsdp::gui::Style);
   name_application();
-
-  QCommandLineParser parser;
-  parser.setApplicationDescription("See what FSDP training of a model costs, and what a change would change.");
-  parser.addHelpOption();
-  parser.addVersionOption();
-  parser.addPositionalArgument("FILE", "Model, plan or project to open, or the name of a shipped model", "[FILE]");
-  const QCommandLineOption screenshot("screenshot", "Write a picture of the window to <file> and end", "file");
-  const QCommandLineOption theme("theme", "light, dark or system", "name");
-  const QCommandLineOption scale("scale", "Pixels for each point, such as 2", "factor", "1");
-  const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
-  const QCommandLineOption view("view", "What to show in front", "name");
-  const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
-  const QCommandLineOption baseline("baseline", "Compare with what <file> answers", "file");
-  const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
-  const QCommandLineOption palette("palette", "In a picture: at most 256 colors");
-  parser.addOptions({screenshot, theme, scale, size, view, measured, baseline, searching, palette});
-  parser.process(application);
-  if (parser.positionalArguments().size() > 1) return usage_error("One file at a time.");
-  const QString file = parser.positionalArguments().value(0);
-
-  const QString theme_name = parser.value(theme);
-  if (!QStringList{"", "light", "dark", "system"}.contains(theme_name)) {
-    return usage_error(QString("\"%1\" is not a theme. Write light, dark or system.").arg(theme_name));
-  }
-  const ThemeChoice choice = theme_name == "dark"    ? ThemeChoice::Dark
-                             : theme_name == "light" ? ThemeChoice::Light
-                                                     : ThemeChoice::System;
-  const QStringList sides = parser.value(size).split('x');
-  const QSize wanted(sides.value(0).toInt(), sides.value(1).toInt());
-  if (sides.size() != 2 || wanted.width() < 200 || wanted.height() < 200) {
-    return usage_error(QString("\"%1\" is not a size. Write it as 1360x860.").arg(parser.value(size)));
-  }
+  Asked asked;
+  if (const auto code = read_command_line(asked)) return *code;
   const std::string library = fsdp::library_of_process();
-  if (parser.isSet(screenshot)) {
+  if (!asked.screenshot.isEmpty()) {
     // The picture does not depend on who takes it, nor on what was opened for the one before.
     const QTemporaryDir settings;
     QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, settings.path());
     QStandardPaths::setTestModeEnabled(true);
     QApplication::setApplicationName("fsdp-plan-gui-screenshot");
     const fsdp::gui::ScreenshotRequest request{
-        .output = parser.value(screenshot),
-        .file = file,
-        .baseline = parser.value(baseline),
-        .measured = parser.value(measured),
-        .is_searching = parser.isSet(searching),
-        .view = parser.value(view),
-        .size = wanted,
-        .has_palette = parser.isSet(palette),
-        .theme = choice == ThemeChoice::System ? ThemeChoice::Light : choice,
+        .output = asked.screenshot,
+        .file = asked.file,
+        .options = asked.options,
+        .baseline = asked.baseline,
+        .measured = asked.measured,
+        .is_searching = asked.is_searching,
+        .view = asked.view,
+        .size = asked.size,
+        .has_palette = asked.has_palette,
+        .theme = asked.theme == ThemeChoice::System ? ThemeChoice::Light : asked.theme,
     };
     return fsdp::gui::take_screenshot(request, library);
   }
   fsdp::gui::MainWindow window(library);
-  if (parser.isSet(theme)) window.set_theme(choice);
-  if (parser.isSet(size)) window.resize(wanted);
+  if (asked.has_theme) window.set_theme(asked.theme);
+  if (asked.has_size) window.resize(asked.size);
   window.show();
   window.offer_recovery();
-  window.open_at_start(file);
-  if (parser.isSet(view)) window.show_view(parser.value(view));
-  if (parser.isSet(baseline)) window.compare_with(parser.value(baseline));
-  if (parser.isSet(measured)) window.load_measured(parser.value(measured));
+  window.open_at_start(asked.file, asked.options);
+  if (!asked.view.isEmpty()) window.show_view(asked.view);
+  if (!asked.baseline.isEmpty()) window.compare_with(asked.baseline);
+  if (!asked.measured.isEmpty()) window.load_measured(asked.measured);
   return QApplication::exec();
 }

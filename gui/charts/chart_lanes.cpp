@@ -15,17 +15,30 @@ std::vector<LaneSpan>::const_iterator first_after(const std::vector<LaneSpan>& s
                           [](const LaneSpan& span, double at) { return span.end <= at; });
 }
 
+/// Of a span that takes no time, the width of nothing that can be shared out.
+double width_of(double begin, double end) {
+  return std::max(end - begin, 1e-9);
+}
+
 }  // namespace
 
 std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis& axis) {
   std::vector<LaneRun> runs;
   double covered = 0;  // Of the last run, in pixels, while it is a joined one.
   bool is_open = false;
+  std::uint8_t group = 0;
   const auto close = [&] {
     if (is_open && runs.back().end > runs.back().begin) {
       runs.back().busy = std::min(1.0, covered / (runs.back().end - runs.back().begin));
     }
+    if (is_open) {
+      for (double& share : runs.back().shares) share /= covered;
+    }
     is_open = false;
+  };
+  const auto begin_run = [&](const LaneSpan& span, double begin, double end, double share) {
+    runs.push_back({begin, end, 1, 1, span.item, {}});
+    runs.back().shares[span.kind] = share;
   };
   const double right = axis.left + axis.width;
   for (auto span = first_after(spans, axis.values.begin); span != spans.end(); ++span) {
@@ -34,19 +47,21 @@ std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis
     const double end = std::min(right, axis.to_pixel(span->end));
     if (end - begin >= kNarrowestSpan) {
       close();
-      runs.push_back({begin, end, 1, 1, span->item});
+      begin_run(*span, begin, end, 1);
       continue;
     }
-    if (is_open && begin - runs.back().end < 1) {
+    if (is_open && begin - runs.back().end < 1 && span->group == group) {
       LaneRun& run = runs.back();
       run.end = std::max(run.end, end);
+      run.shares[span->kind] += width_of(begin, end);
       ++run.count;
-      covered += end - begin;
+      covered += width_of(begin, end);
       continue;
     }
     close();
-    runs.push_back({begin, end, 1, 1, span->item});
-    covered = end - begin;
+    begin_run(*span, begin, end, width_of(begin, end));
+    covered = width_of(begin, end);
+    group = span->group;
     is_open = true;
   }
   close();

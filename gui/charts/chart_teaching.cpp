@@ -17,6 +17,8 @@ class Teacher {
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
     }
     now_.units.resize(lesson_.units.size());
+    lesson_.has_optimizer_states = plan.optimizer.kind != OptimizerKind::Sgd || plan.optimizer.momentum != 0;
+    lesson_.has_states_on_host = plan.cpu_offload;
   }
 
   Lesson teach() {
@@ -30,6 +32,7 @@ class Teacher {
     }
     for (std::size_t i = 0; i < curves_.instructions.size(); ++i) {
       for (UnitFrame& unit : now_.units) unit.is_at_work = false;
+      instruction_ = static_cast<int>(i);
       apply(curves_.instructions[i], i);
     }
     return std::move(lesson_);
@@ -42,16 +45,19 @@ class Teacher {
 
   void add_sharded() {
     add("Sharded parameters",
-        fmt::format(
-            "Each of the {} GPUs keeps 1/{} of every parameter, of its gradient and of its optimizer states. No "
-            "GPU could run a layer now: it has only a part of it.",
-            ranks_, ranks_));
+        fmt::format("{} keeps 1/{} of every parameter, of its gradient and of its optimizer states{}. No GPU could "
+                    "run a layer now: it has only a part of it.",
+                    replicas_ > 1
+                        ? fmt::format("The {} GPUs are {} groups of {}. Each", ranks_ * replicas_, replicas_, ranks_)
+                        : fmt::format("Each of the {} GPUs", ranks_),
+                    ranks_, replicas_ > 1 ? ", and each group holds all of them" : ""));
   }
 
   void add(std::string heading, std::string sentence) {
     lesson_.frames.push_back(now_);
     lesson_.headings.push_back(std::move(heading));
     lesson_.sentences.push_back(std::move(sentence));
+    lesson_.instructions.push_back(instruction_);
   }
 
   UnitFrame* unit_of(const simulator::CurveInstruction& step) {
@@ -218,6 +224,7 @@ class Teacher {
   const std::int64_t ranks_;
   const std::int64_t replicas_;
   const bool reduces_reads_;  // SimpleFSDP.
+  int instruction_ = -1;
   Lesson lesson_;
   TeachingFrame now_;
 };

@@ -41,10 +41,13 @@ struct TeachingFrame {
 };
 
 struct Lesson {
-  std::vector<std::string> units;      ///< In the order in which the forward runs them; "" is the root.
-  std::vector<TeachingFrame> frames;   ///< [instructions + 1] The first is the state before the step.
-  std::vector<std::string> headings;   ///< [instructions + 1] "All-gather of layers.3".
-  std::vector<std::string> sentences;  ///< [instructions + 1] What that does, and why.
+  std::vector<std::string> units;     ///< In the order in which the forward runs them; "" is the root.
+  std::vector<TeachingFrame> frames;  ///< The first is the state before the step; then after each that shows something.
+  std::vector<std::string> headings;  ///< [frames] "All-gather of layers.3".
+  std::vector<std::string> sentences;  ///< [frames] What that does, and why.
+  std::vector<int> instructions;       ///< [frames] The instruction of the schedule; -1: none yet.
+  bool has_optimizer_states = true;    ///< Each GPU keeps those of its part; plain SGD has none.
+  bool has_states_on_host = false;     ///< They are in the memory of the CPU, or on drives.
 };
 
 /// The lesson of a step under a plan.

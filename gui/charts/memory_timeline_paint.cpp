@@ -1,6 +1,7 @@
 // How the memory chart is drawn. Everything below the capacity adds up to the device's memory: first what lies outside
 // of PyTorch's allocator, then the live tensors by category, then, up to the line of what is reserved, what the
-// allocator keeps besides.
+// allocator keeps besides: its overhead. What is at the peak has its bytes in the legend, and they add up to the
+// device.
 //
 // Where what lies outside would fill most of the chart, as beside a tiny model, the axis is cut: it begins shortly
 // below the first curve, at the same scale, a torn edge runs through the whole width and the band says so. The ticks
@@ -34,6 +35,11 @@ constexpr double kLeastFilled = 0.3;
 
 QColor floor_color(const Theme& theme) {
   return mixed(theme.background, theme.text_weak, 0.35);
+}
+
+/// What the allocator holds and no tensor uses, above the tensors.
+QColor overhead_color(const Theme& theme) {
+  return mixed(theme.background, theme.text_weak, 0.16);
 }
 
 QPolygonF steps_of(const std::vector<StackColumn>& columns, const ChartAxis& axis,
@@ -81,7 +87,13 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
         {bytes == Bytes(0) ? name : name + " " + text_of(bytes), theme().category[c], theme().is_hatched[c]});
   }
   entries.push_back({tr("outside PyTorch %1").arg(text_of(snapshot()->curves.context)), floor_color(theme())});
-  entries.push_back({tr("reserved"), theme().text, false, true, Qt::DotLine});
+  const Bytes overhead(curve().reserved[peak_] - curve().total[peak_]);
+  entries.push_back({tr("allocator overhead %1").arg(text_of(overhead)), overhead_color(theme())});
+  entries.push_back(
+      {tr("reserved, at most %1").arg(text_of(Bytes(most_reserved_))), theme().text, false, true, Qt::DotLine});
+  if (const Bytes margin = snapshot()->report.memory.margin; margin > Bytes(0)) {
+    entries.push_back({tr("safety margin %1").arg(text_of(margin)), theme().bad, false, true, Qt::DashLine});
+  }
   if (ghost_.size() > 0) entries.push_back({tr("baseline"), theme().baseline, false, true, Qt::DashLine});
   if (measured_.size() > 0) {
     const QString lasts = overlay_->stretch == 1 ? QString() : tr(", a step of %1").arg(text_of(overlay_->step));
@@ -231,6 +243,22 @@ void MemoryTimelineWidget::draw_stack(QPainter& painter, const QRectF& plot, con
       draw_shape(painter, columns, above, below, c);
     below = std::move(above);
   }
+  draw_overhead(painter, values, columns, below);
+}
+
+void MemoryTimelineWidget::draw_overhead(QPainter& painter, const ChartAxis& values,
+                                         const std::vector<StackColumn>& columns, const std::vector<qreal>& below) {
+  const std::int64_t floor = snapshot()->curves.context.count();
+  QVector<QRectF> bars;
+  bars.reserve(static_cast<int>(columns.size()));
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const qreal above = values.to_pixel(static_cast<double>(floor + curve().reserved[columns[i].moment]));
+    if (below[i] > above)
+      bars.append(QRectF(columns[i].begin, above, columns[i].end - columns[i].begin, below[i] - above));
+  }
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(overhead_color(theme()));
+  painter.drawRects(bars);
 }
 
 // For the screen: a bar for each column is filled faster than one shape of all.
@@ -435,7 +463,7 @@ void MemoryTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   const qreal x = axis.to_pixel(value);
   painter.setPen(hairline(theme().text));
   painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()));
-  if (!underMouse() && !hasFocus()) return;
+  if (!points_here()) return;
   const ChartAxis pixel{{value, axis.to_value(x + 1)}, 0, 1};
   const std::vector<StackColumn> columns = decimate(pyramid_, positions_, pixel, 1);
   const std::size_t moment = columns.empty() ? moment_at(positions_, value) : columns.front().moment;
@@ -458,7 +486,7 @@ void MemoryTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   lines.push_back({tr("on the device"), text_of(Bytes(curve().reserved[moment]) + snapshot()->curves.context), {}});
   const std::int64_t held = snapshot()->curves.context.count() + curve().total[moment];
   const qreal y = value_axis(plot).to_pixel(static_cast<double>(held));
-  draw_note(painter, bounds.adjusted(4, 4, -4, -4), QPointF(x, std::max(plot.top(), y)), lines, theme());
+  draw_note(painter, bounds.adjusted(4, 4, -4, -4), QPointF(x, std::max(plot.top(), y)), lines, theme(), plot.top());
 }
 
 }  // namespace fsdp::gui

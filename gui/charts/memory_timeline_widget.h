@@ -42,6 +42,8 @@ class MemoryTimelineWidget : public PlotWidget {
 
   QAbstractTableModel* twin_model() override { return &table_; }
   QString title() const override { return tr("Memory over one step"); }
+  /// REQUIRES: there is a snapshot with curves.
+  std::vector<LegendEntry> legend() const;
 
  signals:
   void moment_changed(double seconds);
@@ -79,10 +81,11 @@ class MemoryTimelineWidget : public PlotWidget {
   /// Whether the axis leaves out most of what lies outside of PyTorch, which would fill the chart.
   bool is_cut() const;
   std::int64_t floor() const;  // Bytes below the curves.
-  std::vector<LegendEntry> legend() const;
   void take_phase();
   void fill_table();
   void draw_stack(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns);
+  void draw_overhead(QPainter& painter, const ChartAxis& values, const std::vector<StackColumn>& columns,
+                     const std::vector<qreal>& below);
   void draw_bars(QPainter& painter, const std::vector<StackColumn>& columns, const std::vector<qreal>& above,
                  const std::vector<qreal>& below, std::size_t category) const;
   void draw_shape(QPainter& painter, const std::vector<StackColumn>& columns, const std::vector<qreal>& above,

@@ -224,6 +224,14 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   painter.setRenderHint(QPainter::Antialiasing);
   draw_front(painter, plot, pixels);
   draw_points(painter, pixels);
+  if (points_.size() == 1) {
+    // The point may lie anywhere but in two places at once.
+    const bool is_in_middle = std::abs(pixels.front().y - plot.center().y()) < plot.height() / 4;
+    painter.setPen(theme().text_weak);
+    painter.drawText(plot.adjusted(8, 8, -8, -8),
+                     Qt::AlignHCenter | (is_in_middle ? Qt::AlignBottom : Qt::AlignVCenter) | Qt::TextWordWrap,
+                     lone_text());
+  }
   for (std::size_t i = 0; i < points_.size(); ++i) {
     const QPointF at(pixels[i].x, pixels[i].y);
     if (!points_[i].is_current) continue;
@@ -238,6 +246,12 @@ void ParetoWidget::draw_point(QPainter& painter, const QPointF& at, bool fits) c
   painter.setPen(fits ? hairline(theme().background) : hairline(theme().bad, 1.5));
   painter.setBrush(fits ? QBrush(with_alpha(theme().accent, 0.8)) : QBrush(Qt::NoBrush));
   painter.drawEllipse(at, 4, 4);
+}
+
+QString ParetoWidget::lone_text() const {
+  return snapshot()->stage == Stage::Explained
+             ? tr("This is the only plan that was looked at. Search again shows others.")
+             : tr("Other plans come when the search ends.");
 }
 
 // On the screen every point of a kind is the same little picture, drawn once.

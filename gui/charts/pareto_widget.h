@@ -59,6 +59,7 @@ class ParetoWidget : public PlotWidget {
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;
+  QString lone_text() const;  ///< What stands beside a plan that is alone.
   void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
   void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;
   bool has_band() const;

@@ -162,7 +162,7 @@ qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, co
 }
 
 void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const std::vector<NoteLine>& lines,
-               const Theme& theme) {
+               const Theme& theme, qreal top) {
   if (lines.empty()) return;
   QFont strong = painter.font();
   strong.setBold(true);
@@ -191,7 +191,8 @@ void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const
   if (corner.x() + size.width() > bounds.right()) corner.setX(at.x() - 14 - size.width());
   if (corner.y() + size.height() > bounds.bottom()) corner.setY(at.y() - 14 - size.height());
   corner.setX(std::clamp(corner.x(), bounds.left(), std::max(bounds.left(), bounds.right() - size.width())));
-  corner.setY(std::clamp(corner.y(), bounds.top(), std::max(bounds.top(), bounds.bottom() - size.height())));
+  const qreal lowest = std::max(bounds.top(), bounds.bottom() - size.height());
+  corner.setY(std::clamp(corner.y(), std::clamp(top, bounds.top(), lowest), lowest));
   const QRectF box(corner, size);
   painter.save();
   painter.setRenderHint(QPainter::Antialiasing);

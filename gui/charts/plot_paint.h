@@ -48,7 +48,8 @@ struct LegendEntry {
 qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, const std::vector<LegendEntry>& entries,
                   const Theme& theme);
 
-/// A text on a ground of its own, inside of `bounds`, with its nearest corner beside `at`.
+/// A text on a ground of its own, inside of `bounds`, with its nearest corner beside `at`. It stays below `top` where
+/// it has the room.
 struct NoteLine {
   QString text;
   QString value;
@@ -57,7 +58,7 @@ struct NoteLine {
   bool is_hatched = false;
 };
 void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const std::vector<NoteLine>& lines,
-               const Theme& theme);
+               const Theme& theme, qreal top = 0);
 
 /// The values of an axis with room for such a note above `limit`, where it lies among them and the plot is high enough.
 ValueRange with_room_for_note(ValueRange values, double limit, const QRectF& plot, const QFont& font);

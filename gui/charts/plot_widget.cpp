@@ -249,7 +249,12 @@ void PlotWidget::leaveEvent(QEvent* /*event*/) {
   emit status_changed({});
 }
 
+bool PlotWidget::points_here() const {
+  return own_pointer_ && own_pointer_ == range().pointer() && (underMouse() || hasFocus());
+}
+
 void PlotWidget::point_at(double value) {
+  own_pointer_ = value;
   range().point(value);
   emit status_changed(status_at(value));
 }

@@ -9,6 +9,7 @@
 #include <QWidget>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "gui/charts/time_range.h"
 #include "gui/state/snapshot.h"
@@ -77,6 +78,9 @@ class PlotWidget : public QWidget {
   QRectF current_plot() const { return plot_area(QRectF(rect())); }
   /// Draws again, all of it.
   void refresh();
+  /// Whether the pointer was moved in this chart, and by no other or a lesson: only then it has a note.
+  bool points_here() const;
+  void point_at(double value);
   QAction* add_action(const QString& text, const QString& tip, const QList<QKeySequence>& keys,
                       const std::function<void()>& run);
   /// Follows another range, as when the axis changes.
@@ -97,7 +101,6 @@ class PlotWidget : public QWidget {
  private:
   enum class Drag { None, Select, Pan };
   void make_actions();
-  void point_at(double value);
   void draw_selection(QPainter& painter, const QRectF& plot) const;
 
   TimeRange* range_;
@@ -110,6 +113,7 @@ class PlotWidget : public QWidget {
   Drag drag_ = Drag::None;
   QPointF pressed_;
   QPointF last_;
+  std::optional<double> own_pointer_;
   bool has_moved_ = false;
 };
 

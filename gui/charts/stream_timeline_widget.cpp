@@ -32,15 +32,43 @@ constexpr std::array kRows = {StreamRow{Stream::Compute, Lane::Compute, QT_TR_NO
 constexpr qreal kRight = 14;
 constexpr qreal kLeast = 108;  // Of the memory chart, below which this one lies.
 
-QColor color_of(const StreamEvent& event, const QColor& lane, const Theme& theme) {
-  if (event.stream != Stream::Compute) return lane;
-  // Copies, then backward and optimizer beside forward.
-  const bool is_copy = event.name.starts_with("copy-");
-  if (is_copy) return mixed(lane, theme.background, 0.55);
-  if (event.name == "recompute") return mixed(lane, theme.background, 0.35);
-  if (event.phase == "backward") return mixed(lane, theme.is_dark ? QColor(Qt::white) : QColor(Qt::black), 0.22);
-  if (event.phase == "optimizer") return mixed(lane, theme.text_weak, 0.55);
+/// What an event of the compute lane does. Events of the other lanes are all of the first kind.
+enum class Work : std::uint8_t { Forward, Backward, Recompute, Optimizer, Copy };
+static_assert(static_cast<std::size_t>(Work::Copy) < kMostKinds);
+
+Work work_of(const StreamEvent& event) {
+  if (event.stream != Stream::Compute) return Work::Forward;
+  if (event.name.starts_with("copy-")) return Work::Copy;
+  if (event.name == "recompute") return Work::Recompute;
+  if (event.phase == "backward") return Work::Backward;
+  return event.phase == "optimizer" ? Work::Optimizer : Work::Forward;
+}
+
+/// Events of several phases are never drawn as one.
+std::uint8_t phase_of(const StreamEvent& event) {
+  if (event.stream != Stream::Compute) return 0;
+  return event.phase == "backward" ? 1 : event.phase == "optimizer" ? 2 : 0;
+}
+
+QColor color_of(Work work, const QColor& lane, const Theme& theme) {
+  switch (work) {
+    case Work::Forward:
+      return lane;
+    case Work::Backward:
+      return mixed(lane, theme.is_dark ? QColor(Qt::white) : QColor(Qt::black), 0.22);
+    case Work::Recompute:
+      return mixed(lane, theme.background, 0.35);
+    case Work::Optimizer:
+      return mixed(lane, theme.text_weak, 0.55);
+    case Work::Copy:
+      return mixed(lane, theme.background, 0.55);
+  }
   return lane;
+}
+
+/// What a run does most of its time.
+Work main_work(const LaneRun& run) {
+  return static_cast<Work>(std::max_element(run.shares.begin(), run.shares.end()) - run.shares.begin());
 }
 
 }  // namespace
@@ -78,7 +106,8 @@ void StreamTimelineWidget::make_rows() {
     LaneRow row{is_measured ? tr("%1, measured").arg(tr(kind.name)) : tr(kind.name), kind.lane, is_measured, {}};
     for (std::size_t i = 0; i < events.size(); ++i) {
       if (events[i].stream != kind.stream) continue;
-      row.spans.push_back({events[i].start.count(), events[i].end.count(), static_cast<std::int32_t>(i)});
+      row.spans.push_back({events[i].start.count(), events[i].end.count(), static_cast<std::int32_t>(i),
+                           static_cast<std::uint8_t>(work_of(events[i])), phase_of(events[i])});
     }
     // The first three are always there, so that one plan does not look like another with less.
     if (!row.spans.empty() || (!is_measured && kind.stream <= Stream::ReduceScatter)) rows_.push_back(std::move(row));
@@ -214,8 +243,7 @@ void StreamTimelineWidget::keyPressEvent(QKeyEvent* event) {
   pointed_row_ = std::clamp(pointed_row_ + (event->key() == Qt::Key_Down ? 1 : -1), 0, last);
   const ValueRange& now = range().visible();
   const double at = range().pointer().value_or((now.begin + now.end) / 2);
-  range().point(at);
-  emit status_changed(status_at(at));
+  point_at(at);
   update();
 }
 
@@ -262,19 +290,13 @@ QString StreamTimelineWidget::describe(const ValueRange& selection) const {
 std::vector<LegendEntry> StreamTimelineWidget::legend() const {
   const QColor& compute = theme().lane[static_cast<std::size_t>(Lane::Compute)];
   std::vector<LegendEntry> entries = {{tr("compute:"), {}}};
-  const auto add = [&](const char* phase, const char* name, const QString& text) {
-    StreamEvent event;
-    event.stream = Stream::Compute;
-    event.phase = phase;
-    event.name = name;
-    entries.push_back({text, color_of(event, compute, theme())});
-  };
+  const auto add = [&](Work work, const QString& text) { entries.push_back({text, color_of(work, compute, theme())}); };
   const auto& events = snapshot()->curves.events;
   const auto is_recomputed = [](const StreamEvent& event) { return event.name == "recompute"; };
-  add("forward", "", tr("forward"));
-  add("backward", "", tr("backward"));
-  if (std::any_of(events.begin(), events.end(), is_recomputed)) add("backward", "recompute", tr("recomputed"));
-  add("optimizer", "", tr("optimizer"));
+  add(Work::Forward, tr("forward"));
+  add(Work::Backward, tr("backward"));
+  if (std::any_of(events.begin(), events.end(), is_recomputed)) add(Work::Recompute, tr("recomputed"));
+  add(Work::Optimizer, tr("optimizer"));
   entries.push_back({tr("exposed: compute waits"), theme().bad, true});
   return entries;
 }
@@ -353,6 +375,20 @@ void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   painter.restore();
 }
 
+// Of several events each kind of work has its share of the height, as strong as they are busy.
+void StreamTimelineWidget::draw_run(QPainter& painter, const QRectF& shape, const LaneRun& run,
+                                    const QColor& lane) const {
+  const double strength = run.count > 1 ? 0.25 + 0.75 * run.busy : 1;
+  qreal top = shape.top();
+  for (std::size_t kind = 0; kind < run.shares.size(); ++kind) {
+    const qreal height = shape.height() * run.shares[kind];
+    if (height <= 0) continue;
+    painter.fillRect(QRectF(shape.left(), top, shape.width(), height),
+                     with_alpha(color_of(static_cast<Work>(kind), lane, theme()), strength));
+    top += height;
+  }
+}
+
 void StreamTimelineWidget::draw_row(QPainter& painter, const QRectF& plot, std::size_t row) const {
   const LaneRow& lane = rows_[row];
   const std::vector<StreamEvent>& events = events_of(lane);
@@ -364,8 +400,8 @@ void StreamTimelineWidget::draw_row(QPainter& painter, const QRectF& plot, std::
     const StreamEvent& event = events[run.item];
     const bool is_joined = run.count > 1;
     const bool is_marked = has_unit_ && QString::fromStdString(event.unit) == unit_ && !is_joined;
-    const QColor fill = is_joined ? color : color_of(event, color, theme());
-    painter.fillRect(shape, is_joined ? with_alpha(fill, 0.25 + 0.75 * run.busy) : fill);
+    const QColor fill = color_of(main_work(run), color, theme());
+    draw_run(painter, shape, run, color);
     const qreal width = shape.width();
     if (width > 4 && !is_joined)
       painter.fillRect(QRectF(shape.right() - 1, shape.top(), 1, shape.height()), theme().background);
@@ -445,8 +481,7 @@ void StreamTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   const qreal x = time_axis(plot).to_pixel(value);
   painter.setPen(hairline(theme().text));
   painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()));
-  const bool is_here = underMouse() || hasFocus();
-  const int number = is_here ? event_at(value) : -1;
+  const int number = points_here() ? event_at(value) : -1;
   const bool is_predicted = number >= 0 && !rows_[pointed_row_].is_measured;
   draw_arrows(painter, plot, is_predicted ? number : selected_);
   if (number < 0) return;

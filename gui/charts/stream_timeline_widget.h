@@ -62,6 +62,7 @@ class StreamTimelineWidget : public PlotWidget {
   QRectF box_of(std::size_t row, const QRectF& plot) const;
   int row_at(const QRectF& plot, double y) const;
   int event_at(double value) const;  // On the row of the pointer.
+  void draw_run(QPainter& painter, const QRectF& shape, const LaneRun& run, const QColor& lane) const;
   void draw_row(QPainter& painter, const QRectF& plot, std::size_t row) const;
   void draw_exposed(QPainter& painter, const QRectF& plot, std::size_t row) const;
   void draw_arrows(QPainter& painter, const QRectF& plot, int event) const;

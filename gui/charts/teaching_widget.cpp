@@ -18,9 +18,12 @@ constexpr qreal kUnitHeight = 22;
 constexpr qreal kLeastUnitHeight = 17;
 constexpr int kBetweenFrames = 650;  // Milliseconds.
 
-// Before the three columns: parameters, gradients, activations.
+constexpr int kButton = 26;
+constexpr int kNumColumns = 4;  // Parameters, gradients, optimizer states, activations.
+
+// Before the columns.
 qreal name_width_of(const QRectF& row) {
-  return std::min(row.width() * 0.26, 96.0);
+  return std::min(row.width() * 0.31, 96.0);
 }
 
 }  // namespace
@@ -33,23 +36,69 @@ TeachingWidget::TeachingWidget(QWidget* parent) : QWidget(parent) {
   };
   setContextMenuPolicy(Qt::ActionsContextMenu);
   add(tr("Play"), tr("Play or pause"), {Qt::Key_Space}, [this] { is_playing() ? pause() : play(); });
-  add(tr("Next instruction"), tr("One instruction forward"), {Qt::Key_Right, Qt::Key_D}, [this] {
-    pause();
-    set_frame(frame_ + 1);
-  });
-  add(tr("Previous instruction"), tr("One instruction back"), {Qt::Key_Left, Qt::Key_A}, [this] {
-    pause();
-    set_frame(frame_ - 1);
-  });
+  add(tr("Next instruction"), tr("One instruction forward"), {Qt::Key_Right, Qt::Key_D}, [this] { step_by(1); });
+  add(tr("Previous instruction"), tr("One instruction back"), {Qt::Key_Left, Qt::Key_A}, [this] { step_by(-1); });
+  add(tr("Ten instructions on"), tr("Ten instructions forward"), {Qt::Key_PageDown}, [this] { step_by(10); });
+  add(tr("Ten instructions back"), tr("Ten instructions back"), {Qt::Key_PageUp}, [this] { step_by(-10); });
   add(tr("To the beginning"), tr("Before the step"), {Qt::Key_Home, Qt::Key_0}, [this] { set_frame(0); });
   add(tr("To the end"), tr("After the step"), {Qt::Key_End}, [this] { set_frame(num_frames() - 1); });
-  timer_.setInterval(kBetweenFrames);
+  add_buttons();
+  set_speed(1);
   connect(&timer_, &QTimer::timeout, this, [this] {
     if (frame_ + 1 >= num_frames())
       pause();
     else
       set_frame(frame_ + 1);
   });
+}
+
+QToolButton* TeachingWidget::add_button(const QString& name, const QString& sign, const QString& tip) {
+  auto* button = new QToolButton(this);
+  button->setObjectName(name);
+  button->setText(sign);
+  button->setToolTip(tip);
+  button->setAccessibleName(tip);
+  button->setAutoRaise(true);
+  return button;
+}
+
+void TeachingWidget::add_buttons() {
+  back_ = add_button("lesson_back", QStringLiteral("‹"), tr("One instruction back"));
+  play_ = add_button("lesson_play", QStringLiteral("▶"), tr("Play or pause"));
+  next_ = add_button("lesson_next", QStringLiteral("›"), tr("One instruction forward"));
+  fast_ = add_button("lesson_speed", {}, tr("How fast it plays"));
+  connect(back_, &QToolButton::clicked, this, [this] { step_by(-1); });
+  connect(play_, &QToolButton::clicked, this, [this] { is_playing() ? pause() : play(); });
+  connect(next_, &QToolButton::clicked, this, [this] { step_by(1); });
+  connect(fast_, &QToolButton::clicked, this, [this] { set_speed(speed_ == 4 ? 1 : speed_ * 2); });
+}
+
+void TeachingWidget::step_by(int frames) {
+  pause();
+  set_frame(frame_ + frames);
+}
+
+void TeachingWidget::set_speed(int factor) {
+  speed_ = factor;
+  timer_.setInterval(kBetweenFrames / factor);
+  fast_->setText(tr("%1×").arg(factor));
+}
+
+void TeachingWidget::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  show_buttons();
+}
+
+void TeachingWidget::show_buttons() {
+  int left = 12;
+  for (QToolButton* button : {back_, play_, next_, fast_}) {
+    button->setGeometry(left, height() - kButton - 7, kButton, kButton);
+    button->setVisible(num_frames() > 0);
+    left += kButton + 2;
+  }
+  play_->setText(is_playing() ? QStringLiteral("❚❚") : QStringLiteral("▶"));
+  back_->setEnabled(frame_ > 0);
+  next_->setEnabled(frame_ + 1 < num_frames());
 }
 
 void TeachingWidget::set_snapshot(SnapshotPtr snapshot) {
@@ -76,35 +125,36 @@ void TeachingWidget::set_frame(int frame) {
   if (num_frames() > 0)
     setAccessibleDescription(QString::fromStdString(lesson_.headings[at] + ". " + lesson_.sentences[at]));
   emit frame_changed(frame_);
-  if (frame_ > 0 && snapshot_ != nullptr && at <= snapshot_->curves.instructions.size()) {
-    emit moment_changed(snapshot_->curves.instructions[at - 1].begin.count());
+  if (at < lesson_.instructions.size() && lesson_.instructions[at] >= 0) {
+    emit moment_changed(
+        snapshot_->curves.instructions[static_cast<std::size_t>(lesson_.instructions[at])].begin.count());
   }
+  show_buttons();
   update();
 }
 
 void TeachingWidget::play() {
   if (frame_ + 1 >= num_frames()) set_frame(0);
   timer_.start();
+  show_buttons();
   update();
 }
 
 void TeachingWidget::pause() {
   timer_.stop();
+  show_buttons();
   update();
 }
 
 QRectF TeachingWidget::slider_of(const QRectF& bounds) const {
-  return {bounds.left() + 44, bounds.bottom() - 26, bounds.width() - 64, 12};
+  const qreal buttons = 4 * (kButton + 2) + 22;
+  return {bounds.left() + buttons, bounds.bottom() - 26, bounds.width() - buttons - 20, 12};
 }
 
 void TeachingWidget::mousePressEvent(QMouseEvent* event) {
   const QRectF slider = slider_of(QRectF(rect()));
   if (event->button() != Qt::LeftButton || event->position().y() < slider.top() - 8) return;
-  if (event->position().x() < slider.left() - 8) {
-    is_playing() ? pause() : play();
-  } else {
-    mouseMoveEvent(event);
-  }
+  if (event->position().x() >= slider.left() - 8) mouseMoveEvent(event);
 }
 
 void TeachingWidget::mouseMoveEvent(QMouseEvent* event) {
@@ -201,13 +251,13 @@ void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, in
 void TeachingWidget::draw_columns(QPainter& painter, const QRectF& box) const {
   const QFontMetricsF metrics(font());
   const qreal left = box.left() + name_width_of(box) + 4;
-  const qreal part = (box.right() - left) / 3;
+  const qreal part = (box.right() - left) / kNumColumns;
   painter.setPen(theme_.text_weak);
-  std::array titles = {tr("parameters"), tr("gradients"), tr("activations")};
-  if (metrics.horizontalAdvance(titles[2]) > part - 4) titles = {tr("params"), tr("grads"), tr("activ.")};
-  if (metrics.horizontalAdvance(titles[0]) > part - 4) titles = {tr("P"), tr("G"), tr("A")};
-  for (int column = 0; column < 3; ++column) {
-    const QString title = metrics.elidedText(titles[column], Qt::ElideRight, part - 4);
+  std::array<QString, kNumColumns> titles = {tr("parameters"), tr("gradients"), tr("optimizer"), tr("activations")};
+  if (metrics.horizontalAdvance(titles[3]) > part - 4) titles = {tr("params"), tr("grads"), tr("optim."), tr("activ.")};
+  if (metrics.horizontalAdvance(titles[0]) > part - 4) titles = {tr("P"), tr("G"), tr("O"), tr("A")};
+  for (int column = 0; column < kNumColumns; ++column) {
+    const QString title = metrics.elidedText(titles[static_cast<std::size_t>(column)], Qt::ElideRight, part - 4);
     painter.drawText(QPointF(left + column * part, box.top() + metrics.ascent()), title);
   }
 }
@@ -223,7 +273,7 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
   const QString name = metrics.elidedText(full.section('.', -2), Qt::ElideLeft, name_width - 4);
   painter.drawText(QPointF(box.left(), box.center().y() + metrics.capHeight() / 2), name);
   const QRectF bars(box.left() + name_width + 4, box.top(), box.width() - name_width - 4, box.height());
-  const qreal part = (bars.width() - 8) / 3;
+  const qreal part = (bars.width() - 4 * (kNumColumns - 1)) / kNumColumns;
   const auto cell = [&](int column) {
     return QRectF(bars.left() + column * (part + 4), bars.top(), part, bars.height());
   };
@@ -232,7 +282,7 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
   };
   painter.setPen(hairline(theme_.grid));
   painter.setBrush(theme_.background);
-  for (int column = 0; column < 3; ++column) painter.drawRect(cell(column));
+  for (int column = 0; column < kNumColumns; ++column) painter.drawRect(cell(column));
   painter.setPen(Qt::NoPen);
   if (frame.parameters == HeldParameters::Unsharded) painter.fillRect(cell(0), color(MemoryCategory::UnshardedParam));
   if (frame.parameters == HeldParameters::Gathering) {
@@ -244,7 +294,10 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
   painter.fillRect(slot(cell(0)), color(MemoryCategory::ShardedParam));
   if (frame.gradients == HeldGradients::Unsharded) painter.fillRect(cell(1), color(MemoryCategory::UnshardedGrad));
   if (frame.gradients == HeldGradients::Sharded) painter.fillRect(slot(cell(1)), color(MemoryCategory::ShardedGrad));
-  if (frame.has_activations) painter.fillRect(cell(2), color(MemoryCategory::Activation));
+  if (lesson_.has_optimizer_states && !lesson_.has_states_on_host) {
+    painter.fillRect(slot(cell(2)), color(MemoryCategory::OptState));
+  }
+  if (frame.has_activations) painter.fillRect(cell(3), color(MemoryCategory::Activation));
   if (!frame.is_at_work) return;
   painter.setPen(hairline(theme_.accent, 1.8));
   painter.setBrush(Qt::NoBrush);
@@ -259,14 +312,6 @@ void TeachingWidget::draw_slider(QPainter& painter, const QRectF& box) const {
   painter.setBrush(theme_.accent);
   painter.drawRoundedRect(QRectF(box.left(), box.center().y() - 2, box.width() * share, 4), 2, 2);
   painter.drawEllipse(QPointF(box.left() + box.width() * share, box.center().y()), 7, 7);
-  const QPointF at(box.left() - 24, box.center().y());
-  painter.setBrush(theme_.text);
-  if (is_playing()) {
-    painter.drawRect(QRectF(at.x() - 6, at.y() - 7, 4, 14));
-    painter.drawRect(QRectF(at.x() + 2, at.y() - 7, 4, 14));
-  } else {
-    painter.drawPolygon(QPolygonF({at + QPointF(-5, -8), at + QPointF(9, 0), at + QPointF(-5, 8)}));
-  }
 }
 
 }  // namespace fsdp::gui

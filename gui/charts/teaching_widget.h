@@ -4,6 +4,7 @@
 
 #include <QAction>
 #include <QTimer>
+#include <QToolButton>
 #include <QWidget>
 
 #include "gui/charts/chart_teaching.h"
@@ -27,6 +28,8 @@ class TeachingWidget : public QWidget {
   bool is_playing() const { return timer_.isActive(); }
   void play();
   void pause();
+  /// Frames a second go once, twice or four times as fast.
+  void set_speed(int factor);
   void draw(QPainter& painter, const QRectF& bounds);
 
   QSize sizeHint() const override { return {760, 420}; }
@@ -41,8 +44,13 @@ class TeachingWidget : public QWidget {
   void paintEvent(QPaintEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   void mouseMoveEvent(QMouseEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  private:
+  void add_buttons();
+  void show_buttons();
+  void step_by(int frames);
+  QToolButton* add_button(const QString& name, const QString& sign, const QString& tip);
   QRectF slider_of(const QRectF& bounds) const;
   void draw_heading(QPainter& painter, const QRectF& box) const;
   void draw_gpu(QPainter& painter, const QRectF& box, int rank, int drawn) const;
@@ -58,6 +66,11 @@ class TeachingWidget : public QWidget {
   int frame_ = 0;
   Theme theme_ = light_theme();
   QTimer timer_;
+  int speed_ = 1;
+  QToolButton* back_ = nullptr;
+  QToolButton* play_ = nullptr;
+  QToolButton* next_ = nullptr;
+  QToolButton* fast_ = nullptr;
 };
 
 }  // namespace fsdp::gui

@@ -10,6 +10,7 @@
 #include "core/report/compare.h"
 #include "gui/charts/plot_paint.h"
 #include "gui/panels/comparison_panel.h"
+#include "planner/compared_search.h"
 
 namespace fsdp::gui {
 
@@ -146,8 +147,14 @@ class Figures {
     seconds(QObject::tr("compute"), a.compute, b.compute);
     seconds(QObject::tr("exposed communication"), a.exposed_communication, b.exposed_communication);
     seconds(QObject::tr("optimizer"), a.optimizer, b.optimizer);
+    const auto samples = [](const StepReport& report) { return static_cast<double>(planner::samples_of(report.plan)); };
+    const auto rate = [&](const StepReport& report) {
+      return report.time.step > Seconds(0) ? samples(report) / report.time.step.count() : 0;
+    };
+    number(QObject::tr("samples a step"), samples(before_), samples(after_), false);
+    number(QObject::tr("samples/s"), rate(before_), rate(after_), false);
     number(QObject::tr("tokens/s per GPU"), a.tokens_per_second_per_gpu, b.tokens_per_second_per_gpu, false);
-    number(QObject::tr("MFU"), a.mfu, b.mfu, false);
+    figures_.push_back({group_, QObject::tr("MFU"), Kind::Share, a.mfu, b.mfu, {}, {}, false});
   }
 
   void memory() {

@@ -21,6 +21,8 @@ QString text_of_figure(const ComparedFigure& figure, double value) {
       return text_of(Bytes(static_cast<std::int64_t>(value)));
     case Kind::Time:
       return text_of(Seconds(value));
+    case Kind::Share:
+      return QString("%1 %").arg(100 * value, 0, 'f', 1);
     case Kind::Number:
     case Kind::Text:
       break;
@@ -32,7 +34,7 @@ QString text_of_figure(const ComparedFigure& figure, double value) {
 // Says less or more in words: color alone would not.
 QString difference_of(const ComparedFigure& figure) {
   if (!figure.differs()) return QObject::tr("same");
-  if (figure.kind == Kind::Text) return QObject::tr("other");
+  if (figure.kind == Kind::Text) return QObject::tr("changed");
   const QString size = text_of_figure(figure, std::abs(figure.difference()));
   return figure.difference() < 0 ? QObject::tr("%1 less").arg(size) : QObject::tr("%1 more").arg(size);
 }

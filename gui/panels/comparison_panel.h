@@ -19,7 +19,7 @@ namespace fsdp::gui {
 
 /// One line of a comparison.
 struct ComparedFigure {
-  enum class Kind { Bytes, Time, Number, Text };
+  enum class Kind { Bytes, Time, Number, Share, Text };
   QString group;  ///< "plan", "time", "memory", "live at the peak", "traffic".
   QString name;
   Kind kind = Kind::Text;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "gui/theme/theme.h"
 
 namespace fsdp::gui {
 
@@ -157,16 +158,16 @@ void Control::build_text() {
 
 void Control::finish(const QString& name, const QString& label, const QString& help) {
   setObjectName(name);
+  name_ = label;
   help_ = help;
   label_->setBuddy(editor_);
-  label_->setToolTip(help);
   reset_->setAccessibleName(tr("Take back: %1").arg(label));
   for (QWidget* part : std::initializer_list<QWidget*>{slider_, box_, text_, list_}) {
     if (part == nullptr) continue;
-    part->setToolTip(help);
     part->setAccessibleName(part == slider_ ? tr("%1, slider").arg(label) : label);
     part->setAccessibleDescription(help);
   }
+  show_help();
   setFocusProxy(editor_);
   for (QLineEdit* line : findChildren<QLineEdit*>()) line->installEventFilter(this);
   // A box asks its own line without anybody seeing it.
@@ -200,6 +201,47 @@ void Control::set_choices(const std::vector<std::string>& choices) {
   const bool was_showing = std::exchange(is_showing_, true);
   show_value(value_, is_own_);
   is_showing_ = was_showing;
+}
+
+void Control::set_reason(const QString& reason) {
+  reason_ = reason;
+  setEnabled(reason.isEmpty());
+  show_help();
+}
+
+void Control::set_problem(const QString& problem) {
+  if (problem == problem_) return;
+  problem_ = problem;
+  show_help();
+  mark();
+}
+
+void Control::show_help() {
+  QStringList lines;
+  // The field may be too narrow for a long name.
+  if (list_ != nullptr && !value_.isEmpty()) lines << value_;
+  for (const QString& line : {problem_, reason_, help_}) {
+    if (!line.isEmpty()) lines << line;
+  }
+  setToolTip(lines.join('\n'));
+  for (QWidget* part : std::initializer_list<QWidget*>{label_, slider_, box_, text_, list_}) {
+    if (part != nullptr) part->setToolTip(lines.join('\n'));
+  }
+}
+
+// A sign beside the color, which alone says nothing to some.
+void Control::mark() {
+  label_->setText(problem_.isEmpty() ? name_ : QStringLiteral("⚠ ") + name_);
+  QPalette colors = palette();
+  if (!problem_.isEmpty()) {
+    for (const auto role : {QPalette::Base, QPalette::Button}) colors.setColor(role, problem_ground(colors));
+  }
+  editor_->setPalette(problem_.isEmpty() ? QPalette() : colors);
+}
+
+void Control::changeEvent(QEvent* event) {
+  QWidget::changeEvent(event);
+  if (event->type() == QEvent::PaletteChange && !problem_.isEmpty()) mark();
 }
 
 void Control::set_reset_hint(const QString& hint) {
@@ -237,8 +279,7 @@ void Control::show_value(const QString& value, bool is_own) {
     if (size && !slider_->isSliderDown()) slider_->setValue(stop_of(static_cast<double>(size->count()) / kGib));
   } else if (list_ != nullptr) {
     const int index = list_->findText(value);
-    // The field may be too narrow for a long name.
-    list_->setToolTip(value.isEmpty() ? help_ : value + "\n" + help_);
+    show_help();
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
       // Who edits it sees all of it.

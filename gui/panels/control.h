@@ -34,6 +34,12 @@ class Control : public QWidget {
   /// What the button beside it says it does; an empty text hides the button.
   void set_reset_hint(const QString& hint);
   void set_choices(const std::vector<std::string>& choices);
+  /// Why it cannot be used now, which its tool tip says; empty: it can.
+  void set_reason(const QString& reason);
+  /// Marks the field with what is wrong with it; empty: nothing is.
+  void set_problem(const QString& problem);
+  QString problem() const { return problem_; }
+  QString label() const { return name_; }
   QString value() const { return value_; }
   /// Pixels for the text of a list. REQUIRES: it has one.
   int room() const;
@@ -42,6 +48,7 @@ class Control : public QWidget {
   /// Undo is the window's, unless somebody is in the middle of typing here.
   bool eventFilter(QObject* watched, QEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
+  void changeEvent(QEvent* event) override;
 
  signals:
   /// The user wants this text; empty: takes the choice back. While a slider is dragged, `gesture` stays the same.
@@ -57,11 +64,16 @@ class Control : public QWidget {
   /// As much of a description as its list has room for.
   QString fitting(const QString& value) const;
   int stop_of(double value) const;
+  void show_help();
+  void mark();
 
   ControlKind kind_;
   std::vector<std::int64_t> stops_;
   QString value_;
+  QString name_;  ///< What its label says.
   QString help_;
+  QString reason_;
+  QString problem_;
   bool is_own_ = false;
   bool is_showing_ = false;  ///< A value is being set by the program.
   int gesture_ = 0;

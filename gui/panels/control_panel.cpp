@@ -56,6 +56,7 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   setMinimumWidth(361);
   connect(&state_, &AppState::inputs_changed, this, &ControlPanel::show_state);
   connect(&state_, &AppState::snapshot_changed, this, &ControlPanel::show_state);
+  connect(&state_, &AppState::errors_changed, this, &ControlPanel::show_problems);
   show_state();
 }
 
@@ -86,7 +87,7 @@ void ControlPanel::add_choice_of_plan() {
   std::vector<std::string> names;
   for (const auto& each : planner::kSearchObjectives) names.emplace_back(each.name);
   objective_ = new Control(
-      ControlKind::Choice, "--objective", tr("Best has"),
+      ControlKind::Choice, "--objective", tr("Optimize for"),
       tr("What makes a plan the best: the fastest step, the least memory, or the most samples a second (--objective)"),
       {}, names, this);
   connect(objective_, &Control::edited, this, &ControlPanel::set_objective);
@@ -157,6 +158,25 @@ Result<Plan> ControlPanel::edited_plan(PlanChoice choice, const std::string& val
   return with_choices(plan, change, *shown->model, shown->cluster);
 }
 
+QString ControlPanel::label_of(const std::string& place) const {
+  const std::optional<PlanChoice> choice = planner::choice_of_place(place);
+  const Control* field = choice ? control(*choice) : nullptr;
+  return field == nullptr ? QString() : field->label();
+}
+
+void ControlPanel::show_problems() {
+  Control* first = nullptr;
+  for (const auto& [choice, control] : controls_) {
+    QStringList problems;
+    for (const Error& error : state_.errors()) {
+      if (error.where == place_of(choice)) problems << text(error.what + (error.hint.empty() ? "" : " " + error.hint));
+    }
+    control->set_problem(problems.join('\n'));
+    if (first == nullptr && !problems.isEmpty()) first = control;
+  }
+  if (first != nullptr) ensureWidgetVisible(first);
+}
+
 void ControlPanel::read_model() {
   model_ = state_.inputs().model;
   spec_ = {};
@@ -182,7 +202,9 @@ void ControlPanel::rebuild_dimensions() {
     }
     stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
     const QString name = QString::fromStdString(dimension.name);
-    auto* control = new Control(ControlKind::Count, "--set " + name, QString(name).replace('_', ' '),
+    QString label = QString(name).replace('_', ' ');
+    label[0] = label[0].toUpper();
+    auto* control = new Control(ControlKind::Count, "--set " + name, label,
                                 tr("A size of this model (--set %1)").arg(name), stops, {}, this);
     connect(control, &Control::edited, this, [this, name](const QString& value, int gesture) {
       const auto changed = with_dimension(state_.inputs(), name.toStdString(), value.toStdString());
@@ -205,7 +227,7 @@ void ControlPanel::show_state() {
   const bool is_own_objective = inputs.objective != planner::SearchObjective::Time;
   objective_->show_value(text(name_of(planner::kSearchObjectiveTable, inputs.objective)), is_own_objective);
   objective_->set_reset_hint(is_own_objective ? tr("Back to the fastest step") : "");
-  objective_->setEnabled(!is_kept);
+  objective_->set_reason(is_kept ? tr("The plan is kept: search again to have another one") : "");
   for (const auto& [choice, control] : controls_) {
     const auto own = is_kept && is_about_plan(choice) ? std::nullopt : own_text(choice, inputs);
     const std::string value = own ? *own : shown ? shown_text(choice, *shown) : "";
@@ -213,7 +235,9 @@ void ControlPanel::show_state() {
     const bool is_search = is_about_plan(choice);
     control->set_reset_hint(!own ? "" : is_search ? tr("Let the search decide") : tr("Back to the default"));
   }
-  controls_.at(PlanChoice::GlobalBatch)->setEnabled(!is_kept);
+  controls_.at(PlanChoice::GlobalBatch)
+      ->set_reason(is_kept ? tr("A kept plan has its own batch: set Micro-batch or Accumulation, or search again")
+                           : "");
   // A model without tokens has no sequence.
   const auto has_size = [&](const char* name) {
     return spec_.dimensions.empty() || find_dimension(spec_.dimensions, name) != nullptr;

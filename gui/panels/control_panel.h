@@ -26,6 +26,8 @@ class ControlPanel : public QScrollArea {
   Control* control(planner::PlanChoice choice) const;
   /// What makes a plan the best.
   Control& objective() const { return *objective_; }
+  /// The label of the field that an error is about, by the place of the error; empty: none is.
+  QString label_of(const std::string& place) const;
 
  private:
   void add_group(const QString& title);
@@ -38,6 +40,7 @@ class ControlPanel : public QScrollArea {
   /// The name of the GPU or cluster that the command would take for what was written; else what was written.
   std::string resolved(planner::PlanChoice choice, const std::string& value) const;
   void show_state();
+  void show_problems();
   void read_model();
   void rebuild_dimensions();
 

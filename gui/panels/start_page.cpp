@@ -5,13 +5,18 @@
 #include <QGridLayout>
 #include <QHBoxLayout>
 #include <QIcon>
+#include <QKeyEvent>
+#include <QLineEdit>
 #include <QPushButton>
 #include <QScrollArea>
 #include <algorithm>
 #include <utility>
 
+#include "core/base/parse_units.h"
+#include "core/cluster/cluster_library.h"
 #include "core/library/model_library.h"
 #include "gui/panels/example_card.h"
+#include "gui/state/machine.h"
 #include "gui/theme/theme.h"
 
 namespace fsdp::gui {
@@ -29,6 +34,14 @@ Inputs on(const char* model, planner::PlanChoices choices) {
   inputs.model = model;
   inputs.choices = std::move(choices);
   return inputs;
+}
+
+/// What the field of the GPU says: its name, the memory of any, or the cluster.
+QString shown_gpu(const Inputs& machine) {
+  const planner::PlanChoices& choices = machine.choices;
+  if (choices.cluster_file) return QString::fromStdString(*choices.cluster_file);
+  if (choices.gpu_name) return QString::fromStdString(*choices.gpu_name);
+  return choices.memory ? QString::fromStdString(format_bytes(*choices.memory)) : QString();
 }
 
 QLabel* heading(const QString& text, QWidget* parent) {
@@ -87,6 +100,8 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
   errors_->hide();
   column->addWidget(errors_);
   column->addSpacing(14);
+  add_machine(*column, library);
+  column->addSpacing(14);
   add_start(*column, library);
   column->addSpacing(14);
   add_examples(*column);
@@ -110,7 +125,12 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
   column->addWidget(hint);
   scroll->setWidget(page);
   outer->addWidget(scroll);
+  // It scrolls by itself to what has the focus.
+  scroll->setFocusPolicy(Qt::NoFocus);
   show_recent({});
+  QStringList first;
+  for (const char* option : kFirstMachine) first << option;
+  set_machine(first);
 }
 
 void StartPage::add_title(QVBoxLayout& column) {
@@ -160,6 +180,88 @@ void StartPage::add_start(QVBoxLayout& column, const std::string& library) {
   hint->setForegroundRole(QPalette::PlaceholderText);
   row->addWidget(hint, 1);
   column.addLayout(row);
+}
+
+void StartPage::add_machine(QVBoxLayout& column, const std::string& library) {
+  column.addWidget(heading(tr("Your GPUs"), this));
+  auto* row = new QHBoxLayout;
+  row->setSpacing(10);
+  const auto number = [&](const char* name, const QString& label) {
+    auto* box = new QSpinBox(this);
+    box->setObjectName(name);
+    box->setAccessibleName(label);
+    box->setToolTip(label);
+    box->setRange(1, 4096);
+    box->setMinimumHeight(30);
+    return box;
+  };
+  gpus_ = number("start_gpus", tr("GPUs of a node"));
+  nodes_ = number("start_nodes", tr("Nodes"));
+  gpu_ = new QComboBox(this);
+  gpu_->setObjectName("start_gpu");
+  gpu_->setAccessibleName(tr("GPU"));
+  gpu_->setToolTip(tr("A GPU by its name, or how much memory one has, such as 24G"));
+  gpu_->setEditable(true);
+  gpu_->setInsertPolicy(QComboBox::NoInsert);
+  gpu_->setMinimumHeight(30);
+  gpu_->setMinimumContentsLength(24);
+  if (const auto machines = read_cluster_library(library + "/clusters")) {
+    for (const Gpu& gpu : machines->gpus) gpu_->addItem(QString::fromStdString(gpu.name));
+  }
+  connect(gpu_->lineEdit(), &QLineEdit::editingFinished, this, [this] { take_gpu(gpu_->currentText().trimmed()); });
+  connect(gpu_, &QComboBox::activated, this, [this](int index) { take_gpu(gpu_->itemText(index)); });
+  connect(gpus_, &QSpinBox::valueChanged, this,
+          [this](int count) { machine_ = with_choices(std::move(machine_), {.gpus = count}); });
+  connect(nodes_, &QSpinBox::valueChanged, this,
+          [this](int count) { machine_ = with_choices(std::move(machine_), {.nodes = count}); });
+  row->addWidget(gpus_);
+  row->addWidget(new QLabel(QStringLiteral("×"), this));
+  row->addWidget(gpu_);
+  row->addWidget(new QLabel(tr("in each of"), this));
+  row->addWidget(nodes_);
+  row->addWidget(new QLabel(tr("nodes"), this));
+  auto* hint = new QLabel(tr("for every model that is opened below"), this);
+  hint->setForegroundRole(QPalette::PlaceholderText);
+  row->addWidget(hint, 1);
+  column.addLayout(row);
+}
+
+void StartPage::take_gpu(const QString& text) {
+  const bool is_shown = text.isEmpty() || text == shown_gpu(machine_);
+  if (!is_shown) {
+    const bool is_size = parse_size(text.toStdString(), "").has_value();
+    const planner::PlanChoice choice = is_size ? planner::PlanChoice::Memory : planner::PlanChoice::GpuName;
+    // Links and the like were those of another machine.
+    Inputs next;
+    next.choices = {.gpus = gpus_->value(), .nodes = nodes_->value()};
+    machine_ = with_typed(std::move(next), choice, text.toStdString());
+  }
+  show_machine();
+}
+
+QStringList StartPage::machine() const {
+  return machine_of(machine_);
+}
+
+void StartPage::set_machine(const QStringList& options) {
+  const Inputs read = on_machine({}, options);
+  if (names_machines(read)) machine_ = read;
+  show_machine();
+}
+
+void StartPage::show_machine() {
+  const Inputs shown = machine_;
+  gpu_->setEditText(shown_gpu(shown));
+  gpus_->setValue(shown.choices.gpus.value_or(1));
+  nodes_->setValue(shown.choices.nodes.value_or(1));
+  machine_ = shown;  // Boxes that show a number have not decided it.
+}
+
+void StartPage::keyPressEvent(QKeyEvent* event) {
+  auto* button = qobject_cast<QAbstractButton*>(focusWidget());
+  const bool is_return = event->key() == Qt::Key_Return || event->key() == Qt::Key_Enter;
+  if (!is_return || button == nullptr) return QWidget::keyPressEvent(event);
+  button->click();
 }
 
 void StartPage::add_examples(QVBoxLayout& column) {

@@ -2,8 +2,10 @@
 
 // What one sees first: open a file, go on with a recent one, or begin with an example.
 
+#include <QComboBox>
 #include <QLabel>
 #include <QListWidget>
+#include <QSpinBox>
 #include <QVBoxLayout>
 #include <QWidget>
 #include <string>
@@ -29,6 +31,9 @@ class StartPage : public QWidget {
   /// `library`: the folder of the shipped models.
   explicit StartPage(const std::string& library, QWidget* parent = nullptr);
   void show_recent(const QStringList& files);
+  /// The machine on which a model is opened that names none (gui/state/machine.h), and what is shown of it at first.
+  QStringList machine() const;
+  void set_machine(const QStringList& options);
   /// What was wrong with a file that was to be opened.
   void show_errors(const QString& text);
 
@@ -38,11 +43,22 @@ class StartPage : public QWidget {
   void file_chosen(QString path);
   void open_wanted();
 
+ protected:
+  /// Return presses the button that has the focus, as Space does.
+  void keyPressEvent(QKeyEvent* event) override;
+
  private:
   void add_title(QVBoxLayout& column);
   void add_start(QVBoxLayout& column, const std::string& library);
+  void add_machine(QVBoxLayout& column, const std::string& library);
   void add_examples(QVBoxLayout& column);
+  void take_gpu(const QString& text);
+  void show_machine();
 
+  Inputs machine_;  ///< Its choices about machines.
+  QComboBox* gpu_;
+  QSpinBox* gpus_;
+  QSpinBox* nodes_;
   QListWidget* recent_;
   QLabel* recent_title_;
   QLabel* errors_;

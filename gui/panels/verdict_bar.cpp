@@ -9,6 +9,7 @@
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr std::size_t kMostChips = 5;
 constexpr int kSideMargin = 12;
 constexpr int kRowSpacing = 16;
+constexpr int kNever = std::numeric_limits<int>::max();
 
 QString percent(double share) {
   return QString::number(share * 100, 'f', share < 0.1 ? 1 : 0) + QStringLiteral(" %");
@@ -222,7 +224,9 @@ QLayout* VerdictBar::make_figures() {
   headroom_ = add_figure(*row, tr("Headroom"), tr("What is left after the safety margin, or what is missing with it"));
   step_ = add_figure(*row, tr("Step time"),
                      tr("One optimizer step, with all its micro-batches; in brackets the band in which it may lie"));
-  exposed_ = add_figure(*row, tr("Exposed"), tr("Time in which the compute stream waits for communication"));
+  exposed_ = add_figure(*row, tr("Exposed comm."), tr("Time in which the compute stream waits for communication"));
+  host_ = add_figure(*row, tr("Host RAM per node"), {});
+  host_.title->parentWidget()->hide();
   return row;
 }
 
@@ -257,6 +261,8 @@ QLayout* VerdictBar::make_suggestions() {
   more_->setPopupMode(QToolButton::InstantPopup);
   more_->setMenu(new QMenu(more_));
   more_->setToolTip(tr("Every suggestion with its cost"));
+  // The arrow stands in the text: Qt draws its own over it.
+  more_->setStyleSheet("QToolButton::menu-indicator { image: none; }");
   below->addWidget(more_, 0, Qt::AlignTop);
   search_ = new QPushButton(tr("Search again"), this);
   search_->setObjectName("search_again");
@@ -309,7 +315,7 @@ VerdictBar::Figure VerdictBar::add_figure(QHBoxLayout& row, const QString& title
 void VerdictBar::set_theme(const Theme& theme) {
   theme_ = theme;
   bar_->set_theme(theme);
-  for (const Figure& figure : {peak_, headroom_, step_, exposed_}) set_color(*figure.title, theme.text_weak);
+  for (const Figure& figure : figures()) set_color(*figure.title, theme.text_weak);
   set_color(*progress_text_, theme.text_weak);
   show_state();
 }
@@ -338,17 +344,16 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
                                      .arg(QString::fromStdString(report.time.without_cost.front()))
                                : time_text(report.time.high);
-  step_.value->setToolTip(tr("The step may take from %1 to %2; %3 tokens/s per GPU, MFU %4")
-                              .arg(time_text(report.time.low), most)
-                              .arg(report.time.tokens_per_second_per_gpu, 0, 'f', 0)
-                              .arg(percent(report.time.mfu)));
+  step_.value->setToolTip(tr("The step may take from %1 to %2; %3")
+                              .arg(time_text(report.time.low), most, text_of(planner::speed_of(report))));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
   QString waits_text = tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed));
   // The GPU waits for the CPU as well, which no share of communication says.
   if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(time_text(report.time.optimizer));
   exposed_.value->setText(waits_text);
+  show_host(memory);
   if (!state_.baseline()) {
-    for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.delta->hide();
+    for (const Figure& figure : figures()) figure.delta->hide();
     return;
   }
   const StepReport& before = state_.baseline()->report;
@@ -363,6 +368,27 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   show_delta(*exposed_.delta, signed_time_text(waits), waits.count());
 }
 
+// A plan that leaves something on the host needs memory there as much as on its GPUs.
+void VerdictBar::show_host(const MemoryReport& memory) {
+  has_host_ = memory.host.has_value();
+  if (!has_host_) return;
+  const HostMemory& host = *memory.host;
+  host_.value->setText(host.budget ? tr("%1 of %2").arg(size_text(host.needed), size_text(*host.budget))
+                                   : tr("needs %1").arg(size_text(host.needed)));
+  host_.title->parentWidget()->setToolTip(
+      host.budget
+          ? tr("Memory of a node that offload takes; %1 more are kept free as a margin").arg(size_text(host.margin))
+          : tr("Memory of a node that offload takes. It is not checked: set Host RAM per node"));
+  if (!state_.baseline()) return;
+  const std::optional<HostMemory>& before = state_.baseline()->report.memory.host;
+  const Bytes more = host.needed - (before ? before->needed : Bytes(0));
+  show_delta(*host_.delta, signed_size_text(more), static_cast<double>(more.count()));
+}
+
+std::array<VerdictBar::Figure, 5> VerdictBar::figures() const {
+  return {peak_, headroom_, step_, exposed_, host_};
+}
+
 void VerdictBar::show_state() {
   const SnapshotPtr shown = state_.snapshot();
   // Not the whole: a first search can be stopped before there is an answer.
@@ -373,6 +399,7 @@ void VerdictBar::show_state() {
     set_color(*verdict_, theme_.text_weak);
     moment_text_.clear();
     for (const Figure& figure : {headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
+    has_host_ = false;
     peak_text_ = peak_short_ = QStringLiteral("–");
     assumes_->hide();
     show_what_has_room();
@@ -389,7 +416,7 @@ void VerdictBar::show_state() {
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
   set_color(*verdict_, is_stale ? theme_.text_weak : tight ? theme_.warn : fits ? theme_.good : theme_.bad);
   verdict_->setToolTip(is_stale ? tr("Of earlier inputs; the answer to the newest ones is not ready") : QString());
-  for (const Figure& figure : {peak_, headroom_, step_, exposed_}) {
+  for (const Figure& figure : figures()) {
     set_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
   }
   bar_->show_report(shown->report.memory, state_.baseline() ? &state_.baseline()->report : nullptr);
@@ -457,7 +484,7 @@ void VerdictBar::show_chips() {
     connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });
     chips_->layout()->addWidget(chip);
   }
-  more_->setText(tr("All %1").arg(count));
+  more_->setText(tr("All %1 ▾").arg(count));
   more_->setAccessibleName(tr("All %1 suggestions").arg(count));
 }
 
@@ -502,6 +529,7 @@ void VerdictBar::show_what_has_room() {
   // The first one goes first: in a narrow window the figures say what the bar shows, and the verdict is never cut.
   const Part parts[] = {{bar_, 900},
                         {exposed_.title->parentWidget(), 880},
+                        {host_.title->parentWidget(), has_host_ ? 760 : kNever},
                         {headroom_.title->parentWidget(), 740},
                         {step_.title->parentWidget(), 520}};
   const auto width_of = [&](const QWidget* part) {

@@ -9,6 +9,7 @@
 #include <QPushButton>
 #include <QToolButton>
 #include <QWidget>
+#include <array>
 #include <string>
 
 #include "gui/state/app_state.h"
@@ -72,7 +73,9 @@ class VerdictBar : public QWidget {
   QLayout* make_suggestions();
   Figure add_figure(QHBoxLayout& row, const QString& title, const QString& help);
   void show_state();
+  std::array<Figure, 5> figures() const;
   void show_figures(const Snapshot& shown);
+  void show_host(const MemoryReport& memory);
   void show_delta(QLabel& label, const QString& text, double change);
   void show_chips();
   void show_assumptions(const Snapshot& shown);
@@ -84,7 +87,8 @@ class VerdictBar : public QWidget {
   Theme theme_ = light_theme();
   QLabel* verdict_;
   BudgetBar* bar_;
-  Figure peak_, headroom_, step_, exposed_;
+  Figure peak_, headroom_, step_, exposed_, host_;
+  bool has_host_ = false;  ///< The plan needs memory of the host.
   QString peak_text_;
   QString peak_short_;  ///< Where there is no room for the other.
   QPushButton* moment_;

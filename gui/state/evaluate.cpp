@@ -47,6 +47,14 @@ Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
   return snapshot;
 }
 
+/// Plans to compare with, among which the one that is shown always is.
+std::vector<planner::Candidate> with_shown(std::vector<planner::Candidate> plans, const planner::Candidate& shown) {
+  const bool is_there =
+      std::any_of(plans.begin(), plans.end(), [&](const planner::Candidate& each) { return each.plan == shown.plan; });
+  if (!is_there) plans.push_back(shown);
+  return plans;
+}
+
 /// The machines of a request, over those of a plan if it has some.
 Result<Cluster> machines_of(const planner::PlanRequest& request, const std::optional<Cluster>& of_plan,
                             const std::string& library) {
@@ -133,9 +141,9 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   Snapshot snapshot = snapshot_of(kept.model, kept.cluster, std::move(report));
   FSDP_TRY(snapshot.curves, predictor.curves(kept.plan));
   snapshot.at_peak = at_peak_of(snapshot.curves);
-  if (last_model_ == inputs.model) snapshot.plans = front_;
-  if (watcher.on_answer) watcher.on_answer(snapshot);
   const planner::Candidate candidate = candidate_of(snapshot.report);
+  snapshot.plans = with_shown(last_model_ == inputs.model ? front_ : std::vector<planner::Candidate>(), candidate);
+  if (watcher.on_answer) watcher.on_answer(snapshot);
   const auto larger = [&] {
     // As of its plan file: what was chosen is in its machines.
     return planner::larger_gpus({}, kept.cluster, true, library_);
@@ -194,7 +202,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     last_model_ = inputs.model;
     if (!watcher.on_answer) return;
     Snapshot snapshot = snapshot_with(found);
-    snapshot.plans = front_;
+    snapshot.plans = with_shown(front_, found.best);
     watcher.on_answer(std::move(snapshot));
   };
   FSDP_TRY(const planner::SearchResult found,

@@ -190,6 +190,30 @@ void read_texts(PlanChoice choice, const std::vector<std::string>& texts, Inputs
   }
 }
 
+Result<Inputs> with_options(Inputs inputs, const GivenOptions& options) {
+  Errors errors;
+  if (options.objective && inputs.kept) {
+    errors.push_back({"--objective", "The plan of a file is predicted as it is.", "Leave it out, or open the model."});
+  }
+  inputs.objective = options.objective.value_or(inputs.objective);
+  for (const auto& [choice, written] : options.texts) {
+    if (inputs.kept && is_about_plan(choice)) {
+      errors.push_back(
+          {std::string(place_of(choice)), "A plan file says that by itself.", "Leave it out, or open the model."});
+      continue;
+    }
+    if (const Result<void> read = read_choice(choice, written, inputs.choices); !read) append(errors, read.error());
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return inputs;
+}
+
+bool names_machines(const Inputs& inputs) {
+  return std::any_of(planner::plan_choices().begin(), planner::plan_choices().end(), [&](PlanChoice choice) {
+    return is_about_machines(choice) && text_of(inputs, choice).has_value();
+  });
+}
+
 planner::PlanRequest request_of(const Inputs& inputs) {
   planner::PlanRequest request{.model = inputs.model, .choices = inputs.choices};
   for (const PlanChoice choice : planner::plan_choices()) {

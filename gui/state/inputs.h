@@ -23,6 +23,7 @@
 #include "planner/plan_choices.h"
 #include "planner/plan_request.h"
 #include "planner/space.h"
+#include "render/choice_options.h"
 
 namespace fsdp::gui {
 
@@ -66,6 +67,21 @@ Result<Inputs> with_dimension(Inputs inputs, const std::string& name, const std:
 
 /// Makes a choice, or keeps what cannot be read, as a file has it: nothing else is taken back.
 void read_texts(planner::PlanChoice choice, const std::vector<std::string>& texts, Inputs& inputs);
+
+/// What the command line says of a plan.
+struct GivenOptions {
+  planner::ChoiceTexts texts;
+  std::optional<planner::SearchObjective> objective;
+
+  bool empty() const { return texts.empty() && !objective; }
+};
+
+/// The state with the options of a command line over what a file says. Errors: texts that cannot be read, and options
+/// about the plan of a file that has one, which nobody would hear.
+Result<Inputs> with_options(Inputs inputs, const GivenOptions& options);
+
+/// Whether something is decided about machines.
+bool names_machines(const Inputs& inputs);
 
 /// What is asked of the planner. A kept plan answers the choices about plans by itself.
 planner::PlanRequest request_of(const Inputs& inputs);

@@ -35,6 +35,14 @@ void Settings::add_recent_file(const QString& path) {
   settings_.setValue("recent", QVariant(files.mid(0, kMostRecent)));
 }
 
+QStringList Settings::machine() const {
+  return settings_.value("machine").toStringList();
+}
+
+void Settings::set_machine(const QStringList& options) {
+  settings_.setValue("machine", options);
+}
+
 QByteArray Settings::geometry() const {
   return settings_.value("window/version").toInt() == kLayoutVersion ? settings_.value("window/geometry").toByteArray()
                                                                      : QByteArray();

@@ -19,6 +19,10 @@ class Settings {
   QStringList recent_files() const;
   void add_recent_file(const QString& path);
 
+  /// The machine of the last searched plan, as options: {"--gpu=H100 SXM", "--gpus=8"}; empty: there was none.
+  QStringList machine() const;
+  void set_machine(const QStringList& options);
+
   /// Of this version of the window; empty otherwise.
   QByteArray geometry() const;
   QByteArray layout() const;

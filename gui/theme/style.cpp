@@ -23,6 +23,17 @@ void draw_outline(QPainter& painter, const QStyleOption& option, const QRect& bo
   painter.restore();
 }
 
+/// Which button or list the next key goes to. Qt's own sign for that is a line of one pixel, and none at all until
+/// somebody has pressed Tab.
+void draw_focus(QPainter& painter, const QStyleOption& option) {
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(QPen(option.palette.color(QPalette::Highlight), 2));
+  painter.setBrush(Qt::NoBrush);
+  painter.drawRoundedRect(QRectF(option.rect).adjusted(1, 1, -1, -1), 2, 2);
+  painter.restore();
+}
+
 /// A box with a tick, or with a line when only some of what it stands for is checked.
 void draw_check_box(QPainter& painter, const QStyleOption& option) {
   const bool is_enabled = option.state & QStyle::State_Enabled;
@@ -76,6 +87,8 @@ void Style::drawPrimitive(PrimitiveElement element, const QStyleOption* option, 
       break;
   }
   QProxyStyle::drawPrimitive(element, option, painter, widget);
+  const bool is_button = element == PE_PanelButtonCommand || element == PE_PanelButtonTool;
+  if (is_button && (option->state & State_HasFocus)) return draw_focus(*painter, *option);
   const bool has_outline = element == PE_FrameLineEdit || element == PE_PanelButtonCommand || element == PE_Frame;
   if (!has_outline || !is_dark(option->palette)) return;
   if (element == PE_PanelButtonCommand) {
@@ -90,6 +103,7 @@ void Style::drawComplexControl(ComplexControl control, const QStyleOptionComplex
                                const QWidget* widget) const {
   QProxyStyle::drawComplexControl(control, option, painter, widget);
   const auto* list = qstyleoption_cast<const QStyleOptionComboBox*>(option);
+  if (list != nullptr && (option->state & State_HasFocus)) return draw_focus(*painter, *option);
   const bool is_framed = control == CC_SpinBox || (list != nullptr && list->editable);
   if (is_framed && is_dark(option->palette)) draw_outline(*painter, *option, option->rect);
 }

@@ -16,6 +16,11 @@ namespace {
 constexpr int kAutosaveMilliseconds = 2000;
 constexpr int kMostMessages = 500;
 
+/// "step-by-step": the title of a view as a word of the command line.
+QString word_of(const QString& title) {
+  return title.toLower().replace(' ', '-');
+}
+
 }  // namespace
 
 MainWindow::MainWindow(const std::string& library, QWidget* parent)
@@ -41,6 +46,7 @@ MainWindow::MainWindow(const std::string& library, QWidget* parent)
   for (const auto& [name, dock] : docks_) dock->hide();
   connect_state();
   connect_recordings();
+  start_->set_machine(settings_.machine());
   set_theme(settings_.theme());
   show_snapshot();
   show_title();
@@ -207,7 +213,7 @@ void MainWindow::connect_state() {
   });
   connect(start_, &StartPage::example_chosen, this, &MainWindow::open_example);
   connect(start_, &StartPage::model_chosen, this, &MainWindow::open_model);
-  connect(start_, &StartPage::file_chosen, this, &MainWindow::open_file);
+  connect(start_, &StartPage::file_chosen, this, [this](const QString& path) { open_file(path); });
   connect(start_, &StartPage::open_wanted, this, &MainWindow::ask_for_file);
   connect(verdict_, &VerdictBar::assumptions_wanted, this, [this] {
     show_view("answer");
@@ -253,13 +259,18 @@ void MainWindow::show_snapshot() {
   answer_->set_snapshot(shown);
   if (!shown || shown->stage != Stage::Explained) return;
   for (const std::string& note : shown->notes) log(text_of(note));
+  remember_machine();
 }
 
 void MainWindow::show_errors() {
   const Errors& errors = state_.errors();
   show_waiting();
   QStringList lines;
-  for (const Error& error : errors) lines << text_of(to_string(error));
+  for (Error error : errors) {
+    // The window has fields, not options.
+    if (const QString field = controls_->label_of(error.where); !field.isEmpty()) error.where = field.toStdString();
+    lines << text_of(to_string(error));
+  }
   problem_->setText(lines.join('\n'));
   problem_->setVisible(!errors.empty());
   // They stand above the charts: one line of the status bar would only say them again, run together.
@@ -303,17 +314,20 @@ void MainWindow::changeEvent(QEvent* event) {
 
 QStringList MainWindow::views() const {
   QStringList names;
-  for (const auto& [name, dock] : docks_) names << name;
+  for (const auto& [name, dock] : docks_) names << word_of(dock->windowTitle());
   return names;
 }
 
 bool MainWindow::show_view(const QString& name) {
-  const auto found = docks_.find(name);
+  const auto found = std::find_if(docks_.begin(), docks_.end(), [&](const auto& each) {
+    return each.first == name || word_of(each.second->windowTitle()) == word_of(name);
+  });
   if (found == docks_.end()) return false;
-  found->second->show();
-  found->second->raise();
-  if (name == "teaching" && found->second->height() < lesson_height()) {
-    resizeDocks({found->second}, {lesson_height()}, Qt::Vertical);
+  const auto& [own_name, dock] = *found;
+  dock->show();
+  dock->raise();
+  if (own_name == "teaching" && dock->height() < lesson_height()) {
+    resizeDocks({dock}, {lesson_height()}, Qt::Vertical);
   }
   return true;
 }

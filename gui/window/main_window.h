@@ -53,14 +53,16 @@ class MainWindow : public QMainWindow {
   RunPanel& runs() { return *runs_; }
 
   /// Opens a model, a plan, a project or a report. What is wrong with it is shown, and nothing else changes.
-  bool open_file(const QString& path);
+  /// `options` stand over what a model, a plan or a project says; a model without machines is opened on the machine of
+  /// the start page.
+  bool open_file(const QString& path, const GivenOptions& options = {});
   void open_model(const QString& name);
   void open_example(int example);
   bool save_project_as(const QString& path);
   /// Asks about the work that programs left unsaved which have ended since, if there is any.
   void offer_recovery();
   /// Opens what the command line names, unless recovered work is there already. Empty: nothing.
-  void open_at_start(const QString& file);
+  void open_at_start(const QString& file, const GivenOptions& options = {});
   const Recovery& recovery() const { return recovery_; }
 
   /// Begins to read what a run left behind, to lay it over the prediction. Without a plan a memory snapshot is shown by
@@ -73,7 +75,8 @@ class MainWindow : public QMainWindow {
 
   void set_theme(ThemeChoice choice);
   const Theme& theme() const { return theme_; }
-  /// Shows one dock or chart in front: "memory", "streams", "pareto", "modules", ... False: there is none of that name.
+  /// Shows one view in front, by the title of its tab: "plans", "peak", "Step by step", "in-words". False: there is
+  /// none.
   bool show_view(const QString& name);
   QStringList views() const;
 
@@ -90,7 +93,7 @@ class MainWindow : public QMainWindow {
   void connect_recordings();
   void open_recording(const QString& path);
   void close_recording();
-  Result<Inputs> inputs_of(const QString& path) const;
+  Result<Inputs> inputs_of(const QString& path, const GivenOptions& options) const;
   void build_charts();
   void connect_charts();
   void show_charts();
@@ -123,6 +126,7 @@ class MainWindow : public QMainWindow {
   void show_title();
   void show_pages();
   void show_snapshot();
+  void remember_machine();
   void show_recent();
   void show_keys();
   void bring_to_front(const QString& name);

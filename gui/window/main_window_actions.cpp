@@ -3,10 +3,14 @@
 #include <QActionGroup>
 #include <QApplication>
 #include <QClipboard>
+#include <QDesktopServices>
+#include <QDir>
 #include <QDockWidget>
 #include <QFileDialog>
+#include <QFileInfo>
 #include <QMenuBar>
 #include <QMessageBox>
+#include <QUrl>
 
 #include "core/version.h"
 #include "gui/panels/key_sheet.h"
@@ -21,6 +25,16 @@ namespace {
 /// Alt+1 to Alt+9, and Alt+0.
 constexpr const char* kViewsInOrder[] = {"controls", "modules", "pareto", "peak",     "differences",
                                          "teaching", "tables",  "runs",   "messages", "answer"};
+
+/// A page of the documentation: beside the model library of a checkout, or where it is installed; empty: nowhere.
+QString page_of(const std::string& library, const QString& file) {
+  const QDir program(QApplication::applicationDirPath());
+  for (const QString& folder :
+       {QString::fromStdString(library) + "/../docs", program.filePath("../share/doc/fsdp-plan")}) {
+    if (const QFileInfo page(folder + "/" + file); page.exists()) return page.canonicalFilePath();
+  }
+  return {};
+}
 
 /// What a text says that its plan is from.
 constexpr const char* kPlanOfWindow = "the plan of the window";
@@ -108,6 +122,11 @@ void MainWindow::build_edit_menu() {
   add_action(menu, "copy_trainer", tr("Copy as &Trainer arguments"), {},
              tr("For the Trainer of transformers: the plan, or the closest one that it can express"),
              [this] { copy_for(planner::Trainer::Transformers); });
+  add_action(menu, "copy_torchtitan", tr("Copy as t&orchtitan TOML"), {},
+             tr("For torchtitan's own models: the plan, or the closest one that it can express"),
+             [this] { copy_for(planner::Trainer::Torchtitan); });
+  add_action(menu, "copy_deepspeed", tr("Copy as &DeepSpeed configuration"), {}, tr("ds_config.json of a plan of ZeRO"),
+             [this] { copy_for(planner::Trainer::DeepSpeed); });
   add_action(menu, "find", tr("&Find a module"), QKeySequence::Find, tr("Search in the tree of modules"), [this] {
     show_view("modules");
     modules_->search().setFocus();
@@ -202,6 +221,18 @@ void MainWindow::build_help_menu() {
   QMenu& menu = *menuBar()->addMenu(tr("&Help"));
   add_action(menu, "keys", tr("&Keyboard"), QKeySequence(Qt::Key_Question), tr("All shortcuts on one sheet"),
              [this] { show_keys(); });
+  menu.addSeparator();
+  const auto add_page = [&](const QString& name, const QString& title, const QString& file) {
+    const QString path = page_of(state_.library(), file);
+    QAction* page = add_action(menu, "page_" + name, title, {}, tr("Open this page of the documentation"),
+                               [path] { QDesktopServices::openUrl(QUrl::fromLocalFile(path)); });
+    page->setEnabled(!path.isEmpty());
+  };
+  add_page("tutorial", tr("&Tutorial"), "tutorial.md");
+  add_page("window", tr("This &window"), "explorer.md");
+  add_page("glossary", tr("&Glossary"), "glossary.md");
+  add_page("command", tr("The &command"), "cli.md");
+  menu.addSeparator();
   add_action(menu, "about", tr("&About"), {}, tr("The version of this program"), [this] { show_about(); });
 }
 

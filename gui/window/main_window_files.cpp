@@ -16,6 +16,7 @@
 #include "core/formats/pickle.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "gui/state/machine.h"
 #include "gui/state/project_file.h"
 #include "gui/window/main_window.h"
 
@@ -29,12 +30,6 @@ QString errors_text(const Errors& errors) {
   return lines.join('\n');
 }
 
-/// A model says nothing about machines: these are only a place to start.
-Inputs with_some_machine(Inputs inputs) {
-  if (inputs.kept) return inputs;
-  return with_choices(std::move(inputs), {.gpus = 8, .memory = Bytes(std::int64_t{80} << 30)});
-}
-
 /// A pickle of any kind; what is in it is seen when it is read.
 bool holds_pickle(const QString& path) {
   QFile file(path);
@@ -44,30 +39,35 @@ bool holds_pickle(const QString& path) {
 }  // namespace
 
 // A file may be a project, a plan, a report or a model; a name may be that of a shipped model.
-Result<Inputs> MainWindow::inputs_of(const QString& path) const {
+Result<Inputs> MainWindow::inputs_of(const QString& path, const GivenOptions& options) const {
   const std::vector<std::string> shipped = model_names(state_.library());
   const bool is_shipped = std::find(shipped.begin(), shipped.end(), path.toStdString()) != shipped.end();
   // A path in the state is whole, because a plan or a command may be used from another folder.
   const std::string name =
       is_shipped || !QFileInfo::exists(path) ? path.toStdString() : QFileInfo(path).absoluteFilePath().toStdString();
-  if (!is_shipped && QFileInfo::exists(path) && is_project(name)) return read_project(name);
+  if (!is_shipped && QFileInfo::exists(path) && is_project(name)) {
+    FSDP_TRY(Inputs project, read_project(name));
+    return with_options(std::move(project), options);
+  }
   FSDP_TRY(Inputs inputs, inputs_of_file(name, state_.library()));
+  FSDP_TRY(inputs, with_options(std::move(inputs), options));
   if (inputs.kept) return inputs;
   const auto found = find_model_file(name, state_.library());
   if (found) {
     const auto spec = read_model_file(*found);
     if (!spec) return tl::unexpected(spec.error());
   }
-  return with_some_machine(std::move(inputs));
+  // A model says nothing about machines.
+  return names_machines(inputs) ? inputs : on_machine(std::move(inputs), start_->machine());
 }
 
-bool MainWindow::open_file(const QString& path) {
+bool MainWindow::open_file(const QString& path, const GivenOptions& options) {
   if (holds_pickle(path)) {
     open_recording(path);
     return true;
   }
   if (!may_discard()) return false;
-  const Result<Inputs> inputs = inputs_of(path);
+  const Result<Inputs> inputs = inputs_of(path, options);
   if (!inputs) {
     const QString text = errors_text(inputs.error());
     start_->show_errors(text);
@@ -90,7 +90,7 @@ bool MainWindow::open_file(const QString& path) {
 }
 
 void MainWindow::compare_with(const QString& path) {
-  const Result<Inputs> inputs = inputs_of(path);
+  const Result<Inputs> inputs = inputs_of(path, {});
   if (!inputs) {
     state_.report_errors(inputs.error());
     return;
@@ -147,6 +147,18 @@ void MainWindow::open_example(int example) {
   shows_recording_ = false;
   saved_ = all[example].inputs;
   state_.open(saved_);
+}
+
+// An example's machine is nobody's.
+void MainWindow::remember_machine() {
+  const Inputs& inputs = state_.inputs();
+  const QStringList machine = machine_of(inputs);
+  const std::vector<Example> all = examples();
+  const bool is_of_example =
+      std::any_of(all.begin(), all.end(), [&](const Example& each) { return machine_of(each.inputs) == machine; });
+  if (inputs.kept || machine.isEmpty() || is_of_example) return;
+  settings_.set_machine(machine);
+  start_->set_machine(machine);
 }
 
 void MainWindow::ask_for_file() {
@@ -280,12 +292,12 @@ void MainWindow::offer_recovery() {
   }
 }
 
-void MainWindow::open_at_start(const QString& file) {
+void MainWindow::open_at_start(const QString& file, const GivenOptions& options) {
   if (file.isEmpty()) return;
   if (state_.has_model()) {
     log(tr("Recovered work is shown; %1 was not opened.").arg(file));
   } else {
-    open_file(file);
+    open_file(file, options);
   }
 }
 

@@ -43,8 +43,8 @@ void settle() {
   for (int i = 0; i < 5; ++i) QCoreApplication::processEvents();
 }
 
-bool open(MainWindow& window, const QString& file) {
-  if (!file.startsWith("example:")) return window.open_file(file);
+bool open(MainWindow& window, const QString& file, const GivenOptions& options = {}) {
+  if (!file.startsWith("example:")) return window.open_file(file, options);
   window.open_example(file.mid(8).toInt());
   return true;
 }
@@ -59,7 +59,8 @@ QString arrange(MainWindow& window, const ScreenshotRequest& request) {
     if (!wait_until(is_answered)) return took_too_long;
   }
   const SnapshotPtr baseline = request.baseline.isEmpty() ? nullptr : state.snapshot();
-  if (!request.file.isEmpty() && !open(window, request.file)) return QString("%1 cannot be opened.").arg(request.file);
+  const bool is_open = request.file.isEmpty() || open(window, request.file, request.options);
+  if (!is_open) return QString("%1 cannot be opened.").arg(request.file);
   const bool is_there =
       request.is_searching ? wait_until([&] { return state.snapshot() || is_answered(); }) : wait_until(is_answered);
   if (!is_there || !wait_until([&] { return !window.is_loading(); })) return took_too_long;
@@ -73,7 +74,7 @@ QString arrange(MainWindow& window, const ScreenshotRequest& request) {
   if (!view.isEmpty() && !window.show_view(view)) {
     return QString("There is no view \"%1\". There are: %2.").arg(view, window.views().join(", "));
   }
-  if (view == "teaching")
+  if (request.view.contains(':'))
     window.findChild<TeachingWidget*>("teaching")->set_frame(request.view.section(':', 1).toInt());
   return {};
 }

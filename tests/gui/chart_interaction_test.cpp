@@ -220,6 +220,50 @@ TEST(Lesson, TellsTheScheduleAndEndsAsItBegan) {
   EXPECT_EQ(lesson.frame(), lesson.num_frames() - 1);
 }
 
+TEST(Lesson, HasButtonsAndShowsTheMomentOfItsInstruction) {
+  TeachingWidget lesson;
+  lesson.resize(760, 420);
+  lesson.set_snapshot(gpt2_snapshot());
+  const Lesson told = make_lesson(gpt2_snapshot()->curves, gpt2_snapshot()->report.plan);
+  ASSERT_EQ(told.instructions.size(), told.frames.size());
+  QSignalSpy moments(&lesson, &TeachingWidget::moment_changed);
+  auto* next = lesson.findChild<QToolButton*>("lesson_next");
+  auto* back = lesson.findChild<QToolButton*>("lesson_back");
+  auto* play = lesson.findChild<QToolButton*>("lesson_play");
+  auto* speed = lesson.findChild<QToolButton*>("lesson_speed");
+  EXPECT_FALSE(back->isEnabled()) << "at the beginning";
+  next->click();
+  next->click();
+  EXPECT_EQ(lesson.frame(), 2);
+  const auto& steps = gpt2_snapshot()->curves.instructions;
+  EXPECT_EQ(moments.back()[0].toDouble(), steps[static_cast<std::size_t>(told.instructions[2])].begin.count());
+  back->click();
+  EXPECT_EQ(lesson.frame(), 1);
+  press(lesson, Qt::Key_PageDown);
+  EXPECT_EQ(lesson.frame(), 11);
+  play->click();
+  EXPECT_TRUE(lesson.is_playing());
+  next->click();
+  EXPECT_FALSE(lesson.is_playing()) << "who steps looks";
+  const QString slow = speed->text();
+  speed->click();
+  EXPECT_NE(speed->text(), slow);
+}
+
+TEST(Lesson, SaysHowManyGpusThereAreWhereTheyFormGroups) {
+  AppState state(test::library());
+  Inputs inputs = test::quick_inputs("gpt2");
+  inputs = without(std::move(inputs), planner::PlanChoice::Strategy);
+  state.open(test::with(inputs, planner::PlanChoice::Shard, "2"));
+  ASSERT_TRUE(test::wait_until_idle(state));
+  ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+  const Lesson told = make_lesson(state.snapshot()->curves, state.snapshot()->report.plan);
+  EXPECT_EQ(told.sentences.front(),
+            "The 4 GPUs are 2 groups of 2. Each keeps 1/2 of every parameter, of its gradient and of its optimizer "
+            "states, and each group holds all of them. No GPU could run a layer now: it has only a part of it.");
+  EXPECT_TRUE(told.has_optimizer_states);
+}
+
 TEST(Lesson, OfReplicasUnderSimpleFsdpHasNoBuckets) {
   AppState state(test::library());
   Inputs inputs = test::small_inputs("gpt2");

@@ -16,7 +16,7 @@ const ChartAxis kHundred{{0, 100}, 0, 100};
 
 TEST(LaneRuns, LeaveWideSpansAlone) {
   EXPECT_EQ(runs_of({{10, 20, 7}, {20, 40, 8}}, kHundred),
-            (std::vector<LaneRun>{{10, 20, 1, 1, 7}, {20, 40, 1, 1, 8}}));
+            (std::vector<LaneRun>{{10, 20, 1, 1, 7, {1}}, {20, 40, 1, 1, 8, {1}}}));
 }
 
 TEST(LaneRuns, JoinNarrowOnesAndSayHowBusyTheyAre) {
@@ -28,6 +28,23 @@ TEST(LaneRuns, JoinNarrowOnesAndSayHowBusyTheyAre) {
   EXPECT_DOUBLE_EQ(runs[0].busy, 2 / 3.5);
 }
 
+TEST(LaneRuns, JoinNoSpansOfTwoGroupsAndSayWhatTheirKindsTake) {
+  // Forward, then a backward in which three quarters of the time are of kind 1 and the rest of kind 2.
+  const std::vector<LaneRun> runs = runs_of({{10, 10.5, 1, 0, 0},
+                                             {10.5, 11, 2, 0, 0},
+                                             {11, 11.75, 3, 1, 1},
+                                             {11.75, 12, 4, 2, 1},
+                                             {12, 12.75, 5, 1, 1},
+                                             {12.75, 13, 6, 2, 1}},
+                                            kHundred);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].count, 2);
+  EXPECT_EQ(runs[1].count, 4);
+  EXPECT_EQ(runs[0].shares, (std::array<double, kMostKinds>{1}));
+  EXPECT_NEAR(runs[1].shares[1], 0.75, 1e-12);
+  EXPECT_NEAR(runs[1].shares[2], 0.25, 1e-12);
+}
+
 TEST(LaneRuns, DoNotJoinOverAGapThatCanBeSeen) {
   EXPECT_EQ(runs_of({{10, 10.5, 1}, {12, 12.5, 2}}, kHundred).size(), 2u);
 }
@@ -35,7 +52,7 @@ TEST(LaneRuns, DoNotJoinOverAGapThatCanBeSeen) {
 TEST(LaneRuns, AreCutAtTheEndsOfTheAxis) {
   const ChartAxis zoomed{{50, 60}, 0, 100};
   EXPECT_EQ(runs_of({{0, 10, 1}, {40, 55, 2}, {58, 80, 3}, {90, 95, 4}}, zoomed),
-            (std::vector<LaneRun>{{0, 50, 1, 1, 2}, {80, 100, 1, 1, 3}}));
+            (std::vector<LaneRun>{{0, 50, 1, 1, 2, {1}}, {80, 100, 1, 1, 3, {1}}}));
 }
 
 RC_GTEST_PROP(LaneRuns, LoseNoSpanAndNoWork, ()) {

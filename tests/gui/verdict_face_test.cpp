@@ -125,6 +125,53 @@ TEST(VerdictFace, EverySuggestionIsReachable) {
   EXPECT_TRUE(window.rect().contains(QRect(all->mapTo(&window, QPoint(0, 0)), all->size())));
 }
 
+TEST(VerdictFace, HasTheHostMemoryThatOffloadNeeds) {
+  MainWindow window(test::library());
+  window.resize(1360, 860);
+  window.show();
+  Inputs inputs = test::with(test::quick_inputs("gpt2"), PlanChoice::Offload, "yes");
+  window.state().open(inputs);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const std::optional<HostMemory> host = window.state().snapshot()->report.memory.host;
+  ASSERT_TRUE(host.has_value());
+  const QLabel* shown = label_named(window, "Host RAM per node");
+  EXPECT_TRUE(shown->isVisible());
+  EXPECT_EQ(shown->text(), "needs " + size_text(host->needed));
+  window.state().change(test::with(inputs, PlanChoice::HostMemory, "512G"), "host memory");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_EQ(shown->text(), size_text(host->needed) + " of 512 GiB");
+  window.state().change(test::quick_inputs("gpt2"), "no offload");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_FALSE(shown->isVisible());
+}
+
+TEST(Plans, AreNeverNone) {
+  MainWindow window(test::library());
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const Inputs kept = with_kept(window.state().inputs(), plan_file_of(*window.state().snapshot()));
+  MainWindow other(test::library());
+  QSignalSpy answers(&other.state(), &AppState::snapshot_changed);
+  other.state().open(kept);
+  ASSERT_TRUE(wait_until_idle(other.state()));
+  const Snapshot& shown = *other.state().snapshot();
+  ASSERT_EQ(shown.plans.size(), 1u) << "a plan of a file, before any search";
+  EXPECT_TRUE(shown.plans.front().plan == shown.report.plan);
+  EXPECT_EQ(shown.plans.front().device_peak, shown.report.memory.peaks.device);
+}
+
+TEST(Plans, HaveTheAnswerBeforeTheSearchHasEnded) {
+  AppState state(test::library());
+  std::size_t least = 1000;
+  QObject::connect(&state, &AppState::snapshot_changed, &state, [&] {
+    if (state.snapshot()) least = std::min(least, state.snapshot()->plans.size());
+  });
+  state.open(test::small_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_GE(least, 1u);
+  EXPECT_LT(least, 1000u);
+}
+
 TEST(Plans, ThoseWithinTheBandSayThatTheirOrderIsUncertain) {
   MainWindow window(test::library());
   window.state().open(test::small_inputs("gpt2"));

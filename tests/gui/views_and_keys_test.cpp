@@ -55,6 +55,25 @@ TEST(Views, AHiddenViewComesBackByItsKey) {
   EXPECT_TRUE(is_in_front(window, "tables"));
 }
 
+TEST(Views, AreFoundByTheTitlesOfTheirTabs) {
+  MainWindow window(test::library());
+  window.show();
+  window.open_example(test::kSmallExample);
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  for (const auto& [word, name] : {std::pair("plans", "pareto"),
+                                   {"Step by step", "teaching"},
+                                   {"step-by-step", "teaching"},
+                                   {"in-words", "answer"},
+                                   {"peak", "peak"},
+                                   {"pareto", "pareto"}}) {
+    EXPECT_TRUE(window.show_view(word)) << word;
+    QTest::qWait(20);
+    EXPECT_TRUE(is_in_front(window, name)) << word;
+  }
+  EXPECT_FALSE(window.show_view("nothing"));
+  EXPECT_TRUE(window.views().contains("plans") && !window.views().contains("pareto"));
+}
+
 TEST(Views, TheStartPageStaysAlone) {
   MainWindow window(test::library());
   window.show();

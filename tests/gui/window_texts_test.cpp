@@ -20,6 +20,7 @@
 #include "gui/charts/plot_paint.h"
 #include "gui/charts/stream_timeline_widget.h"
 #include "gui/panels/answer_panel.h"
+#include "gui/panels/comparison_panel.h"
 #include "gui/panels/start_page.h"
 #include "gui/state/plan_edit.h"
 #include "gui/window/main_window.h"
@@ -214,6 +215,64 @@ TEST(Errors, WhatCannotBeReadStaysInItsFieldUntilItIsTypedAnewOrUndone) {
   type("24576 MiB");
   EXPECT_EQ(memory->text(), "24.0 GiB");
   EXPECT_EQ(state.undo_stack().count(), steps);
+}
+
+TEST(Errors, MarkTheirFieldAndNameItAsTheWindowDoes) {
+  MainWindow window(test::library());
+  window.show();
+  window.open_example(test::kSmallExample);
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  const Control* link = window.controls().control(PlanChoice::IntraBandwidth);
+  const Inputs before = window.state().inputs();
+  window.state().change(with_typed(before, PlanChoice::IntraBandwidth, "fast"), "link");
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  EXPECT_FALSE(link->problem().isEmpty());
+  EXPECT_TRUE(link->findChild<QLabel*>()->text().startsWith("⚠ ")) << link->findChild<QLabel*>()->text().toStdString();
+  EXPECT_TRUE(window.controls().control(PlanChoice::Gpus)->problem().isEmpty());
+  const QString said = window.findChild<QLabel*>("problem")->text();
+  EXPECT_TRUE(said.startsWith("Link bandwidth: ")) << said.toStdString();
+  window.state().change(before, "back");
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  EXPECT_TRUE(link->problem().isEmpty());
+  EXPECT_EQ(link->findChild<QLabel*>()->text(), "Link bandwidth");
+}
+
+TEST(MemoryLegend, NamesAllThatTheDeviceHoldsWithItsBytes) {
+  MainWindow window(test::library());
+  window.resize(1360, 860);
+  window.show();
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  const StepReport& report = window.state().snapshot()->report;
+  QString all;
+  for (const LegendEntry& entry : window.findChild<MemoryTimelineWidget*>("memory")->legend()) all += entry.text + "\n";
+  const auto& curves = window.state().snapshot()->curves;
+  const auto& steady = curves.phases.back();
+  const std::size_t peak = steady.peak();
+  EXPECT_TRUE(all.contains("allocator overhead " + size_text(Bytes(steady.reserved[peak] - steady.total[peak]))))
+      << all.toStdString();
+  EXPECT_TRUE(all.contains("safety margin " + size_text(report.memory.margin))) << all.toStdString();
+  EXPECT_TRUE(all.contains("reserved, at most ")) << all.toStdString();
+}
+
+TEST(Differences, CountSamplesAndSayChangedOfWords) {
+  StepReport before;
+  before.plan.dimensions = {{"batch", 8}};
+  before.time.step = Seconds(2);
+  before.time.mfu = 0.09226;
+  StepReport after = before;
+  after.plan.dimensions = {{"batch", 4}};
+  after.plan.accumulation = 4;
+  after.time.step = Seconds(4);
+  const auto figures = compared_figures(before, after);
+  const auto find = [&](const QString& name) {
+    return *std::find_if(figures.begin(), figures.end(), [&](const ComparedFigure& each) { return each.name == name; });
+  };
+  EXPECT_EQ(find("samples a step").before, 8);
+  EXPECT_EQ(find("samples a step").after, 16);
+  EXPECT_EQ(find("samples/s").before, 4);
+  EXPECT_EQ(find("samples/s").after, 4);
+  EXPECT_EQ(find("MFU").kind, ComparedFigure::Kind::Share);
 }
 
 TEST(Errors, OfAKeptPlanNameEachUnreadableTextOnce) {
