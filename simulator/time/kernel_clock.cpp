@@ -61,7 +61,8 @@ KernelClock clock_product(const Gpu& gpu, Dtype dtype, bool as_tf32, const Produ
   const OpWork::Part part{.gemm_flops = clock.work.count(),
                           .num_kernels = 1,
                           .products = {{.batches = 1, .m = shape.m, .n = shape.n, .k = shape.k}}};
-  clock.in_step = in_training(gpu, dtype, part, costs, gpu.achievable_compute.value, gpu.achievable_compute.provenance);
+  clock.in_step = in_training(gpu, dtype, part, costs, costs.rates().gemm.count() / costs.rates().peak.count(),
+                              gpu.achievable_compute.provenance);
   clock.alone = clock.in_step;
   const Measurements* tables = gpu.measured.get();
   if (tables != nullptr && tables->products && has_16_bits(dtype)) {
