@@ -12,8 +12,6 @@ GIB = 1 << 30
 LIMIT_SECONDS = 900  # However busy a machine is, only what hangs takes as long.
 
 
-
-
 class Tester:
     def __init__(self, root, binary, folder):
         self.root, self.binary, self.folder = root, binary, folder
