@@ -127,8 +127,12 @@ class FlatUnitWalk {
   /// The computation waits for a gather.
   void wait() { order_.wait(MemoryStream::Compute, MemoryStream::AllGatherCopyIn); }
 
-  /// The computation was given so many kernels.
-  void launch(std::int64_t kernels) { held_.launch(MemoryStream::Compute, kernels); }
+  /// The computation was given so many kernels. On one GPU no reduction waits for others, so that it keeps up.
+  void launch(std::int64_t kernels) {
+    if (!held_.are_held()) return;
+    if (layout().mesh.world_size() == 1) order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
+    held_.launch(MemoryStream::Compute, kernels);
+  }
 
   /// The CPU waits, if it has run ahead of two frees.
   void limit_gathers() {

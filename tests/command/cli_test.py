@@ -452,7 +452,7 @@ def test_a_plan_without_room_runs(tester):
     tester.check(memory["device_peak_bytes"] > memory["budget_bytes"] and memory["step_cache_flushes"] == 3 and 0 < memory["cache_flush_time"] < 0.1,
                  f"What emptying the cache takes: {memory['step_cache_flushes']}, {memory['cache_flush_time']}")  # fmt: skip
     codes = [tester.run(f"simulate tight.json --mem {size} {strict} --quiet")[0]
-             for size in ("1961MiB", "1500MiB", "8G") for strict in ("", "--strict")]
+             for size in ("1961MiB", "900MiB", "8G") for strict in ("", "--strict")]
     tester.check(codes == [0, 1, 1, 1, 0, 0], f"simulate ends with {codes}.")
 
 

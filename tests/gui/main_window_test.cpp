@@ -234,7 +234,7 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   QTest::keyClicks(memory, "556MiB");
   QTest::keyClick(memory, Qt::Key_Return);
   ASSERT_TRUE(wait_until_idle(window.state()));
-  ASSERT_EQ(verdict->verdict(), "✗ DOES NOT FIT");
+  ASSERT_EQ(verdict->verdict(), "! FITS, TIGHT");
   Control* gpus = window.controls().control(PlanChoice::Gpus);
   auto* box = gpus->findChild<QSpinBox*>();
   box->setFocus();

@@ -98,6 +98,49 @@ TEST(HeldMemory, OfZero2IsGradientsThatAreLargerThanTheBucket) {
   EXPECT_EQ(predicted_of(model, plan).report.memory.held, Bytes(0));
 }
 
+/// What a CPU may find held on one GPU, where nothing of FSDP1 makes it wait.
+Bytes held_alone(int layers) {
+  Plan plan = plan_for(Framework::Fsdp1, 1);
+  plan.units.clear();
+  for (int i = 0; i < layers; ++i) plan.units.push_back({{"model.layers." + std::to_string(i)}, {}});
+  plan.units.push_back({{""}, {}});
+  const planner::SmallTransformer sizes{.layers = layers, .hidden = 512, .heads = 8};
+  return predicted_of(*build_model(planner::small_transformer(sizes)), plan).report.memory.held;
+}
+
+// A stream takes about 1,024 launches: some dozens of layers, however many there are. Three whole steps would be
+// twice as much of twice the layers.
+TEST(HeldMemory, IsBoundedByTheQueueOfLaunches) {
+  const Bytes of_eighty = held_alone(80);
+  EXPECT_GT(of_eighty, Bytes(0));
+  EXPECT_LT(held_alone(160).count(), 1.2 * static_cast<double>(of_eighty.count()));
+}
+
+// From what has room to what does not run: the report and the short answer of a search say the same.
+TEST(HeldMemory, MakesAPlanTightAndRefusesNone) {
+  const Plan plan = plan_for(Framework::Fsdp1, 4);
+  const MemoryReport memory = predicted(plan).report.memory;
+  const Bytes needed = memory.peaks.device + memory.margin;
+  const auto answer = [&](Bytes budget) {
+    const Held found = predicted(plan, budget);
+    Predictor predictor(*build_model(planner::small_transformer({.layers = 6, .hidden = 512, .heads = 8})),
+                        planner::small_cluster(4, 1, budget));
+    const auto tight = predictor.evaluate(plan, Detail::Tight);
+    const DeviceVerdict said{found.report.verdict, found.report.memory.tightness};
+    EXPECT_EQ(tight->device, said);
+    EXPECT_EQ(tight->needed <= budget, said.verdict == Verdict::Fits || found.quick.fits);
+    return said;
+  };
+  EXPECT_EQ(answer(needed - Bytes(1)), (DeviceVerdict{Verdict::Fits, Tightness::Streams}));
+  EXPECT_EQ(answer(needed - memory.held), (DeviceVerdict{Verdict::Fits, Tightness::Streams}));
+  EXPECT_EQ(answer(needed - memory.held - Bytes(1)), (DeviceVerdict{Verdict::Fits, Tightness::Margin}));
+  EXPECT_EQ(answer(memory.peaks.device), (DeviceVerdict{Verdict::Fits, Tightness::Margin}));
+  EXPECT_EQ(answer(memory.peaks.device - Bytes(4 << 20)), (DeviceVerdict{Verdict::Fits, Tightness::Flushes}));
+  // Its tensors, without what the allocator wastes.
+  EXPECT_EQ(answer(memory.peaks.device - memory.peaks.reserved + memory.peaks.allocated - Bytes(4 << 20)),
+            (DeviceVerdict{Verdict::DoesNotFit, Tightness::None}));
+}
+
 TEST(HeldMemory, DecidesWhetherAPlanFits) {
   const Plan plan = plan_for(Framework::Fsdp1, 4);
   const MemoryReport& memory = predicted(plan).report.memory;
