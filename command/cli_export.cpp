@@ -95,7 +95,7 @@ std::string_view opened_by(ExportFormat format) {
     case ExportFormat::Trainer:
       return "is for the script that makes the Trainer";
     case ExportFormat::Torchtitan:
-      return "is for torchtitan's --job.config_file";
+      return "is for torchtitan";
     case ExportFormat::DeepSpeed:
       return "is for deepspeed.initialize(config=...)";
     case ExportFormat::Chrome:
@@ -118,7 +118,12 @@ std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors)
     return std::nullopt;
   }
   const auto format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
-  if (!line.has(Option::Nearest) || !format) return format;
+  if (!format) return format;
+  if (line.has(Option::TrainerVersion) && !trainer_of(*format)) {
+    errors.push_back({"--trainer-version", "It is for the configuration of a trainer.",
+                      "Leave it out, or write --to accelerate, --to trainer, --to torchtitan or --to deepspeed."});
+  }
+  if (!line.has(Option::Nearest)) return format;
   if (!trainer_of(*format)) {
     errors.push_back({"--nearest", "It is for the configuration of a trainer.",
                       "Leave it out, or write --to accelerate, --to trainer, --to torchtitan or --to deepspeed."});
@@ -132,7 +137,10 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
                                             const Output& output) {
   auto& [given, predictor, report] = prediction;
   if (const std::optional<Trainer> trainer = trainer_of(format)) {
-    return trainer_text(*trainer, prediction, line, output);
+    const auto version = line.value(Option::TrainerVersion);
+    const Result<TrainerRelease> release = version ? find_release(*trainer, *version, "--trainer-version") : *trainer;
+    if (!release) return input_failure(release.error());
+    return trainer_text(*release, prediction, line, output);
   }
   if (const std::optional<Framework> asked = written_as_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;

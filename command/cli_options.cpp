@@ -311,12 +311,22 @@ constexpr std::array kOptions = {
                "fsdp2|fsdp1|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv", kOutput,
                "fsdp2, fsdp1, ddp (the plan as Python, to paste into a script), accelerate (YAML for accelerate "
                "launch), trainer "
-               "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
+               "(TrainingArguments of transformers, as Python), torchtitan (a configuration in Python; TOML for "
+               "0.2.2), deepspeed (ds_config.json of "
                "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
                Command::Export},
-    OptionInfo{Option::Nearest, "--nearest", "FILE", "", kOutput,
-               "If the trainer cannot express the plan, export the closest one it can, and save that plan here",
-               Command::Export},
+    OptionInfo{
+        Option::Nearest, "--nearest", "FILE", "", kOutput,
+        "If the trainer cannot express the plan, export the closest one that it can and that fits, and save that "
+        "plan here",
+        Command::Export},
+    OptionInfo{
+        Option::TrainerVersion, "--trainer-version", "VERSION", "", kOutput,
+        "The release of the trainer that reads the file, such as 1.12.0 of accelerate (default: the newest known)",
+        Command::Export | Command::Plan},
+    OptionInfo{Option::For, "--for", "TRAINER", "accelerate|trainer|torchtitan|deepspeed|fsdp2", kPlan,
+               "Search only what this trainer's configuration can say, and say what the rest would have brought",
+               Command::Plan},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colors", CommandSet::all()},
     OptionInfo{Option::Explain, "--explain", "", "", kOutput,
                "With --wrap size:N or class:NAME: explain for each visited module why it is or is not a unit",

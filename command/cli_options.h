@@ -209,6 +209,8 @@ enum class Option {
   Rank,
   ExportTo,
   Nearest,
+  TrainerVersion,
+  For,
   Color,
   Explain,
   Time,

@@ -12,8 +12,10 @@
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
 #include "command/cli_runtimes.h"
+#include "command/cli_values.h"
 #include "core/base/files.h"
 #include "core/base/json_writer.h"
+#include "core/base/object_reader.h"
 #include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/torch_version.h"
@@ -26,6 +28,7 @@
 #include "planner/remedies.h"
 #include "planner/runtime_choice.h"
 #include "planner/search.h"
+#include "planner/search_for.h"
 #include "planner/space.h"
 #include "planner/time_changes.h"
 #include "planner/upgrade_note.h"
@@ -232,9 +235,93 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
        .document = [&](const AnswerContext& context) { return document_of(*found, output.view(), context); }});
 }
 
+constexpr EnumName<Trainer> kWantedTrainers[] = {{Trainer::Accelerate, "accelerate"},
+                                                 {Trainer::Transformers, "trainer"},
+                                                 {Trainer::Torchtitan, "torchtitan"},
+                                                 {Trainer::DeepSpeed, "deepspeed"}};
+constexpr EnumTable<Trainer> kWantedTable{"trainer", kWantedTrainers};
+constexpr std::string_view kByHand = "fsdp2";
+
+/// The options that a trainer implies, where they are not given: DeepSpeed's stages, torchtitan's model code.
+CommandLine with_implied(const CommandLine& line, std::optional<Trainer> trainer) {
+  CommandLine implied = line;
+  const auto imply = [&](Option option, std::string_view value) {
+    if (!line.has(option)) implied.values[static_cast<std::size_t>(option)] = {std::string(value)};
+  };
+  if (trainer == Trainer::DeepSpeed) imply(Option::Runtime, "zero1,zero2,zero3");
+  if (trainer == Trainer::Torchtitan) imply(Option::Flavor, "torchtitan");
+  if (!trainer) imply(Option::Runtime, kByHand);
+  return implied;
+}
+
+/// What --for names; nothing: FSDP2 by hand, or what is wrong with it is in `errors`.
+std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
+  if (line.value(Option::For) == kByHand) return std::nullopt;
+  return OptionReader(line, errors).choice(Option::For, kWantedTable);
+}
+
+/// plan --for accelerate, trainer or torchtitan.
+Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  append(errors, check_explain(line, output));
+  Result<ResolvedRequest> request = read_request(line, output.console.library);
+  if (!request) append(errors, request.error());
+  const SearchObjective objective = search_objective_of(line, errors);
+  const auto rank = read_rank(line);
+  if (!rank) append(errors, rank.error());
+  if (!errors.empty()) return input_failure(std::move(errors));
+  note_decimal_sizes(line, output);
+  Errors none;  // They were read before.
+  set_objective(objective, read_choices(line, none).choices, *request);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  const SearchOptions options{.rank = *rank,
+                              .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  const auto result = search_for(release, *request, options);
+  progress.erase();
+  if (!result) return input_failure(result.error());
+  return finish_plan(
+      line, output,
+      {.result = *result,
+       .request = *request,
+       .json = [&] { return to_json(*result, &request->cluster); },
+       .further = {},
+       .document = [&](const AnswerContext& context) { return document_of(*result, output.view(), context); }});
+}
+
+/// plan --for: as the trainer has it.
+Outcome plan_for(const CommandLine& line, const Output& output) {
+  Errors errors;
+  const std::optional<Trainer> trainer = trainer_wanted(line, errors);
+  const auto version = line.value(Option::TrainerVersion);
+  std::optional<TrainerRelease> release;
+  if (trainer) release = *trainer;
+  if (version && trainer) {
+    const Result<TrainerRelease> found = find_release(*trainer, *version, flag_of(Option::TrainerVersion));
+    if (!found) append(errors, found.error());
+    if (found) release = *found;
+  }
+  CommandLine implied = with_implied(line, trainer);
+  for (const Option option : {Option::For, Option::TrainerVersion}) {
+    implied.values[static_cast<std::size_t>(option)].clear();
+  }
+  const bool is_by_itself = !trainer || trainer == Trainer::DeepSpeed;
+  if (!is_by_itself && (compares_runtimes(implied) || compares_machines(implied))) {
+    errors.push_back({std::string(flag_of(Option::For)),
+                      "Plans for a trainer are searched on one machine, of one runtime.",
+                      "Name one machine and one runtime."});
+  }
+  if (!errors.empty()) return input_failure(std::move(errors));
+  return is_by_itself ? plan_command(implied, output) : plan_for_trainer(*release, implied, output);
+}
+
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
+  if (line.has(Option::For)) return plan_for(line, output);
+  if (line.has(Option::TrainerVersion)) {
+    return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",
+                           "Add --for accelerate, trainer, torchtitan or deepspeed."}});
+  }
   if (!line.script.empty()) {
     if (Errors errors = check_outputs(line, {Option::Output}); !errors.empty()) return input_failure(std::move(errors));
     return after_capture(line, output, plan_command);

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 namespace {
 
 /// What was found, and what to do about it.
-Errors refusal(Trainer trainer, const SaidPlan& nearest, const PlanPrediction& prediction) {
+Errors refusal(const TrainerRelease& trainer, const SaidPlan& nearest, const PlanPrediction& prediction) {
   const std::string& path = prediction.given.path;
   Errors errors = in_plan_file(nearest.changes, path);
   errors.push_back({path,
@@ -23,10 +23,17 @@ Errors refusal(Trainer trainer, const SaidPlan& nearest, const PlanPrediction& p
   return errors;
 }
 
+/// "/units, /mixed_precision"
+std::string places_of(const SaidPlan& nearest) {
+  std::string places;
+  for (const Error& change : nearest.changes) places += (places.empty() ? "" : ", ") + change.where;
+  return places;
+}
+
 }  // namespace
 
-tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction& prediction, const CommandLine& line,
-                                                const Output& output) {
+tl::expected<std::string, Failure> trainer_text(const TrainerRelease& trainer, PlanPrediction& prediction,
+                                                const CommandLine& line, const Output& output) {
   const Given& given = prediction.given;
   const Result<SaidPlan> said = said_by(trainer, given.file.plan, prediction.report, prediction.predictor);
   if (!said) return input_failure(in_plan_file(said.error(), given.path));
@@ -35,6 +42,9 @@ tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction&
     if (!file) return input_failure(refusal(trainer, *said, prediction));
     output.note(fmt::format("The closest plan needs {} (predicted); {} needs {}.", predicted_of(said->report),
                             given.path, predicted_of(prediction.report)));
+    if (said->report.time.step < prediction.report.time.step) {
+      output.note(fmt::format("The closest plan is the faster one, by what it does otherwise: {}.", places_of(*said)));
+    }
   }
   if (file) {
     const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
@@ -42,9 +52,9 @@ tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction&
     if (!written) return tl::unexpected(not_written(written.error(), *file, overwrite));
   }
   const std::string source = std::filesystem::path(file.value_or(given.path)).filename().string();
-  const TrainerConfig config{*said, given.model, given.cluster, fsdp::printable(source)};
-  for (const std::string& note : notes_beside(trainer, config)) output.note(note);
-  return to_text(trainer, config);
+  const TrainerConfig config{trainer, *said, given.model, given.cluster, fsdp::printable(source)};
+  for (const std::string& note : notes_beside(config)) output.note(note);
+  return to_text(config);
 }
 
 }  // namespace fsdp::planner

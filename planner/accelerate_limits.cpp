@@ -1,10 +1,13 @@
 // What accelerate's FSDP2 cannot be told, and what transformers' Trainer adds: both shard by the same code.
 //
 // Every unit is one module, chosen by its class or by its size (fsdp2_prepare_auto_wrap_policy), and gets the same
-// arguments (fsdp2_prepare_model); the root does, too, so that where units are resharded the root is gathered again in
-// backward. `mixed_precision` is one word for three dtypes, and makes float32 of all parameters. fsdp_activation_
-// checkpointing wraps the children of a unit one by one (fsdp2_apply_ac), which no plan says: blocks are checkpointed
-// whole by transformers' gradient_checkpointing_enable, which checkpoints all of them.
+// arguments (fsdp2_prepare_model). Up to 1.13 the root does, too, so that where units are resharded the root is
+// gathered again in backward. Since 1.14 there are units beside those of the policy (planner/accelerate_ends.h): the
+// embedding, and norm and head together, which stay gathered; and the root does as FSDP2 does by itself.
+// `mixed_precision` is one word for three dtypes, and makes float32 of what is trained. fsdp_activation_checkpointing
+// wraps the units, or up to 1.13 their children one by one (fsdp2_apply_ac), and leaves the cache of keys and values,
+// which such a block would fill twice: blocks are checkpointed whole by transformers' gradient_checkpointing_enable,
+// which checkpoints all of them.
 //
 // Of FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has words for the strategy and the prefetches, but for
 // limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size is another one than
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "core/plan/flat_units.h"
+#include "planner/accelerate_ends.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/rewrap.h"
 #include "planner/trainer_limits.h"
@@ -67,37 +71,62 @@ std::vector<std::int64_t> elements_of_modules(const Model& model) {
   return elements;
 }
 
-/// The modules of the units below the root; nothing: a unit has several.
-std::optional<std::set<std::string>> single_modules(const Plan& plan) {
+/// Those of a release; none, where it knows of none.
+AccelerateEnds ends_of(bool has_units_of_ends, const Model& model) {
+  return has_units_of_ends ? accelerate_ends_of(model) : AccelerateEnds{};
+}
+
+bool is_tail(const Unit& unit, const AccelerateEnds& ends) {
+  return !ends.tail.empty() && unit.modules == ends.tail;
+}
+
+/// The units that a policy must choose; nothing: a unit has several modules, or one of the ends is missing.
+struct Chosen {
   std::set<std::string> modules;
+  std::set<std::string> either;  ///< Units whether a policy chooses them or not.
+};
+
+std::optional<Chosen> chosen_units(const Plan& plan, const AccelerateEnds& ends) {
+  Chosen chosen;
+  bool has_tail = ends.tail.empty();
   for (const Unit& unit : plan.units) {
+    if (is_tail(unit, ends)) {
+      has_tail = true;
+      continue;
+    }
     if (unit.modules.size() != 1) return std::nullopt;
-    if (!is_root(unit)) modules.insert(unit.modules.front());
+    if (!is_root(unit)) chosen.modules.insert(unit.modules.front());
   }
-  return modules;
+  if (!has_tail) return std::nullopt;
+  if (ends.embedding.empty()) return chosen;
+  if (chosen.modules.erase(ends.embedding) == 0) return std::nullopt;
+  chosen.either.insert(ends.embedding);
+  return chosen;
 }
 
 /// A module that the classes of the units have and no unit is; empty: there is none.
-std::string left_out_by_class(const Model& model, const std::set<std::string>& units,
-                              std::vector<std::string>* classes) {
+std::string left_out_by_class(const Model& model, const Chosen& chosen, std::vector<std::string>* classes) {
   std::set<std::string> wanted;
   for (const Module& module : model.modules) {
-    if (units.contains(module.name) && wanted.insert(module.class_name).second) classes->push_back(module.class_name);
+    if (chosen.modules.contains(module.name) && wanted.insert(module.class_name).second) {
+      classes->push_back(module.class_name);
+    }
   }
   for (const Module& module : model.modules) {
-    if (module.parent >= 0 && wanted.contains(module.class_name) && !units.contains(module.name)) return module.name;
+    const bool is_unit = chosen.modules.contains(module.name) || chosen.either.contains(module.name);
+    if (module.parent >= 0 && wanted.contains(module.class_name) && !is_unit) return module.name;
   }
   return {};
 }
 
 /// Where exactly the units have more parameters than some number.
-std::optional<std::int64_t> size_of_units(const Model& model, const std::set<std::string>& units) {
+std::optional<std::int64_t> size_of_units(const Model& model, const Chosen& chosen) {
   std::int64_t smallest_unit = -1;
   std::int64_t largest_other = 0;
   const std::vector<std::int64_t> elements = elements_of_modules(model);
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
-    if (model.modules[m].parent < 0) continue;
-    if (!units.contains(model.modules[m].name)) {
+    if (model.modules[m].parent < 0 || chosen.either.contains(model.modules[m].name)) continue;
+    if (!chosen.modules.contains(model.modules[m].name)) {
       largest_other = std::max(largest_other, elements[m]);
     } else if (smallest_unit < 0 || elements[m] < smallest_unit) {
       smallest_unit = elements[m];
@@ -108,21 +137,69 @@ std::optional<std::int64_t> size_of_units(const Model& model, const std::set<std
   return std::max<std::int64_t>(largest_other, 1);
 }
 
-std::optional<Error> other_units(const Plan& plan, const Model& model) {
-  if (wrap_policy_of(plan, model)) return std::nullopt;
+/// The lists of classes are words with commas between them.
+bool has_comma(const std::vector<std::string>& classes) {
+  return std::any_of(classes.begin(), classes.end(),
+                     [](const std::string& name) { return name.find(',') != std::string::npos; });
+}
+
+std::optional<WrapPolicy> policy_of(const Plan& plan, const Model& model, const AccelerateEnds& ends) {
+  const std::optional<Chosen> chosen = chosen_units(plan, ends);
+  if (!chosen) return std::nullopt;
+  WrapPolicy policy;
+  if (chosen->modules.empty()) return policy;
+  if (left_out_by_class(model, *chosen, &policy.classes).empty() && !has_comma(policy.classes)) return policy;
+  policy.classes.clear();
+  policy.more_than = size_of_units(model, *chosen);
+  if (!policy.more_than) return std::nullopt;
+  return policy;
+}
+
+/// "Embedding \"model.embed_tokens\" is a unit, and \"model.norm\" and \"lm_head\" are one"
+std::string described(const AccelerateEnds& ends) {
+  std::string tail;
+  for (const std::string& name : ends.tail) tail += fmt::format("{}\"{}\"", tail.empty() ? "" : ", ", name);
+  if (ends.embedding.empty()) return fmt::format("accelerate makes one unit of {}.", tail);
+  if (ends.tail.empty()) return fmt::format("accelerate makes a unit of \"{}\".", ends.embedding);
+  return fmt::format("accelerate makes a unit of \"{}\", and one of {}.", ends.embedding, tail);
+}
+
+bool has_ends_of(const Plan& plan, const AccelerateEnds& ends) {
+  const auto is_embedding = [&](const Unit& unit) {
+    return unit.modules.size() == 1 && unit.modules.front() == ends.embedding;
+  };
+  const auto is_one_tail = [&](const Unit& unit) { return is_tail(unit, ends); };
+  return (ends.embedding.empty() || std::any_of(plan.units.begin(), plan.units.end(), is_embedding)) &&
+         (ends.tail.empty() || std::any_of(plan.units.begin(), plan.units.end(), is_one_tail));
+}
+
+std::optional<Error> units_beside(const Plan& plan, const Model& model, const AccelerateEnds& ends) {
+  if (policy_of(plan, model, ends)) return std::nullopt;
+  if (!has_ends_of(plan, ends)) return Error{"/units", described(ends), "Plan with --for accelerate."};
   const std::string hint = "Plan with --wrap blocks --wrap-ends no.";
   for (const Unit& unit : plan.units) {
-    if (unit.modules.size() == 1) continue;
+    if (unit.modules.size() == 1 || is_tail(unit, ends)) continue;
     return Error{"/units",
                  fmt::format("A unit has {} modules, \"{}\" and more; each unit of accelerate is one module.",
                              unit.modules.size(), unit.modules.front()),
                  hint};
   }
   std::vector<std::string> classes;
-  return Error{"/units",
-               fmt::format("\"{}\" is not a unit but shares its class with one; accelerate chooses units by class.",
-                           left_out_by_class(model, *single_modules(plan), &classes)),
-               hint};
+  const std::string left_out = left_out_by_class(model, *chosen_units(plan, ends), &classes);
+  if (left_out.empty())
+    return Error{"/units", "A class has a comma in its name; accelerate lists them with commas.", ""};
+  return Error{
+      "/units",
+      fmt::format("\"{}\" is not a unit but shares its class with one; accelerate chooses units by class.", left_out),
+      hint};
+}
+
+std::optional<Error> other_units(const Plan& plan, const Model& model) {
+  return units_beside(plan, model, {});
+}
+
+std::optional<Error> other_units_beside_ends(const Plan& plan, const Model& model) {
+  return units_beside(plan, model, accelerate_ends_of(model));
 }
 
 /// Classes of which every module is a unit by itself.
@@ -140,13 +217,16 @@ std::set<std::string> whole_classes(const Plan& plan, const Model& model) {
   return whole;
 }
 
-/// Keeps the units that a class chooses. Where blocks were units in another way, each block becomes one.
-void wrap_by_class(Plan& plan, const Model& model) {
+/// Keeps the units that a class chooses. Where blocks were units in another way, each block becomes one. Ends are units
+/// beside them.
+void wrap_beside(Plan& plan, const Model& model, const AccelerateEnds& ends, bool root_is_as_units) {
   const std::set<std::string> classes = whole_classes(plan, model);
   std::set<std::string> blocks;
   for (const auto& stack : blocks_of(model)) blocks.insert(stack.begin(), stack.end());
   std::set<std::string> dropped;
   for (const Unit& unit : plan.units) dropped.insert(unit.modules.begin(), unit.modules.end());
+  dropped.erase(ends.embedding);
+  for (const std::string& name : ends.tail) dropped.erase(name);
   std::vector<std::string> names;
   for (const Module& module : model.modules) {
     if (dropped.contains(module.name) && classes.contains(module.class_name)) names.push_back(module.name);
@@ -168,12 +248,47 @@ void wrap_by_class(Plan& plan, const Model& model) {
   std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return depth(a) > depth(b); });
   const ReshardAfterForward reshard = reshard_below_root(plan);
   plan.units.clear();
+  if (!ends.embedding.empty()) plan.units.push_back({{ends.embedding}, reshard});
   for (std::string& name : names) plan.units.push_back({{std::move(name)}, reshard});
-  plan.units.push_back({{""}, reshard});
+  if (!ends.tail.empty()) plan.units.push_back({ends.tail, {ReshardAfterForward::Kind::Never, 0}});
+  plan.units.push_back({{""}, root_is_as_units ? reshard : ReshardAfterForward{}});
 }
 
-std::optional<Error> other_reshard(const Plan& plan, const Model&) {
-  if (reshard_of_all(plan)) return std::nullopt;
+void wrap_by_class(Plan& plan, const Model& model) {
+  wrap_beside(plan, model, {}, true);
+}
+
+void wrap_beside_ends(Plan& plan, const Model& model) {
+  wrap_beside(plan, model, accelerate_ends_of(model), false);
+}
+
+/// Of a release whose root and tail are treated as the units are.
+std::optional<bool> reshard_of_every_unit(const Plan& plan) {
+  std::set<bool> found;
+  for (const Unit& unit : plan.units) {
+    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Smaller) return std::nullopt;
+    found.insert(is_resharded(unit));
+  }
+  if (found.size() != 1) return std::nullopt;
+  return *found.begin();
+}
+
+/// Of one whose root and tail stay gathered. Where nothing else is a unit, either will do.
+std::optional<bool> reshard_beside_ends(const Plan& plan, const AccelerateEnds& ends) {
+  std::set<bool> found;
+  for (const Unit& unit : plan.units) {
+    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Smaller) return std::nullopt;
+    if (!is_root(unit) && !is_tail(unit, ends)) {
+      found.insert(is_resharded(unit));
+    } else if (is_resharded(unit)) {
+      return std::nullopt;
+    }
+  }
+  if (found.size() == 2) return std::nullopt;
+  return found.empty() || *found.begin();
+}
+
+std::optional<Error> mixed_reshard(const Plan& plan) {
   const std::string place = "/units/reshard_after_forward";
   std::set<bool> below;
   for (const Unit& unit : plan.units) {
@@ -185,15 +300,30 @@ std::optional<Error> other_reshard(const Plan& plan, const Model&) {
     }
     if (!is_root(unit)) below.insert(is_resharded(unit));
   }
-  if (below.size() == 2) {
-    return Error{place, "Some units are resharded after forward and others are not; accelerate treats all alike.",
-                 "Plan with --reshard true or --reshard false."};
-  }
+  if (below.size() < 2) return std::nullopt;
+  return Error{place, "Some units are resharded after forward and others are not; accelerate treats all alike.",
+               "Plan with --reshard true or --reshard false."};
+}
+
+std::optional<Error> other_reshard(const Plan& plan, const Model&) {
+  if (reshard_of_every_unit(plan)) return std::nullopt;
+  if (std::optional<Error> mixed = mixed_reshard(plan)) return mixed;
   return Error{
-      place,
+      "/units/reshard_after_forward",
       "The root is treated otherwise than the units below it; accelerate treats all alike, and gathers the root "
       "again in backward where they are resharded.",
       "Write the same for the root into the plan, or plan with --reshard false."};
+}
+
+std::optional<Error> other_reshard_beside_ends(const Plan& plan, const Model& model) {
+  const AccelerateEnds ends = accelerate_ends_of(model);
+  if (reshard_beside_ends(plan, ends)) return std::nullopt;
+  Plan others = plan;
+  std::erase_if(others.units, [&](const Unit& unit) { return is_tail(unit, ends); });
+  if (std::optional<Error> mixed = mixed_reshard(others)) return mixed;
+  return Error{"/units/reshard_after_forward",
+               "The root, or the unit of norm and head, is resharded after forward; accelerate keeps them gathered.",
+               "Plan with --for accelerate."};
 }
 
 void reshard_alike(Plan& plan, const Model&) {
@@ -201,6 +331,18 @@ void reshard_alike(Plan& plan, const Model&) {
                                   [](const Unit& unit) { return !is_root(unit) && is_resharded(unit); });
   for (Unit& unit : plan.units) {
     unit.reshard_after_forward = {is_any ? ReshardAfterForward::Kind::Always : ReshardAfterForward::Kind::Never, 0};
+  }
+}
+
+void reshard_alike_beside_ends(Plan& plan, const Model& model) {
+  const AccelerateEnds ends = accelerate_ends_of(model);
+  const auto is_between = [&](const Unit& unit) { return !is_root(unit) && !is_tail(unit, ends); };
+  const bool is_any = std::any_of(plan.units.begin(), plan.units.end(),
+                                  [&](const Unit& unit) { return is_between(unit) && is_resharded(unit); });
+  for (Unit& unit : plan.units) {
+    const bool reshards = is_any && is_between(unit);
+    unit.reshard_after_forward = {reshards ? ReshardAfterForward::Kind::Always : ReshardAfterForward::Kind::Never, 0};
+    if (is_root(unit)) unit.reshard_after_forward = {};
   }
 }
 
@@ -280,6 +422,13 @@ std::optional<Error> other_loss(const Plan& plan, const Model&) {
                "Plan with --cross-entropy pytorch."};
 }
 
+std::optional<Error> no_norm(const Plan& plan, const Model&) {
+  if (plan.optimizer.clip_grad_norm) return std::nullopt;
+  return Error{"/optimizer/clip_grad_norm",
+               "The Trainer takes the norm of the gradients in every step, clipped or not.",
+               "Plan with --clip-grad-norm 1, its default."};
+}
+
 void compute_loss_of_transformers(Plan& plan, const Model&) {
   const Implementations usual;
   plan.runtime.implementations.cross_entropy = usual.cross_entropy;
@@ -289,7 +438,7 @@ void compute_loss_of_transformers(Plan& plan, const Model&) {
 // ---- FSDP1
 
 std::optional<Error> other_flat_units(const Plan& plan, const Model& model) {
-  const std::optional<WrapPolicy> policy = wrap_policy_of(plan, model);
+  const std::optional<WrapPolicy> policy = policy_of(plan, model, {});
   if (!policy) return other_units(plan, model);
   if (!policy->more_than) return std::nullopt;
   return Error{"/units",
@@ -331,42 +480,35 @@ constexpr Limit kLimitsOfAccelerateFsdp1[] = {
 
 constexpr Limit kLimitsOfAccelerate[] = {
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "accelerate"); }, shard_over_all},
-    {other_units, wrap_by_class},
-    {other_reshard, reshard_alike},
+    {other_units_beside_ends, wrap_beside_ends},
+    {other_reshard_beside_ends, reshard_alike_beside_ends},
     {other_precision, mix_as_accelerate},
     {other_checkpointing, checkpoint_as_transformers},
     {other_code, nullptr},
 };
+/// The same before there were units of the ends.
+constexpr Limit kLimitsOfAccelerateWithoutEnds[] = {
+    kLimitsOfAccelerate[0], {other_units, wrap_by_class}, {other_reshard, reshard_alike},
+    kLimitsOfAccelerate[3], kLimitsOfAccelerate[4],       kLimitsOfAccelerate[5],
+};
 constexpr Limit kLimitsOfTransformersLoop[] = {
     {gradient_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = false; }},
     {other_loss, compute_loss_of_transformers},
+    {no_norm, [](Plan& plan, const Model&) { plan.optimizer.clip_grad_norm = 1.0; }},
 };
 
 }  // namespace
 
-std::optional<WrapPolicy> wrap_policy_of(const Plan& plan, const Model& model) {
-  const std::optional<std::set<std::string>> units = single_modules(plan);
-  if (!units) return std::nullopt;
-  WrapPolicy policy;
-  if (units->empty()) return policy;
-  if (left_out_by_class(model, *units, &policy.classes).empty()) return policy;
-  policy.classes.clear();
-  policy.more_than = size_of_units(model, *units);
-  if (!policy.more_than) return std::nullopt;
-  return policy;
+std::optional<WrapPolicy> wrap_policy_of(const TrainerRelease& release, const Plan& plan, const Model& model) {
+  return policy_of(plan, model, ends_of(release.has_units_of_ends && !is_flat(plan), model));
 }
 
-std::optional<bool> reshard_of_all(const Plan& plan) {
-  std::set<bool> found;
-  for (const Unit& unit : plan.units) {
-    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Smaller) return std::nullopt;
-    found.insert(is_resharded(unit));
-  }
-  if (found.size() != 1) return std::nullopt;
-  return *found.begin();
+std::optional<bool> reshard_of_all(const TrainerRelease& release, const Plan& plan, const Model& model) {
+  return release.has_units_of_ends ? reshard_beside_ends(plan, accelerate_ends_of(model)) : reshard_of_every_unit(plan);
 }
 
-std::span<const Limit> limits_of_accelerate() {
+std::span<const Limit> limits_of_accelerate(const TrainerRelease& release) {
+  if (!release.has_units_of_ends) return kLimitsOfAccelerateWithoutEnds;
   return kLimitsOfAccelerate;
 }
 
@@ -381,8 +523,9 @@ std::string_view flat_strategy_of(const Plan& plan) {
   return frees ? "HYBRID_SHARD" : "_HYBRID_SHARD_ZERO2";
 }
 
-std::span<const Limit> limits_of_transformers_loop() {
-  return kLimitsOfTransformersLoop;
+std::span<const Limit> limits_of_transformers_loop(const TrainerRelease& release) {
+  const std::span<const Limit> all = kLimitsOfTransformersLoop;
+  return release.takes_norms ? all : all.first(all.size() - 1);
 }
 
 }  // namespace fsdp::planner

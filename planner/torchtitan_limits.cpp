@@ -1,11 +1,16 @@
-// What torchtitan's TOML cannot say. Its units are fixed (apply_fsdp of models/llama3/infra/parallelize.py): the
-// embedding, each block, norm and head in one, the root; fsdp_reshard_after_forward is a word for all but the root.
-// Gradients are reduced in float32 after every micro-batch and always clipped (train.py).
+// What torchtitan's configuration cannot say. Its units are fixed (apply_fsdp of models/llama3/infra/parallelize.py, or
+// apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each block, norm and head in one, the root;
+// fsdp_reshard_after_forward is a word for all but the root. Gradients are reduced in float32 after every micro-batch
+// and always clipped (train.py).
+//
+// 0.3.0 recomputes blocks to their end, casts no inputs, and makes q, k and v in one product, so that its selective
+// checkpointing, which counts products, keeps others than a plan's (activation_checkpoint.py).
 //
 // A model is torchtitan's when name and total of parameters are those of one of its flavors. Those with tied
 // embeddings, which its units would tear apart, and mixtures of experts, whose code differs, are none here.
 //
-// Not modeled: nothing of this was run.
+// Not modeled: nothing of this was run; attention over packed documents, which 0.3.0 has alone ("varlen"), is taken for
+// flash attention.
 
 #include <fmt/core.h>
 
@@ -25,14 +30,15 @@ struct Flavor {
   TorchtitanModel named;
 };
 
-// Sources: torchtitan/models/llama3/__init__.py and models/qwen3/__init__.py of v0.2.2.
+// Sources: torchtitan/models/llama3/__init__.py and models/qwen3/__init__.py of v0.2.2, and the config_registry.py
+// beside them of v0.3.0.
 constexpr std::array kTitanFlavors = {
-    Flavor{"Llama-3.1-8B", 8'030'261'248, {"llama3", "8B"}},
-    Flavor{"Llama-3.1-70B", 70'553'706'496, {"llama3", "70B"}},
-    Flavor{"Llama-3.1-405B", 405'853'388'800, {"llama3", "405B"}},
-    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B"}},
-    Flavor{"Qwen3-14B", 14'768'307'200, {"qwen3", "14B"}},
-    Flavor{"Qwen3-32B", 32'762'123'264, {"qwen3", "32B"}},
+    Flavor{"Llama-3.1-8B", 8'030'261'248, {"llama3", "8B", "llama3_8b"}},
+    Flavor{"Llama-3.1-70B", 70'553'706'496, {"llama3", "70B", "llama3_70b"}},
+    Flavor{"Llama-3.1-405B", 405'853'388'800, {"llama3", "405B", "llama3_405b"}},
+    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B", "qwen3_14b"}},  // It has none of the 8B but for fine-tuning.
+    Flavor{"Qwen3-14B", 14'768'307'200, {"qwen3", "14B", "qwen3_14b"}},
+    Flavor{"Qwen3-32B", 32'762'123'264, {"qwen3", "32B", "qwen3_32b"}},
 };
 
 /// transformers' names of what torchtitan calls tok_embeddings, norm and output.
@@ -130,6 +136,33 @@ void checkpoint_as_titan(Plan& plan, const Model& model) {
   checkpoint(plan, model, {plan.checkpointing.entries.front().mode, {}});
 }
 
+std::optional<Error> other_registry_checkpointing(const Plan& plan, const Model& model) {
+  const Checkpointing& given = plan.checkpointing;
+  if (given.entries.empty()) return std::nullopt;
+  const auto is_full = [](const auto& entry) { return entry.mode == CheckpointMode::Full; };
+  if (!std::all_of(given.entries.begin(), given.entries.end(), is_full)) {
+    return Error{"/activation_checkpointing",
+                 "torchtitan makes q, k and v in one product, and keeps others when it checkpoints selectively.",
+                 "Plan with --activation-checkpointing full or none, or write --trainer-version 0.2.2."};
+  }
+  if (given.early_stop) {
+    return Error{"/activation_checkpointing/early_stop", "torchtitan recomputes blocks to their end.",
+                 "Write false into the plan."};
+  }
+  return not_all_blocks(plan, model);
+}
+
+void checkpoint_as_registry(Plan& plan, const Model& model) {
+  plan.checkpointing.early_stop = false;
+  checkpoint_all(plan, model);
+}
+
+std::optional<Error> cast_by_registry(const Plan& plan, const Model&) {
+  if (!plan.mixed_precision.cast_forward_inputs) return std::nullopt;
+  return Error{"/mixed_precision/cast_forward_inputs", "torchtitan casts no inputs of units.",
+               "Write false into the plan."};
+}
+
 std::optional<Error> other_titan_optimizer(const Plan& plan, const Model&) {
   if (plan.optimizer.kind != OptimizerKind::Sgd) return std::nullopt;
   return Error{"/optimizer/kind", "torchtitan has Adam and AdamW.", "Plan with --optimizer adamw."};
@@ -178,6 +211,12 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {other_titan_loss, compute_loss_of_titan},
 };
 
+/// Of configurations in Python.
+constexpr Limit kLimitsOfRegistry[] = {
+    {other_registry_checkpointing, checkpoint_as_registry},
+    {cast_by_registry, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = false; }},
+};
+
 }  // namespace
 
 std::optional<TorchtitanModel> torchtitan_model_of(const Model& model) {
@@ -195,8 +234,15 @@ std::string_view torchtitan_reshard_of(const Plan& plan) {
   return is_always(plan.units[plan.units.size() - 2]) ? "always" : "default";
 }
 
-std::span<const Limit> limits_of_torchtitan() {
-  return kLimitsOfTorchtitan;
+std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
+  std::vector<Limit> limits(std::begin(kLimitsOfTorchtitan), std::end(kLimitsOfTorchtitan));
+  if (!release.has_registry) {
+    limits.push_back(limit_of_cast_inputs());
+    return limits;
+  }
+  std::erase_if(limits, [](const Limit& limit) { return limit.find == other_titan_checkpointing; });
+  limits.insert(limits.end(), std::begin(kLimitsOfRegistry), std::end(kLimitsOfRegistry));
+  return limits;
 }
 
 }  // namespace fsdp::planner

@@ -2,9 +2,10 @@
 // has no word for is a limit. A plan that meets no limit is what the trainer does. One that meets some has a nearest
 // plan: each limit changes what it is about, and the result is asked again.
 //
-// Sources: accelerate 1.12.0 (utils/dataclasses.py FullyShardedDataParallelPlugin, utils/fsdp_utils.py
-// fsdp2_prepare_model, parallelism_config.py, accelerator.py), transformers 4.57.3 (training_args.py, trainer.py),
-// torchtitan v0.2.2 (config/job_config.py, models/llama3/infra/parallelize.py, models/qwen3/__init__.py).
+// Sources: accelerate 1.15.0 and 1.12.0 (utils/dataclasses.py FullyShardedDataParallelPlugin, utils/fsdp_utils.py
+// fsdp2_prepare_model, parallelism_config.py, accelerator.py), transformers 5.24.0 and 4.57.3 (training_args.py,
+// trainer.py), torchtitan 0.3.0 (config/configs.py, trainer.py, models/*/parallelize.py) and 0.2.2
+// (config/job_config.py, models/llama3/infra/parallelize.py, models/qwen3/__init__.py).
 //
 // Not modeled: a class that another one of the same model derives from; accelerate would wrap both.
 
@@ -13,6 +14,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <set>
 
@@ -66,10 +68,10 @@ constexpr Limit kLimitsOfAll[] = {
        plan.reduce_scatter_buffers = 1;
        plan.separate_reduce_scatter_group = false;
      }},
-    {cast_inputs, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = true; }},
 };
 
-std::vector<Limit> limits_of(Trainer trainer, const Plan& plan) {
+std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
+  const Trainer trainer = release.trainer;
   if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
   if (trainer == Trainer::Accelerate && is_flat(plan)) {
     std::vector<Limit> limits = {kLimitsOfAll[0]};
@@ -80,33 +82,24 @@ std::vector<Limit> limits_of(Trainer trainer, const Plan& plan) {
   std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
   if (trainer == Trainer::Torchtitan) {
-    add(limits_of_torchtitan());
+    add(limits_of_torchtitan(release));
   } else {
-    add(limits_of_accelerate());
+    add(limits_of_accelerate(release));
+    limits.push_back(limit_of_cast_inputs());
   }
-  if (trainer == Trainer::Transformers) add(limits_of_transformers_loop());
+  if (trainer == Trainer::Transformers) add(limits_of_transformers_loop(release));
   add(limits_of_all());
   return limits;
 }
 
 }  // namespace
 
-std::string_view name_of(Trainer trainer) {
-  switch (trainer) {
-    case Trainer::Accelerate:
-      return "accelerate 1.12.0";
-    case Trainer::Transformers:
-      return "transformers' Trainer 4.57.3";
-    case Trainer::Torchtitan:
-      return "torchtitan 0.2.2";
-    case Trainer::DeepSpeed:
-      return "DeepSpeed 0.19.8";
-  }
-  return {};
-}
-
 std::span<const Limit> limits_of_all() {
   return kLimitsOfAll;
+}
+
+Limit limit_of_cast_inputs() {
+  return {cast_inputs, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = true; }};
 }
 
 std::optional<Error> not_sharded(const Plan& plan, std::string_view program) {
@@ -144,7 +137,7 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
   return *dtypes.begin();
 }
 
-Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
+Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& model) {
   if (has_passes(model)) {
     return {{"/model", "The script trains its models by turns, and a trainer's configuration has one model.",
              "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
@@ -170,7 +163,7 @@ std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model) {
   return trainers;
 }
 
-Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model) {
+Result<Plan> nearest_said(const TrainerRelease& trainer, Plan plan, const Model& model) {
   for (const Limit& limit : limits_of(trainer, plan)) {
     if (limit.mend != nullptr && limit.find(plan, model)) limit.mend(plan, model);
   }
@@ -180,13 +173,84 @@ Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model) {
   return plan;
 }
 
-Result<SaidPlan> said_by(Trainer trainer, const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
+namespace {
+
+/// What saves memory and every trainer has a word for, and what is said of it.
+struct Saver {
+  std::string_view place;
+  std::string_view words;
+  void (*save)(Plan& plan, const Model& model);
+};
+
+void reshard_all(Plan& plan, const Model&) {
+  for (Unit& unit : plan.units) {
+    if (!is_root(unit) || is_flat(plan)) unit.reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};
+  }
+}
+
+constexpr Saver kSavers[] = {
+    {"/units/reshard_after_forward", "The closest plan does not fit; units are resharded after forward.", reshard_all},
+    {"/activation_checkpointing", "The closest plan does not fit; all blocks are checkpointed in full.",
+     checkpoint_all},
+    {"/mesh", "The closest plan does not fit; it is sharded over all GPUs.", shard_over_all},
+    {"/cpu_offload", "The closest plan does not fit; parameters are offloaded.",
+     [](Plan& plan, const Model&) { set_offload(plan, true); }},
+};
+
+/// The nearest plan with the fewest savers with which it fits, of several the fastest; nothing: with none of them.
+std::optional<SaidPlan> nearest_that_fits(const TrainerRelease& trainer, const Plan& nearest, std::int64_t rank,
+                                          simulator::Predictor& predictor) {
+  constexpr unsigned kSets = 1U << std::size(kSavers);
+  for (int size = 1; size <= static_cast<int>(std::size(kSavers)); ++size) {
+    std::optional<SaidPlan> best;
+    for (unsigned set = 1; set < kSets; ++set) {
+      if (std::popcount(set) != size) continue;
+      Plan saving = nearest;
+      Errors changes;
+      for (std::size_t i = 0; i < std::size(kSavers); ++i) {
+        if ((set >> i & 1U) == 0) continue;
+        kSavers[i].save(saving, predictor.model());
+        changes.push_back({std::string(kSavers[i].place), std::string(kSavers[i].words), {}});
+      }
+      const Result<Plan> said = nearest_said(trainer, std::move(saving), predictor.model());
+      if (!said || *said == nearest) continue;
+      Result<StepReport> report = predictor.report(*said, rank);
+      if (!report || report->verdict != Verdict::Fits) continue;
+      if (!best || report->time.step < best->report.time.step) best = SaidPlan{*said, *std::move(report), changes};
+    }
+    if (best) return best;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<SaidPlan> said_by(const TrainerRelease& trainer, const Plan& plan, const StepReport& report,
+                         simulator::Predictor& predictor) {
   Errors changes = unsaid(trainer, plan, predictor.model());
   if (changes.empty()) return SaidPlan{plan, report, {}};
   Result<Plan> nearest = nearest_said(trainer, plan, predictor.model());
   if (!nearest) return tl::unexpected(std::move(changes));
   FSDP_TRY(StepReport predicted, predictor.report(*nearest, report.memory.rank));
-  return SaidPlan{*std::move(nearest), std::move(predicted), std::move(changes)};
+  if (predicted.verdict != Verdict::DoesNotFit) {
+    return SaidPlan{*std::move(nearest), std::move(predicted), std::move(changes)};
+  }
+  std::optional<SaidPlan> fitting = nearest_that_fits(trainer, *nearest, report.memory.rank, predictor);
+  if (fitting) {
+    append(changes, std::move(fitting->changes));
+    fitting->changes = std::move(changes);
+    return *std::move(fitting);
+  }
+  // A plan that does not fit either has asked for no more.
+  if (report.verdict == Verdict::DoesNotFit) {
+    return SaidPlan{*std::move(nearest), std::move(predicted), std::move(changes)};
+  }
+  changes.push_back({"",
+                     fmt::format("No plan near it that {} can express fits, with everything resharded, checkpointed "
+                                 "in full, sharded over all GPUs and offloaded.",
+                                 name_of(trainer)),
+                     "Plan with --for and the trainer's name, a smaller --batch, or more GPUs."});
+  return tl::unexpected(std::move(changes));
 }
 
 }  // namespace fsdp::planner

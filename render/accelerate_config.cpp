@@ -1,4 +1,4 @@
-// The YAML that accelerate launch reads, with the keys of accelerate 1.12.0 (commands/config/config_args.py
+// The YAML that accelerate launch reads, with the keys of accelerate 1.12.0 to 1.15.0 (commands/config/config_args.py
 // ClusterConfig, commands/launch.py). It knows nothing of the loop: what that must do stands in front.
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ std::string command_of(const TrainerConfig& config) {
 }
 
 void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) {
-  const std::optional<WrapPolicy> policy = wrap_policy_of(config.said.plan, config.model);
+  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, config.said.plan, config.model);
   if (policy->more_than) {
     lines.emplace_back("  fsdp_auto_wrap_policy: SIZE_BASED_WRAP");
     lines.push_back(fmt::format("  fsdp_min_num_params: {}", *policy->more_than));
@@ -67,7 +67,8 @@ void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) 
 }
 
 constexpr std::string_view kNotRecomputed =
-    "  # True would recompute the parts of a block one by one, which is another plan.";
+    "  # True would recompute blocks by themselves or in parts, beside what the script does, and with a cache that "
+    "grows.";
 
 std::string_view backward_prefetch_of(const Plan& plan) {
   switch (plan.fsdp1.backward_prefetch) {
@@ -100,7 +101,7 @@ void add_flat(const TrainerConfig& config, std::vector<std::string>& lines) {
 
 std::string accelerate_yaml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  std::vector<std::string> notes = opening_of(Trainer::Accelerate, config, command_of(config));
+  std::vector<std::string> notes = opening_of(config, command_of(config));
   for (std::string& line : lines_of("What this file cannot express, and the script must do:", duties_of_loop(config))) {
     notes.push_back(std::move(line));
   }
@@ -121,13 +122,14 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   }
   lines.insert(lines.end(), {"fsdp_config:", "  fsdp_version: 2"});
   add_wrapping(config, lines);
-  lines.insert(lines.end(), {fmt::format("  fsdp_reshard_after_forward: {}", *reshard_of_all(plan)),
-                             fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
+  lines.insert(lines.end(),
+               {fmt::format("  fsdp_reshard_after_forward: {}", *reshard_of_all(config.release, plan, config.model)),
+                fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
   if (!plan.checkpointing.entries.empty()) {
     lines.emplace_back(kNotRecomputed);
   }
   lines.insert(lines.end(), {"  fsdp_activation_checkpointing: false", "  fsdp_state_dict_type: SHARDED_STATE_DICT",
-                             "  fsdp_cpu_ram_efficient_loading: false"});
+                             fmt::format("  fsdp_cpu_ram_efficient_loading: {}", loads_on_first_process(config))});
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 

@@ -62,8 +62,8 @@ std::vector<std::string> checkpointing_of(const Checkpointing& given) {
 std::string torchtitan_toml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const std::optional<TorchtitanModel> named = torchtitan_model_of(config.model);
-  std::vector<std::string> lines = as_comments(
-      opening_of(Trainer::Torchtitan, config, torchrun_of(config, "-m torchtitan.train --job.config_file FILE")));
+  std::vector<std::string> lines =
+      as_comments(opening_of(config, torchrun_of(config, "-m torchtitan.train --job.config_file FILE")));
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add({"#",
        "# Its keys were checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer",

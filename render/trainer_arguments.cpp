@@ -1,9 +1,14 @@
-// TrainingArguments of transformers 4.57.3, as a function of Python: its fsdp_config has no key for the version of
-// FSDP, for reshard_after_forward and for the mesh, which accelerate reads from the environment when the Trainer makes
-// its Accelerator.
+// TrainingArguments of transformers, as a function of Python. In 5.x all of FSDP2 is in fsdp_config, and the mesh in
+// parallelism_config. In 4.57 fsdp_config has no key for the version of FSDP, for reshard_after_forward and for the
+// mesh, which accelerate reads from the environment when the Trainer makes its Accelerator; in 5.x such variables lose
+// to the defaults of fsdp_config, so that each file refuses other releases than those whose words it has.
 //
-// Sources: transformers 4.57.3, training_args.py (__post_init__) and trainer.py (create_accelerator_and_postprocess,
-// get_optimizer_cls_and_kwargs); accelerate 1.12.0, utils/dataclasses.py and parallelism_config.py (os.environ).
+// from_pretrained asks the environment whether one process reads for all (distributed/fsdp.py is_fsdp_enabled).
+//
+// Sources: transformers 5.24.0, training_args.py (_process_fsdp_args, activation_checkpointing), distributed/fsdp.py,
+// trainer.py (create_accelerator_and_postprocess); 4.57.3, training_args.py (__post_init__) and trainer.py
+// (create_accelerator_and_postprocess, get_optimizer_cls_and_kwargs); accelerate 1.15.0 and 1.12.0,
+// utils/dataclasses.py and parallelism_config.py (os.environ).
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -39,15 +44,21 @@ std::vector<Duty> duties_of_script(const TrainerConfig& config) {
   duties.emplace_back("micro-batch",
                       sizes_of(plan.dimensions) + " on each GPU; the data decides all sizes but the batch");
   if (!plan.checkpointing.entries.empty()) {
-    duties.emplace_back("warning", "that gradient_checkpointing gathers again is about FSDP1; FSDP2 does not");
+    const std::string_view name =
+        config.release.has_keys_of_fsdp2 ? "activation_checkpointing" : "gradient_checkpointing";
+    duties.emplace_back("warning", fmt::format("that {} gathers again is about FSDP1; FSDP2 does not", name));
   }
   return duties;
 }
 
-std::vector<std::string> environment_lines(const Plan& plan) {
+// ---- 4.57
+
+std::vector<std::string> environment_lines(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
   std::vector<std::string> lines = {
       "# transformers has no argument for these: accelerate reads them from the environment.", "ACCELERATE = {",
-      R"(    "FSDP_VERSION": "2",)", fmt::format(R"(    "FSDP_RESHARD_AFTER_FORWARD": "{}",)", *reshard_of_all(plan))};
+      R"(    "FSDP_VERSION": "2",)",
+      fmt::format(R"(    "FSDP_RESHARD_AFTER_FORWARD": "{}",)", *reshard_of_all(config.release, plan, config.model))};
   if (plan.mesh.replicate > 1) {
     lines.insert(lines.end(), {R"(    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",)",
                                fmt::format(R"(    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "{}",)", plan.mesh.replicate),
@@ -57,26 +68,61 @@ std::vector<std::string> environment_lines(const Plan& plan) {
   return lines;
 }
 
-/// The value of fsdp=, and of fsdp_config=.
-std::pair<std::string, std::string> fsdp_of(const TrainerConfig& config) {
-  const std::optional<WrapPolicy> policy = wrap_policy_of(config.said.plan, config.model);
+std::string list_of(const std::vector<std::string>& classes) {
+  std::vector<std::string> quoted;
+  for (const std::string& name : classes) quoted.push_back(quoted_text(name));
+  return fmt::format("[{}]", fmt::join(quoted, ", "));
+}
+
+/// fsdp= and fsdp_config=.
+std::vector<std::string> fsdp_in_words(const TrainerConfig& config) {
+  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, config.said.plan, config.model);
   std::string words = "full_shard";
-  std::string keys;
+  std::vector<std::string> keys;
   if (policy->more_than) {
-    keys = fmt::format(R"("min_num_params": {})", *policy->more_than);
+    keys.push_back(fmt::format(R"("min_num_params": {})", *policy->more_than));
   } else if (!policy->classes.empty()) {
-    std::vector<std::string> classes;
-    for (const std::string& name : policy->classes) classes.push_back(quoted_text(name));
-    keys = fmt::format(R"("transformer_layer_cls_to_wrap": [{}])", fmt::join(classes, ", "));
+    keys.push_back(fmt::format(R"("transformer_layer_cls_to_wrap": {})", list_of(policy->classes)));
   }
   if (!keys.empty()) words += " auto_wrap";
   if (config.said.plan.cpu_offload) words += " offload";
-  return {words, keys};
+  if (loads_on_first_process(config)) keys.emplace_back(R"("cpu_ram_efficient_loading": True)");
+  return {fmt::format("        fsdp={},", quoted_text(words)),
+          fmt::format("        fsdp_config={{{}}},", fmt::join(keys, ", "))};
+}
+
+// ---- 5.24
+
+/// fsdp=, fsdp_config= and parallelism_config=.
+std::vector<std::string> fsdp_in_keys(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, plan, config.model);
+  std::vector<std::string> lines = {"        fsdp=True,", "        fsdp_config={", R"(            "version": 2,)"};
+  const auto add = [&](std::string_view key, const std::string& value) {
+    lines.push_back(fmt::format("            \"{}\": {},", key, value));
+  };
+  add("reshard_after_forward", truth(*reshard_of_all(config.release, plan, config.model)));
+  if (policy->more_than) {
+    add("auto_wrap_policy", R"("SIZE_BASED_WRAP")");
+    add("min_num_params", fmt::format("{}", *policy->more_than));
+  } else if (policy->classes.empty()) {
+    add("auto_wrap_policy", R"("NO_WRAP")");
+  } else {
+    add("auto_wrap_policy", R"("TRANSFORMER_BASED_WRAP")");
+    add("transformer_layer_cls_to_wrap", list_of(policy->classes));
+  }
+  add("cpu_offload", truth(plan.cpu_offload));
+  add("cpu_ram_efficient_loading", truth(loads_on_first_process(config)));
+  lines.emplace_back("        },");
+  if (plan.mesh.replicate > 1) {
+    lines.push_back(fmt::format("        parallelism_config=ParallelismConfig(dp_replicate_size={}, dp_shard_size={}),",
+                                plan.mesh.replicate, plan.mesh.shard));
+  }
+  return lines;
 }
 
 std::vector<std::string> argument_lines(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  const auto [fsdp, fsdp_config] = fsdp_of(config);
   std::vector<std::string> lines;
   const auto add = [&](std::string_view name, const std::string& value) {
     lines.push_back(fmt::format("        {}={},", name, value));
@@ -92,26 +138,57 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   }
   add("weight_decay", fmt::format("{}", plan.optimizer.weight_decay));
   if (!plan.checkpointing.entries.empty()) {
-    add("gradient_checkpointing", "True");
-    add("gradient_checkpointing_kwargs", R"({"use_reentrant": False})");
+    const std::string name = config.release.has_keys_of_fsdp2 ? "activation_checkpointing" : "gradient_checkpointing";
+    add(name, "True");
+    add(name + "_kwargs", R"({"use_reentrant": False})");
   }
-  add("fsdp", quoted_text(fsdp));
-  add("fsdp_config", fmt::format("{{{}}}", fsdp_config));
+  for (std::string& line : config.release.has_keys_of_fsdp2 ? fsdp_in_keys(config) : fsdp_in_words(config)) {
+    lines.push_back(std::move(line));
+  }
   return lines;
+}
+
+/// The releases that a file is for.
+std::vector<std::string> check_lines(const TrainerRelease& release) {
+  const bool is_new = release.has_keys_of_fsdp2;
+  return {fmt::format("RELEASES = {}", is_new ? "{transformers: ((5, 24), (6, 0)), accelerate: ((1, 14), (2, 0))}"
+                                              : "{transformers: ((4, 57), (5, 0)), accelerate: ((1, 12), (1, 14))}"),
+          "for package, (first, end) in RELEASES.items():",
+          "    if not first <= tuple(int(part) for part in package.__version__.split(\".\")[:2]) < end:",
+          "        raise ImportError(",
+          "            \"{} {} is installed; this file is for {}.{} to before {}.{}, and would train another plan with "
+          "it. \"",
+          "            \"Write one for it: fsdp-plan export PLAN --to trainer --trainer-version\"",
+          "            .format(package.__name__, package.__version__, *first, *end)",
+          "        )"};
 }
 
 }  // namespace
 
 std::string trainer_python(const TrainerConfig& config) {
-  std::vector<std::string> lines = opening_of(Trainer::Transformers, config, torchrun_of(config, "train.py"));
+  const bool has_keys = config.release.has_keys_of_fsdp2;
+  std::vector<std::string> lines = opening_of(config, torchrun_of(config, "train.py"));
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add(lines_of("What these arguments cannot express, and the script must do:", duties_of_script(config)));
+  lines.emplace_back("");
   lines = {python_docstring(lines)};
-  add({"", "import os", "", "from transformers import TrainingArguments", ""});
-  add(environment_lines(config.said.plan));
+  add({"", "import os", "", "import accelerate", "import transformers"});
+  if (has_keys && config.said.plan.mesh.replicate > 1)
+    add({"from accelerate.parallelism_config import ParallelismConfig"});
+  add({"from transformers import TrainingArguments", ""});
+  add(check_lines(config.release));
+  if (!has_keys) {
+    add({""});
+    add(environment_lines(config));
+  }
   add({"", "", "def training_arguments(output_dir, **more):",
-       R"(    """Makes them. Call it before anything else of transformers or accelerate makes an Accelerator.""")",
-       "    os.environ.update(ACCELERATE)", "    return TrainingArguments(", "        output_dir,"});
+       R"(    """Makes them. Call it before from_pretrained, and before anything makes an Accelerator.""")"});
+  if (!has_keys) add({"    os.environ.update(ACCELERATE)"});
+  if (loads_on_first_process(config)) {
+    add({"    # Tells from_pretrained, which runs before the Trainer does, that one process reads for all.",
+         R"(    os.environ["ACCELERATE_USE_FSDP"] = "true")"});
+  }
+  add({"    return TrainingArguments(", "        output_dir,"});
   add(argument_lines(config));
   add({"        **more,", "    )"});
   return fmt::format("{}\n", fmt::join(lines, "\n"));

@@ -15,6 +15,7 @@
 namespace fsdp::planner {
 
 struct TrainerConfig {
+  const TrainerRelease& release;
   const SaidPlan& said;
   const Model& model;
   const Cluster& cluster;
@@ -24,17 +25,18 @@ struct TrainerConfig {
 /// "1.24 GiB on each GPU, 2.54 ms a step"; where it does not fit, that too.
 std::string predicted_of(const StepReport& report);
 
-/// YAML for accelerate launch --config_file; Python that makes TrainingArguments; TOML for torchtitan; JSON for
-/// DeepSpeed. All but the last begin with what the file cannot say, and the script must.
-std::string to_text(Trainer trainer, const TrainerConfig& config);
+/// YAML for accelerate launch --config_file; Python that makes TrainingArguments; a configuration of torchtitan in
+/// Python, or TOML; JSON for DeepSpeed. All but the last begin with what the file cannot say, and the script must.
+std::string to_text(const TrainerConfig& config);
 
 /// The same of a file that has no room for it, one sentence each; empty: the file has it.
-std::vector<std::string> notes_beside(Trainer trainer, const TrainerConfig& config);
+std::vector<std::string> notes_beside(const TrainerConfig& config);
 
-/// The four of them, and what is said beside the last.
+/// Each of them, and what is said beside the last.
 std::string accelerate_yaml(const TrainerConfig& config);
 std::string trainer_python(const TrainerConfig& config);
 std::string torchtitan_toml(const TrainerConfig& config);
+std::string torchtitan_registry(const TrainerConfig& config);
 std::string deepspeed_json(const TrainerConfig& config);
 std::vector<std::string> deepspeed_notes(const TrainerConfig& config);
 

@@ -41,10 +41,10 @@ std::string dtype_of_model(const TrainerConfig& config) {
 
 }  // namespace
 
-std::vector<std::string> opening_of(Trainer trainer, const TrainerConfig& config, const std::string& command) {
+std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command) {
   std::vector<std::string> lines = {
-      fmt::format("{} by {}, for {}.", config.said.plan.model, config.source, name_of(trainer)), "", "    " + command,
-      ""};
+      fmt::format("{} by {}, for {}.", config.said.plan.model, config.source, name_of(config.release)), "",
+      "    " + command, ""};
   lines.push_back(fmt::format("Predicted: {}.", predicted_of(config.said.report)));
   if (config.said.changes.empty()) return lines;
   lines.insert(lines.end(),
@@ -62,10 +62,37 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
   return lines;
 }
 
+bool loads_on_first_process(const TrainerConfig& config) {
+  const bool is_kept_outside = std::any_of(config.model.buffers.begin(), config.model.buffers.end(),
+                                           [](const Buffer& buffer) { return buffer.persistent && buffer.registered; });
+  return config.said.plan.initialization == Initialization::Meta && !is_kept_outside;
+}
+
+std::string words_of_loading(const TrainerConfig& config) {
+  Bytes model;
+  for (const Parameter& parameter : config.model.parameters) {
+    model += num_elements(parameter.shape) * size_of(parameter.dtype);
+  }
+  const std::int64_t processes = config.said.plan.mesh.world_size() / config.cluster.nodes;
+  const std::string copies =
+      fmt::format("{} whole copies of it on a node, {}", processes, format_bytes(model * processes));
+  if (loads_on_first_process(config)) {
+    return fmt::format(
+        "the first process of a node alone reads what from_pretrained loads, {}, and sends the others their "
+        "shards. Without it there are {}. It is to be false for a model that a script makes on the meta "
+        "device",
+        format_bytes(model), copies);
+  }
+  return fmt::format("each process reads the whole model: {}", copies);
+}
+
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
+  const bool is_of_accelerate =
+      config.release.trainer == Trainer::Accelerate || config.release.trainer == Trainer::Transformers;
   std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
                                                     dtype_of_model(config), place_of(plan))}};
+  if (is_of_accelerate && !is_flat(plan)) duties.emplace_back("loading", words_of_loading(config));
   if (!plan.trainable.empty()) {
     duties.emplace_back("trained", fmt::format("only what matches {}", fmt::join(plan.trainable, ", ")));
   }
@@ -95,22 +122,22 @@ std::string predicted_of(const StepReport& report) {
                      report.verdict == Verdict::DoesNotFit ? ", which does not fit" : "");
 }
 
-std::string to_text(Trainer trainer, const TrainerConfig& config) {
-  switch (trainer) {
+std::string to_text(const TrainerConfig& config) {
+  switch (config.release.trainer) {
     case Trainer::Accelerate:
       return accelerate_yaml(config);
     case Trainer::Transformers:
       return trainer_python(config);
     case Trainer::Torchtitan:
-      return torchtitan_toml(config);
+      return config.release.has_registry ? torchtitan_registry(config) : torchtitan_toml(config);
     case Trainer::DeepSpeed:
       return deepspeed_json(config);
   }
   return {};
 }
 
-std::vector<std::string> notes_beside(Trainer trainer, const TrainerConfig& config) {
-  if (trainer != Trainer::DeepSpeed) return {};
+std::vector<std::string> notes_beside(const TrainerConfig& config) {
+  if (config.release.trainer != Trainer::DeepSpeed) return {};
   return deepspeed_notes(config);
 }
 

@@ -12,13 +12,18 @@
 namespace fsdp::planner {
 
 /// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, what was predicted and what was changed.
-std::vector<std::string> opening_of(Trainer trainer, const TrainerConfig& config, const std::string& command);
+std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command);
 
 /// What is to be done beside the file: what it is about, and the words.
 using Duty = std::pair<std::string, std::string>;
 
 /// A heading and one line for each duty; nothing where there are none.
 std::vector<std::string> lines_of(const std::string& heading, const std::vector<Duty>& duties);
+
+/// Whether accelerate's cpu_ram_efficient_loading does what a plan predicts: a model that is on the meta device until
+/// it is sharded, on all processes but one. With persistent buffers, which it has no way to send, it fails
+/// (fsdp2_load_full_state_dict).
+bool loads_on_first_process(const TrainerConfig& config);
 
 /// About the model and the allocator: the dtype of parameters, what is frozen, where it is made.
 std::vector<Duty> duties_of_model(const TrainerConfig& config);

@@ -140,7 +140,7 @@ class MainWindow : public QMainWindow {
   void save_plan();
   void copy_command();
   void copy_python();
-  void copy_for(planner::Trainer trainer);
+  void copy_for(planner::Trainer wanted);
   bool may_discard();
   void autosave();
   void keep_for_recovery();

@@ -290,14 +290,15 @@ void MainWindow::copy_python() {
   log(tr("Copied. The function wraps a model as this plan says."));
 }
 
-void MainWindow::copy_for(planner::Trainer trainer) {
+void MainWindow::copy_for(planner::Trainer wanted) {
+  const planner::TrainerRelease trainer = wanted;
   const SnapshotPtr shown = state_.snapshot();
   if (!shown) return;
   simulator::Predictor predictor(*shown->model, shown->cluster);
   const auto said = planner::said_by(trainer, shown->report.plan, shown->report, predictor);
   if (!said) return state_.report_errors(said.error());
   QApplication::clipboard()->setText(
-      text_of(planner::to_text(trainer, {*said, *shown->model, shown->cluster, kPlanOfWindow})));
+      text_of(planner::to_text({trainer, *said, *shown->model, shown->cluster, kPlanOfWindow})));
   if (said->changes.empty()) return log(tr("Copied. It expresses this plan exactly."));
   log(tr("Copied the closest plan that %1 can express, which needs %2; this plan needs %3. Its first lines list the "
          "differences.")

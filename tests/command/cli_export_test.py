@@ -131,8 +131,8 @@ class ForTrainers(unittest.TestCase):
     def titan(cls) -> pathlib.Path:
         return pathlib.Path(cls.folder.name) / "titan.json"
 
-    def nearest(self, form: str, plan: pathlib.Path | None = None) -> str:
-        done = run("export", plan or self.plan, "--to", form, "--nearest", self.near, "--force")
+    def nearest(self, form: str, plan: pathlib.Path | None = None, *words: str) -> str:
+        done = run("export", plan or self.plan, "--to", form, "--nearest", self.near, "--force", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"The closest plan needs", done.stderr)
         return done.stdout.decode()
@@ -143,7 +143,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(keys["num_machines"], "2")
         self.assertEqual(keys["num_processes"].strip(), "16")
         self.assertEqual(keys["parallelism_config_dp_replicate_size"], "2")
-        self.assertEqual(keys["fsdp_transformer_layer_cls_to_wrap"], "Embedding,LlamaDecoderLayer")
+        self.assertEqual(keys["fsdp_transformer_layer_cls_to_wrap"], "LlamaDecoderLayer")
         self.assertEqual(keys["mixed_precision"], "bf16")
         for note in ("--machine_rank RANK", "PYTORCH_ALLOC_CONF=expandable_segments:True", "num_steps=2, sync_each_batch=True",
                      'gradient_checkpointing_enable({"use_reentrant": False})', "/mixed_precision: "):
@@ -153,7 +153,7 @@ class ForTrainers(unittest.TestCase):
         text = self.nearest("trainer")
         compile(text, "exported.py", "exec")
         near = json.loads(self.near.read_text(encoding="utf-8"))
-        self.assertEqual(near["units"][-1]["reshard_after_forward"], True)
+        self.assertEqual(near["units"][-2], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False})
         self.assertEqual(near["mixed_precision"]["reduce_dtype"], "bfloat16")
         self.assertEqual(near["sync_every_micro_batch"], False)
         again = run("export", self.near, "--to", "trainer")
@@ -161,8 +161,47 @@ class ForTrainers(unittest.TestCase):
         self.assertNotIn(b"nearest", again.stdout)
         self.assertEqual(text[text.index("import os"):], again.stdout.decode()[again.stdout.decode().index("import os"):])
 
+    def test_an_older_release_of_accelerate_has_no_units_of_the_ends(self) -> None:
+        text = self.nearest("accelerate", None, "--trainer-version", "1.12")
+        self.assertIn("cls_to_wrap: Embedding,LlamaDecoderLayer\n", text)
+        near = json.loads(self.near.read_text(encoding="utf-8"))
+        self.assertEqual(near["units"][-1], {"modules": [""], "reshard_after_forward": True})
+        done = run("export", self.plan, "--to", "accelerate", "--trainer-version", "2.0")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b'--trainer-version: No configuration is written for release "2.0". Known are 1.15.0 and 1.12.0.', done.stderr)
+
+    def test_one_process_reads_the_weights_where_the_plan_says_so(self) -> None:
+        text = self.nearest("accelerate")
+        self.assertIn("  fsdp_cpu_ram_efficient_loading: true\n", text)
+        self.assertRegex(text, r"# +loading: +the first process of a node alone .* 15\.0 GiB, .* Without it there are 8 whole copies")
+        self.assertIn('"cpu_ram_efficient_loading": True,', self.nearest("trainer"))
+
+    def test_arguments_of_the_trainer_refuse_another_release(self) -> None:
+        """The file runs beside modules that are called transformers and accelerate."""
+        cases = (("5.24.0", "1.15.0", ""), ("5.30.1", "1.16.0.dev0", ""), ("4.57.3", "1.12.0", "transformers 4.57.3"),
+                 ("5.23.0", "1.15.0", "transformers 5.23.0"), ("6.0.0", "1.15.0", "transformers 6.0.0"),
+                 ("5.24.0", "1.13.0", "accelerate 1.13.0"))  # fmt: skip
+        text = self.nearest("trainer")
+        old = self.nearest("trainer", None, "--trainer-version", "4.57.3")
+        for code, (transformers, accelerate, refused) in ((text, case) for case in cases):
+            self.assertEqual(self.import_error(code, transformers, accelerate).split(" is installed")[0], refused)
+        self.assertEqual(self.import_error(old, "4.57.3", "1.12.0"), "")
+        self.assertIn("transformers 5.24.0 is installed; this file is for 4.57 to before 5.0", self.import_error(old, "5.24.0", "1.12.0"))
+
+    def import_error(self, code: str, transformers: str, accelerate: str) -> str:
+        with tempfile.TemporaryDirectory() as held:
+            folder = pathlib.Path(held)
+            for name, version, more in (("transformers", transformers, "TrainingArguments = dict"), ("accelerate", accelerate, "")):
+                (folder / name).mkdir()
+                (folder / name / "__init__.py").write_text(f'__version__ = "{version}"\n{more}\n', encoding="utf-8")
+            (folder / "accelerate/parallelism_config.py").write_text("ParallelismConfig = dict\n", encoding="utf-8")
+            (folder / "exported.py").write_text(code, encoding="utf-8")
+            done = subprocess.run([sys.executable, "-c", "import exported"], cwd=folder, capture_output=True, text=True, check=False)
+        last = done.stderr.strip().splitlines()[-1] if done.stderr else ""
+        return last.removeprefix("ImportError: ")
+
     def test_torchtitan_is_told_in_toml(self) -> None:
-        read = tomllib.loads(self.nearest("torchtitan", self.titan()))
+        read = tomllib.loads(self.nearest("torchtitan", self.titan(), "--trainer-version", "0.2.2"))
         self.assertEqual(read["model"], {"name": "llama3", "flavor": "8B"})
         self.assertEqual(read["training"]["global_batch_size"], 2 * 16 * read["training"]["local_batch_size"])
         self.assertEqual(read["training"]["mixed_precision_reduce"], "float32")
@@ -176,7 +215,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stdout, b"")
         self.assertFalse(path.exists())
-        for part in (b"/units/reshard_after_forward: The root", b"/mixed_precision: ", b"Add --nearest FILE", b"this one needs"):
+        for part in (b"/units: accelerate makes a unit of", b"/mixed_precision: ", b"Add --nearest FILE", b"this one needs"):
             self.assertIn(part, done.stderr)
 
     def test_a_model_that_torchtitan_lacks_is_refused_in_one_sentence(self) -> None:

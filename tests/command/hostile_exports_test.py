@@ -108,7 +108,7 @@ class HostileNames(unittest.TestCase):
             taken = 0
             for name in NAMES:
                 plan = self.planned(replaced, name, *choices)
-                if plan is None:
+                if plan is None or (replaced == CLASS and "," in name):  # What lists classes with commas is refused.
                     continue
                 taken += 1
                 with self.subTest(form=form, name=name):
@@ -164,7 +164,8 @@ class HostileNames(unittest.TestCase):
             evil = self.folder / f"{name}.json"
             os.link(plan, evil)
             with self.subTest(name=name):
-                done = run(self.folder, "export", evil, "--to", "torchtitan", "--nearest", f"{name}.near", "--force")
+                done = run(self.folder, "export", evil, "--to", "torchtitan", "--trainer-version", "0.2.2", "--nearest",
+                           f"{name}.near", "--force")  # fmt: skip
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertNotIn("evil", tomllib.loads(done.stdout.decode()))
             evil.unlink()

@@ -71,7 +71,7 @@ TEST(MainWindow, CopiesTheNearestPlanAndSaysSo) {
   ASSERT_NE(messages, nullptr);
   bool is_said = false;
   for (int row = 0; row < messages->count(); ++row) {
-    is_said |= messages->item(row)->text().contains("Copied the closest plan that accelerate 1.12.0 can express");
+    is_said |= messages->item(row)->text().contains("Copied the closest plan that accelerate 1.15.0 can express");
   }
   EXPECT_TRUE(is_said);
 }

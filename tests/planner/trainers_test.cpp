@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/accelerate_ends.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/space.h"
 #include "tests/support/small_models.h"
@@ -21,7 +22,11 @@ Model trained_model() {
   return *build_model(small_transformer({.layers = 4}));
 }
 
-/// What accelerate does with 4 GPUs: blocks and the root, all resharded, in bfloat16.
+/// Releases whose root is treated as the units are.
+const TrainerRelease kAccelerate = *find_release(Trainer::Accelerate, "1.12.0", "");
+const TrainerRelease kTransformers = *find_release(Trainer::Transformers, "4.57.3", "");
+
+/// What accelerate 1.12 does with 4 GPUs: blocks and the root, all resharded, in bfloat16.
 Plan sayable() {
   Plan plan;
   plan.model = "small";
@@ -151,15 +156,15 @@ TEST(Trainers, SayWhatTheyCannotSay) {
   for (const SaidCase& each : said_cases()) {
     Plan plan = sayable();
     each.change(plan);
-    EXPECT_EQ(error_places(unsaid(Trainer::Accelerate, plan, model)), each.accelerate) << each.name;
-    EXPECT_EQ(error_places(unsaid(Trainer::Transformers, plan, model)), each.transformers) << each.name;
+    EXPECT_EQ(error_places(unsaid(kAccelerate, plan, model)), each.accelerate) << each.name;
+    EXPECT_EQ(error_places(unsaid(kTransformers, plan, model)), each.transformers) << each.name;
   }
 }
 
 TEST(Trainers, HaveANearestPlanThatTheyCanSay) {
   const Model model = trained_model();
   for (const SaidCase& each : said_cases()) {
-    for (const Trainer trainer : {Trainer::Accelerate, Trainer::Transformers}) {
+    for (const TrainerRelease& trainer : {kAccelerate, kTransformers}) {
       Plan plan = sayable();
       each.change(plan);
       const bool is_said = unsaid(trainer, plan, model).empty();
@@ -177,26 +182,104 @@ TEST(Trainers, KeepTheUnitsThatAClassChooses) {
   Plan plan = sayable();
   const std::vector<Unit> blocks = plan.units;
   plan.units.insert(plan.units.begin(), Unit{{"lm_head"}, {Kind::Always, 0}});
-  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, blocks);
+  EXPECT_EQ(nearest_said(kAccelerate, plan, model)->units, blocks);
   plan.units = {{{"model.layers.0", "model.layers.1", "model.layers.2", "model.layers.3"}, {Kind::Always, 0}},
                 {{"model.embed_tokens"}, {Kind::Always, 0}},
                 {{""}, {}}};
   std::vector<Unit> with_embedding = blocks;
   with_embedding.insert(with_embedding.end() - 1, Unit{{"model.embed_tokens"}, {Kind::Always, 0}});
-  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, with_embedding);
+  EXPECT_EQ(nearest_said(kAccelerate, plan, model)->units, with_embedding);
   // A projection has the class of every other one; without it the rest of its block is in no unit.
   plan.units = {{{""}, {}}};
   for (const char* block : {"model.layers.3", "model.layers.2", "model.layers.1", "model.layers.0"}) {
     plan.units.insert(plan.units.begin(), Unit{{std::string(block) + ".mlp.down_proj"}, {Kind::Always, 0}});
   }
-  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, blocks);
+  EXPECT_EQ(nearest_said(kAccelerate, plan, model)->units, blocks);
+}
+
+// Llama of transformers: accelerate makes units of the embedding, and of norm and head, which stay gathered.
+class UnitsOfEnds : public testing::Test {
+ protected:
+  UnitsOfEnds() {
+    model_.modules.front().class_name = "LlamaForCausalLM";
+    for (Module& module : model_.modules) {
+      if (module.name == "model") module.class_name = "LlamaModel";
+    }
+    plan_ = sayable();
+    plan_.units.insert(plan_.units.begin(), Unit{{"model.embed_tokens"}, {Kind::Always, 0}});
+    plan_.units.insert(plan_.units.end() - 1, Unit{{"model.norm", "lm_head"}, {Kind::Never, 0}});
+    plan_.units.back().reshard_after_forward = {};
+  }
+
+  std::string unsaid_after(const std::function<void(Plan&)>& change) const {
+    Plan plan = plan_;
+    change(plan);
+    const Errors errors = unsaid(Trainer::Accelerate, plan, model_);
+    const Result<Plan> nearest = nearest_said(Trainer::Accelerate, plan, model_);
+    EXPECT_TRUE(nearest);
+    EXPECT_EQ(errors.empty(), nearest && *nearest == plan);
+    EXPECT_TRUE(nearest && unsaid(Trainer::Accelerate, *nearest, model_).empty());
+    return error_places(errors);
+  }
+
+  Model model_ = trained_model();
+  Plan plan_;
+};
+
+TEST_F(UnitsOfEnds, AreUnitsBesideThoseOfThePolicy) {
+  EXPECT_EQ(accelerate_ends_of(model_), (AccelerateEnds{"model.embed_tokens", {"model.norm", "lm_head"}}));
+  EXPECT_EQ(unsaid_after([](Plan&) {}), "");
+  EXPECT_EQ(wrap_policy_of(Trainer::Accelerate, plan_, model_)->classes, std::vector<std::string>{"LlamaDecoderLayer"});
+  EXPECT_EQ(reshard_of_all(Trainer::Accelerate, plan_, model_), true);
+  EXPECT_EQ(unsaid_after([](Plan& plan) {
+              for (Unit& unit : plan.units) unit.reshard_after_forward = {Kind::Never, 0};
+              plan.units.back().reshard_after_forward = {};
+            }),
+            "");
+}
+
+TEST_F(UnitsOfEnds, AreInNoPlanOfBlocksAndRootAlone) {
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan = sayable(); }), "/units /units/reshard_after_forward");
+  EXPECT_EQ(nearest_said(Trainer::Accelerate, sayable(), model_)->units, plan_.units);
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.erase(plan.units.begin()); }), "/units");
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.erase(plan.units.end() - 2); }), "/units");
+}
+
+TEST_F(UnitsOfEnds, StayGathered) {
+  const char* place = "/units/reshard_after_forward";
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.end()[-2].reshard_after_forward = {Kind::Always, 0}; }), place);
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.back().reshard_after_forward = {Kind::Always, 0}; }), place);
+  EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.front().reshard_after_forward = {Kind::Never, 0}; }), place);
+}
+
+// One parameter under two names is in one unit; a model that is not transformers' has no embedding that is asked for.
+TEST(AccelerateEnds, AreWhatTransformersSaysTheyAre) {
+  const auto ends = [](const char* file) {
+    return accelerate_ends_of(*build_model(*read_model_spec(std::string("model_specs/") + file + ".json")));
+  };
+  EXPECT_EQ(ends("llama3_1_8b"), (AccelerateEnds{"model.embed_tokens", {"model.norm", "lm_head"}}));
+  EXPECT_EQ(ends("llama3_2_1b"), (AccelerateEnds{"", {"model.norm", "model.embed_tokens", "lm_head"}}));
+  EXPECT_EQ(ends("gpt2"), (AccelerateEnds{"", {"transformer.ln_f", "transformer.wte", "lm_head"}}));
+  EXPECT_EQ(ends("t5_3b").tail, (std::vector<std::string>{"shared", "lm_head"}));
+  EXPECT_EQ(ends("resnet18"), (AccelerateEnds{"", {"bn1"}}));
+  EXPECT_EQ(ends("mlp"), AccelerateEnds{});
+}
+
+TEST(Releases, AreFoundByTheirFirstNumbers) {
+  EXPECT_EQ(find_release(Trainer::Accelerate, "1.15", "")->version, "1.15.0");
+  EXPECT_EQ(find_release(Trainer::Transformers, "5", "")->version, "5.24.0");
+  EXPECT_EQ(TrainerRelease(Trainer::Torchtitan).version, "0.3.0");
+  const auto unknown = find_release(Trainer::Accelerate, "1.1", "--trainer-version");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(to_string(unknown.error().front()),
+            "--trainer-version: No configuration is written for release \"1.1\". Known are 1.15.0 and 1.12.0.");
 }
 
 TEST(Trainers, OfferNothingInPlaceOfFloat16) {
   Plan plan = sayable();
   plan.parameter_dtype = Dtype::Float32;
   plan.mixed_precision = {Dtype::Float16, Dtype::Float16, Dtype::Float16};
-  const Result<Plan> nearest = nearest_said(Trainer::Accelerate, plan, trained_model());
+  const Result<Plan> nearest = nearest_said(kAccelerate, plan, trained_model());
   ASSERT_FALSE(nearest);
   EXPECT_EQ(error_places(nearest.error()), "/mixed_precision");
 }
@@ -204,9 +287,9 @@ TEST(Trainers, OfferNothingInPlaceOfFloat16) {
 TEST(WrapPolicy, NamesClassesThatAreExactlyTheUnits) {
   const Model model = trained_model();
   Plan plan = sayable();
-  EXPECT_EQ(wrap_policy_of(plan, model)->classes, std::vector<std::string>{"LlamaDecoderLayer"});
+  EXPECT_EQ(wrap_policy_of(kAccelerate, plan, model)->classes, std::vector<std::string>{"LlamaDecoderLayer"});
   plan.units = {{{""}, {}}};
-  EXPECT_EQ(wrap_policy_of(plan, model), WrapPolicy{});
+  EXPECT_EQ(wrap_policy_of(kAccelerate, plan, model), WrapPolicy{});
 }
 
 // Linear(8, 100) and Linear(100, 4), each with a bias: 900 and 404 parameters.
@@ -222,9 +305,9 @@ TEST(WrapPolicy, NamesASizeWhereNoClassWillDo) {
                                                      "two.json"));
   Plan plan;
   plan.units = {{{"wide"}, {}}, {{""}, {}}};
-  EXPECT_EQ(wrap_policy_of(plan, model), (WrapPolicy{{}, 404}));
+  EXPECT_EQ(wrap_policy_of(kAccelerate, plan, model), (WrapPolicy{{}, 404}));
   plan.units = {{{"narrow"}, {}}, {{""}, {}}};
-  EXPECT_EQ(wrap_policy_of(plan, model), std::nullopt);
+  EXPECT_EQ(wrap_policy_of(kAccelerate, plan, model), std::nullopt);
 }
 
 Plan plan_of_torchtitan(const ModelSpec& spec) {
@@ -264,7 +347,7 @@ TEST(Trainers, AccelerateSaysPlansOfFsdp1) {
     Plan plan = sayable();
     plan.runtime.framework = Framework::Fsdp1;
     change(plan);
-    return error_places(unsaid(Trainer::Accelerate, plan, model));
+    return error_places(unsaid(kAccelerate, plan, model));
   };
   EXPECT_EQ(unsaid_after([](Plan&) {}), "");
   EXPECT_EQ(unsaid_after([](Plan& plan) { plan.fsdp1 = {.forward_prefetch = true, .use_orig_params = true}; }), "");
@@ -276,11 +359,11 @@ TEST(Trainers, AccelerateSaysPlansOfFsdp1) {
   Plan plan = sayable();
   plan.runtime.framework = Framework::Fsdp1;
   plan.mesh = {2, 2};
-  const Result<Plan> nearest = nearest_said(Trainer::Accelerate, plan, model);
+  const Result<Plan> nearest = nearest_said(kAccelerate, plan, model);
   ASSERT_TRUE(nearest) << to_string(nearest.error().front());
   EXPECT_EQ(nearest->mesh, (Mesh{1, 4}));
   EXPECT_EQ(flat_strategy_of(plan), "HYBRID_SHARD");
-  EXPECT_EQ(error_places(unsaid(Trainer::Transformers, plan, model)), "/runtime/name");
+  EXPECT_EQ(error_places(unsaid(kTransformers, plan, model)), "/runtime/name");
 }
 
 }  // namespace

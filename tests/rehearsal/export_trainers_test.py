@@ -7,6 +7,7 @@ against the prediction of the plan.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -20,6 +21,11 @@ from typing import Any
 
 from capture_runs import collectives_of
 from program_in_a_folder import ProgramInAFolder
+
+# The releases that are installed, of which the file is written for the nearest.
+HAS_UNITS_OF_ENDS = importlib.util.find_spec("accelerate") is not None and \
+    tuple(int(part) for part in importlib.metadata.version("accelerate").split(".")[:2]) >= (1, 14)  # fmt: skip
+RELEASES = {"accelerate": "1.15.0", "trainer": "5.24.0"} if HAS_UNITS_OF_ENDS else {"accelerate": "1.12.0", "trainer": "4.57.3"}
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPUS = ("--gpus", "4", "--gpu", "H100 SXM")
@@ -117,17 +123,25 @@ class Trainers(ProgramInAFolder):
     def exported(self, trainer: str, *choices: str) -> str:
         """Plans, and exports the nearest plan, which near.json then has."""
         self.run_program("model.json", *GPUS, *PLANNED, "-o", "plan.json", *choices)
-        return self.run_program("export", "plan.json", "--to", trainer, "--nearest", "near.json", "--force")
+        return self.run_program("export", "plan.json", "--to", trainer, "--trainer-version", RELEASES[trainer],
+                                "--nearest", "near.json", "--force")  # fmt: skip
 
     def expect_as_predicted(self, command: tuple[str, ...], beside: int = 0, ends: tuple[str, ...] = ()) -> None:
         """Units, collectives and bytes. `beside`: bytes that the trainer's loop keeps, and a captured loop does not."""
         measured = json.loads(self.run_program("rehearse", *GPUS, "--record-stream", "done", "--json", "--", sys.executable, *command))
         predicted = json.loads(self.run_program("simulate", "near.json", "--rank", "0", "--json"))
-        self.assertEqual(self.units_of(measured), {"", *ends, *(f"model.layers.{i}" for i in range(4))})
+        self.assertEqual(self.units_of(measured), {*(ends or self.ends()), *(f"model.layers.{i}" for i in range(4))})
         self.assertEqual(collectives_of(measured), collectives_of(predicted))
         for key in ("live_peak_bytes", "allocated_peak_bytes"):
             found, said = (each["memory"]["phases"]["steady_step"][key] for each in (measured, predicted))
             self.assertLessEqual(abs(found - said - beside), 4096, f"{key}: {found} are measured, {said} predicted")
+
+    @classmethod
+    def ends(cls) -> tuple[str, ...]:
+        """What is a unit beside the blocks: of accelerate since 1.14 all that else is left to the root."""
+        near = json.loads((cls.folder / "near.json").read_text(encoding="utf-8"))
+        is_flat = near["runtime"]["name"] == "pytorch-fsdp1"
+        return ("model.embed_tokens", "model.norm") if HAS_UNITS_OF_ENDS and not is_flat else ("",)
 
     @staticmethod
     def units_of(measured: dict[str, Any]) -> set[str]:
@@ -145,10 +159,13 @@ class Trainers(ProgramInAFolder):
 
     def test_accelerate_shards_and_mixes_precision(self) -> None:
         text = self.exported("accelerate", "--strategy", "FULL_SHARD", "--precision", "mixed", "--clip-grad-norm", "1",
-                             "--activation-checkpointing", "none", "--wrap-ends", "yes")
-        self.assertIn("  fsdp_transformer_layer_cls_to_wrap: Embedding,LlamaDecoderLayer\n", text)
+                             "--activation-checkpointing", "none", "--wrap-ends", "yes", "--initialization", "meta")
+        self.assertIn("  fsdp_cpu_ram_efficient_loading: true\n", text)
+        classes = "LlamaDecoderLayer" if HAS_UNITS_OF_ENDS else "Embedding,LlamaDecoderLayer"
+        self.assertIn(f"  fsdp_transformer_layer_cls_to_wrap: {classes}\n", text)
         self.assertIn("mixed_precision: bf16\n", text)
-        self.launched(text, "1", "clipped", ends=("model.embed_tokens",))  # The head has the class of every projection.
+        # Of the older one the root keeps the head, which has the class of every projection.
+        self.launched(text, "1", "clipped", ends=() if HAS_UNITS_OF_ENDS else ("", "model.embed_tokens"))
 
     def test_accelerate_shards_within_copies_and_recomputes_blocks(self) -> None:
         text = self.exported("accelerate", "--shard", "2", "--replicate", "2", "--reshard", "true",
@@ -159,7 +176,7 @@ class Trainers(ProgramInAFolder):
     def test_accelerate_offloads_keeps_gathered_and_accumulates(self) -> None:
         text = self.exported("accelerate", "--shard", "4", "--reshard", "false", "--offload", "yes", "--accumulate", "2",
                              "--gradient-sync", "last", "--activation-checkpointing", "none")
-        self.assertNotIn("closest plan", text)
+        self.assertIn("fsdp_reshard_after_forward: false\n", text)
         self.launched(text, "2")
 
     def test_accelerate_wraps_flat_parameters_and_recomputes_blocks(self) -> None:
@@ -178,8 +195,9 @@ class Trainers(ProgramInAFolder):
 
     def test_the_trainer_shards_recomputes_clips_and_accumulates(self) -> None:
         text = self.exported("trainer", "--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--clip-grad-norm", "1",
-                             "--accumulate", "2", "--gradient-sync", "last")
-        self.assertIn("gradient_checkpointing=True", text)
+                             "--accumulate", "2", "--gradient-sync", "last", "--initialization", "meta")
+        self.assertIn('"cpu_ram_efficient_loading": True', text)
+        self.assertIn("_checkpointing=True", text)
         self.trained(text, beside=MICRO_BATCH)  # It loads all micro-batches of a step at once.
 
     def test_the_trainer_shards_within_copies_and_mixes_precision(self) -> None:
@@ -189,6 +207,7 @@ class Trainers(ProgramInAFolder):
         self.trained(text)
 
 
+@unittest.skipIf(importlib.util.find_spec("qwen_tts") is None, "qwen_tts is not there")
 class ClassNames(unittest.TestCase):
     """Classes that are named for wrapping are those of the published code."""
 
@@ -214,12 +233,51 @@ class ClassNames(unittest.TestCase):
         words = ["--gpus", "8", "--gpu", "H100 SXM", "--nodes", "16", "--strategy", "FULL_SHARD", "--wrap", "blocks",
                  "--wrap-ends", "no", "--activation-checkpointing", "none", "--offload", "no"]  # fmt: skip
         subprocess.run([ProgramInAFolder.program, spec, *words, "--quiet", "--force", "-o", plan], capture_output=True, check=False)
-        done = subprocess.run([ProgramInAFolder.program, "export", plan, "--to", "accelerate", "--nearest", folder / "near.json", "--force"],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run([ProgramInAFolder.program, "export", plan, "--to", "accelerate", "--trainer-version", "1.12.0", "--nearest", folder / "near.json",
+                               "--force"], capture_output=True, text=True, check=False)  # fmt: skip
         if done.returncode != 0:
             raise AssertionError(f"{spec.name}: {done.stderr}")
         found = re.search(r"cls_to_wrap: (.*)", done.stdout)
         return set(found[1].split(",")) if found else set()
+
+
+@unittest.skipUnless(HAS_UNITS_OF_ENDS, "accelerate makes no units of the ends")
+class EndsOfPublishedModels(unittest.TestCase):
+    """What a plan takes for embedding, norm and head is what accelerate finds in the published classes."""
+
+    SPECS = {"llama3_1_8b": "Llama", "llama3_2_1b": "Llama", "mistral_7b_v0_1": "Mistral", "qwen2_5_7b": "Qwen2", "qwen3_8b": "Qwen3",
+             "qwen3_30b_a3b": "Qwen3Moe", "gemma2_9b": "Gemma2", "mixtral_8x7b": "Mixtral", "gpt2": "GPT2", "t5_3b": "T5",
+             "whisper_large_v3": "Whisper"}  # fmt: skip
+    CLASSES = {"GPT2": "GPT2LMHeadModel", "T5": "T5ForConditionalGeneration", "Whisper": "WhisperForConditionalGeneration"}
+
+    def test_ends_of_shipped_models_are_those_that_accelerate_finds(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for spec, family in self.SPECS.items():
+                with self.subTest(spec):
+                    self.assertEqual(self.ends_of_plan(ROOT / f"model_specs/{spec}.json", pathlib.Path(folder)), self.ends_of_class(family))
+
+    def ends_of_class(self, family: str) -> set[str]:
+        import torch
+        import transformers
+        from accelerate.utils.fsdp_utils import _find_final_norm
+
+        config = getattr(transformers, f"{family}Config")(**({} if family in ("T5", "Whisper") else {"num_hidden_layers": 1}))
+        with torch.device("meta"):
+            model = getattr(transformers, self.CLASSES.get(family, f"{family}ForCausalLM"))(config)
+        names = {id(module): name for name, module in model.named_modules()}
+        found = (model.get_input_embeddings(), model.get_output_embeddings(), _find_final_norm(model))
+        return {names[id(module)] for module in found if module is not None}
+
+    @staticmethod
+    def ends_of_plan(spec: pathlib.Path, folder: pathlib.Path) -> set[str]:
+        plan, near = folder / "plan.json", folder / "near.json"
+        words = ["--gpus", "8", "--gpu", "H100 SXM", "--nodes", "16", "--strategy", "FULL_SHARD", "--wrap", "root",
+                 "--activation-checkpointing", "none", "--offload", "no", "--quiet", "--force", "-o", plan]  # fmt: skip
+        subprocess.run([ProgramInAFolder.program, spec, *words], capture_output=True, check=False)
+        subprocess.run([ProgramInAFolder.program, "export", plan, "--to", "accelerate", "--nearest", near, "--force"],
+                       capture_output=True, check=True)
+        units = json.loads(near.read_text(encoding="utf-8"))["units"]
+        return {module for unit in units for module in unit["modules"]} - {""}
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ class DeepSpeedConfig : public testing::Test {
     plan.optimizer.clip_grad_norm = 0.5;
   }
 
-  TrainerConfig config() const { return {said_, model_, cluster_, "plan.json"}; }
-  std::string text() const { return to_text(Trainer::DeepSpeed, config()); }
-  std::vector<std::string> notes() const { return notes_beside(Trainer::DeepSpeed, config()); }
+  TrainerConfig config() const { return {release_, said_, model_, cluster_, "plan.json"}; }
+  std::string text() const { return to_text(config()); }
+  std::vector<std::string> notes() const { return notes_beside(config()); }
   /// The note that begins so; empty: none does.
   std::string note(const std::string& subject) const {
     for (const std::string& each : notes()) {
@@ -37,6 +37,7 @@ class DeepSpeedConfig : public testing::Test {
     return {};
   }
 
+  TrainerRelease release_ = Trainer::DeepSpeed;
   SaidPlan said_;
   Model model_ = *build_model(small_transformer({.layers = 4}));
   Cluster cluster_ = small_cluster(4, 1, Bytes(8LL << 30));

@@ -1,0 +1,18 @@
+#pragma once
+
+// The best plan that a trainer's configuration can say, and what the freedom that it gives up would have brought.
+
+#include "core/base/result.h"
+#include "planner/plan_request.h"
+#include "planner/search.h"
+#include "planner/trainers.h"
+
+namespace fsdp::planner {
+
+/// As search(), of the plans that `release` says exactly; a note compares it with the best plan of the whole space.
+/// Suggestions are left out: they are of plans that it might not say. Errors: those of search(), and what of the
+/// request the trainer has nothing near to.
+Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedRequest& request,
+                                const SearchOptions& options = {});
+
+}  // namespace fsdp::planner

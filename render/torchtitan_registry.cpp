@@ -1,0 +1,107 @@
+// A configuration of torchtitan 0.3.0, which reads no TOML: a function of Python that torchtitan.train calls
+// (config/manager.py, --module and --config). It begins with torchtitan's own configuration of the model, so that data,
+// tokenizer, learning rate and checkpoints are torchtitan's and the user's, and sets all that a plan says. Defaults of
+// 0.3.0 that are another plan are set, too: CUDA graphs, which keep gradients and buffers of their own, and which a
+// prediction of eager steps has not; the loss in chunks; FlexAttention, which is for torch.compile.
+//
+// Sources: torchtitan 0.3.0, config/configs.py, trainer.py (Trainer.Config), distributed/activation_checkpoint.py,
+// components/loss.py, components/optimizer/optimizer.py, models/common/config_utils.py (get_attention_config).
+//
+// Not modeled: torchtitan has not run such a file here.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "render/trainer_config.h"
+#include "render/trainer_notes.h"
+#include "text/source_text.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string_view python_bool(bool is_true) {
+  return is_true ? "True" : "False";
+}
+
+std::string_view implementation_of(const Optimizer& optimizer) {
+  switch (optimizer.implementation) {
+    case OptimizerImplementation::Fused:
+      return "fused";
+    case OptimizerImplementation::Foreach:
+      return "foreach";
+    case OptimizerImplementation::ForLoop:
+      break;
+  }
+  return "for-loop";
+}
+
+std::vector<std::string> training_lines(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  const double batch = find_dimension(config.model.dimensions, "batch")->value;
+  const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
+  return {fmt::format("    config.training.local_batch_size = {:g}", batch),
+          fmt::format("    config.training.global_batch_size = {:g}",
+                      batch * static_cast<double>(plan.accumulation * plan.mesh.world_size())),
+          fmt::format("    config.training.seq_len = {:g}", find_dimension(config.model.dimensions, "seq")->value),
+          fmt::format("    config.training.max_norm = {:g}", plan.optimizer.clip_grad_norm.value_or(1)),
+          fmt::format("    config.training.dtype = \"{}\"", is_half ? "bfloat16" : "float32"),
+          fmt::format("    config.training.mixed_precision_param = \"{}\"", name_of(*plan.mixed_precision.param_dtype)),
+          "    config.training.mixed_precision_reduce = \"float32\"",
+          fmt::format("    config.training.enable_cpu_offload = {}", python_bool(plan.cpu_offload)),
+          "    config.training.disable_cuda_graphs = True  # they keep gradients and buffers, which no plan knows"};
+}
+
+std::vector<std::string> optimizer_of(const Optimizer& optimizer) {
+  return {
+      fmt::format("    config.optimizer.implementation = \"{}\"", implementation_of(optimizer)),
+      "    for group in config.optimizer.param_groups:",
+      fmt::format("        group.optimizer_name = \"{}\"", optimizer.kind == OptimizerKind::Adam ? "Adam" : "AdamW"),
+      fmt::format("        group.optimizer_kwargs[\"weight_decay\"] = {}", optimizer.weight_decay)};
+}
+
+std::vector<std::string> parallelism_of(const Plan& plan) {
+  return {"    config.parallelism = ParallelismConfig(",
+          fmt::format("        data_parallel_replicate_degree={},", plan.mesh.replicate),
+          fmt::format("        data_parallel_shard_degree={},", plan.mesh.shard),
+          fmt::format("        fsdp_reshard_after_forward=\"{}\",", torchtitan_reshard_of(plan)), "    )"};
+}
+
+}  // namespace
+
+std::string torchtitan_registry(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  const TorchtitanModel named = *torchtitan_model_of(config.model);
+  const bool checkpoints = !plan.checkpointing.entries.empty();
+  std::vector<std::string> head =
+      opening_of(config, torchrun_of(config, "-m torchtitan.train --module FILE --config planned"));
+  head.insert(
+      head.end(),
+      {"", "FILE is the name of this file without .py, in the folder that the command is started in. The keys were",
+       "checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer, the learning",
+       "rate and the steps are those of torchtitan's own configuration, and yours to change.", ""});
+  std::vector<std::string> lines = {python_docstring(head)};
+  const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  add({"", "from importlib.metadata import version", "", "from torchtitan.components.loss import CrossEntropyLoss",
+       "from torchtitan.config import ParallelismConfig"});
+  if (checkpoints) add({"from torchtitan.distributed.activation_checkpoint import FullAC"});
+  add({"from torchtitan.models.common.config_utils import decoder_vocab_size",
+       fmt::format("from torchtitan.models.{} import model_registry", named.name),
+       fmt::format("from torchtitan.models.{}.config_registry import {}", named.name, named.config), "",
+       "if not version(\"torchtitan\").startswith(\"0.3.\"):", "    raise ImportError(",
+       "        f\"This file is for torchtitan 0.3; {version('torchtitan')} is installed. \"",
+       "        \"Write one for it: fsdp-plan export --to torchtitan --trainer-version\"", "    )", "", "",
+       "def planned():", fmt::format("    config = {}()", named.config),
+       fmt::format("    config.hf_assets_path = {}", quoted_text("./assets/hf/" + config.model.name)),
+       "    # Of its ways to attend this one runs without torch.compile.",
+       fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor),
+       "    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))"});
+  add(training_lines(config));
+  add(optimizer_of(plan.optimizer));
+  add(parallelism_of(plan));
+  add({fmt::format("    config.activation_checkpoint = {}", checkpoints ? "FullAC.Config()" : "None"),
+       "    config.compile.enable = False", "    return config"});
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
+}
+
+}  // namespace fsdp::planner
