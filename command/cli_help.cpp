@@ -347,7 +347,7 @@ std::string screen() {
         "--gpus N (of a node)   --nodes N   --cluster FILE|NAME",
         fmt::format("--objective {}   --at-most N   --price PRICES", choices_of(Option::Objective))}},
       {"Trainer",
-       {fmt::format("--runtime {}", choices_of(Option::Runtime)),
+       {fmt::format("--for {}", choices_of(Option::For)), fmt::format("--runtime {}", choices_of(Option::Runtime)),
         fmt::format("--activation-checkpointing {}   --offload {}", choices_of(Option::Checkpoint),
                     info_of(Option::Offload).value),
         fmt::format("--strategy {}", choices_of(Option::Strategy)), "What you leave out is searched."}},
