@@ -12,8 +12,9 @@ bool has_units_in_blocks(const Model& model, const Space& space) {
 
 }  // namespace
 
-void keep_checkpointable(const Model& model, Space& space) {
+Space checkpointable(Space space, const Model& model) {
   if (!space.checkpoint && has_units_in_blocks(model, space)) space.checkpoint_ways.clear();
+  return space;
 }
 
 std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Model& model, const Space& space) {

@@ -10,6 +10,7 @@
 #include "core/model/model_index.h"
 #include "core/plan/flat_units.h"
 #include "core/plan/sharding.h"
+#include "planner/checkpoint_limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/family_limits.h"
 #include "planner/objective.h"
@@ -470,7 +471,7 @@ void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Clust
 }  // namespace
 
 Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
-  FSDP_TRY(const Space space, said_by_runtime(given));
+  FSDP_TRY(const Space space, said_by_runtime(checkpointable(given, model)));
   Errors errors;
   auto wrappings = wrappings_of(space, model, cluster);
   const auto meshes = meshes_of(space, cluster);

@@ -255,7 +255,7 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
   keep_recorded(spec, ground.space);
   // A formula of the spec may leave some of them without a model.
   ground.space.micro_batches = ground.predictors.micro_batches();
-  keep_checkpointable(ground.model(), ground.space);
+  ground.space = checkpointable(ground.space, ground.model());
   if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
     return tl::unexpected(recorded.error());
   }
