@@ -249,9 +249,8 @@ void ParetoWidget::draw_point(QPainter& painter, const QPointF& at, bool fits) c
 }
 
 QString ParetoWidget::lone_text() const {
-  return snapshot()->stage == Stage::Explained
-             ? tr("This is the only plan that was looked at. Search again shows others.")
-             : tr("Other plans come when the search ends.");
+  return snapshot()->stage == Stage::Explained ? tr("No other plan was looked at: search again, or take a choice back.")
+                                               : tr("Other plans come when the search ends.");
 }
 
 // On the screen every point of a kind is the same little picture, drawn once.

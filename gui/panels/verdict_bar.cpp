@@ -261,8 +261,6 @@ QLayout* VerdictBar::make_suggestions() {
   more_->setPopupMode(QToolButton::InstantPopup);
   more_->setMenu(new QMenu(more_));
   more_->setToolTip(tr("Every suggestion with its cost"));
-  // The arrow stands in the text: Qt draws its own over it.
-  more_->setStyleSheet("QToolButton::menu-indicator { image: none; }");
   below->addWidget(more_, 0, Qt::AlignTop);
   search_ = new QPushButton(tr("Search again"), this);
   search_->setObjectName("search_again");

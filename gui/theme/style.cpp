@@ -101,6 +101,12 @@ void Style::drawPrimitive(PrimitiveElement element, const QStyleOption* option, 
 
 void Style::drawComplexControl(ComplexControl control, const QStyleOptionComplex* option, QPainter* painter,
                                const QWidget* widget) const {
+  if (const auto* button = qstyleoption_cast<const QStyleOptionToolButton*>(option)) {
+    // A button with a menu has its arrow in its text, over which Qt would draw another.
+    QStyleOptionToolButton plain = *button;
+    plain.features &= ~QStyleOptionToolButton::HasMenu;
+    return QProxyStyle::drawComplexControl(control, &plain, painter, widget);
+  }
   QProxyStyle::drawComplexControl(control, option, painter, widget);
   const auto* list = qstyleoption_cast<const QStyleOptionComboBox*>(option);
   if (list != nullptr && (option->state & State_HasFocus)) return draw_focus(*painter, *option);

@@ -11,6 +11,7 @@
 #include <QImage>
 #include <algorithm>
 
+#include "gui/state/settings.h"
 #include "gui/window/main_window.h"
 #include "gui/window/screenshot.h"
 #include "tests/gui/support.h"
@@ -84,6 +85,7 @@ class GoldenPictures : public testing::TestWithParam<bool> {
 };
 
 TEST_P(GoldenPictures, OfEachState) {
+  Settings().set_machine({});  // Of another test.
   MainWindow window(test::library());
   AppState& state = window.state();
   window.set_theme(GetParam() ? ThemeChoice::Dark : ThemeChoice::Light);
