@@ -146,10 +146,12 @@ std::string optimizer_of(const Plan& plan) {
                ? "SGD on the CPU"
                : fmt::format("{} (DeepSpeedCPUAdam)", name_of(plan.optimizer.kind));
   }
-  std::string text = fmt::format("{} {}", name_of(plan.optimizer.kind), name_of(plan.optimizer.implementation));
+  // bitsandbytes has one implementation.
+  const bool is_8_bit = plan.optimizer.states == OptimizerStates::EightBit;
+  std::string text = fmt::format("{} {}", name_of(plan.optimizer.kind),
+                                 is_8_bit ? "with 8-bit states" : name_of(plan.optimizer.implementation));
   if (plan.optimizer.muon) text = "Muon and " + text;
   if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
-  if (plan.optimizer.states == OptimizerStates::EightBit) text += ", 8-bit states";
   return text;
 }
 

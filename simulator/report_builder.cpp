@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/parse_units.h"
+#include "core/cluster/bf16_units.h"
 #include "core/cluster/node_spread.h"
 #include "core/model/call_name.h"
 #include "core/plan/plan_names.h"
@@ -17,6 +18,7 @@
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
+#include "simulator/ops/optimizer_update.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
 
@@ -291,11 +293,33 @@ std::string assumption_about_nodes(const Cluster& cluster) {
       100 * (longer - 1), cluster.nodes, 100 * spread.value, name_of(spread.provenance));
 }
 
+std::string assumption_about_rates(const Cluster& cluster, Dtype activation) {
+  const Gpu& gpu = cluster.gpu;
+  if (peak_rate(gpu, activation)) return "";
+  if (activation != Dtype::BFloat16 || gpu.compute_capability == 0 || !gpu.fp32 || !gpu.fp16) {
+    return fmt::format("{} has no hardware for {}: compute is timed at its fp32 rate.", gpu.name, name_of(activation));
+  }
+  return fmt::format("{} {}: bf16 is timed at its fp32 rate, {}, where fp16 has {} (--precision fp16-mixed).", gpu.name,
+                     kNoBf16Units, format_flops_rate(gpu.fp32->value), format_flops_rate(gpu.fp16->value));
+}
+
+std::string assumption_about_states(const Plan& plan) {
+  if (has_torch_kernels(plan.optimizer)) return "";
+  std::string text =
+      "8-bit optimizer states are those of bitsandbytes, which updates one parameter after another and allocates "
+      "nothing for it, whatever implementation of PyTorch's optimizer is named.";
+  if (plan.runtime.framework == Framework::Fsdp2) {
+    text +=
+        " Under FSDP2 the 8-bit optimizers of bitsandbytes 0.50.2 and torchao 0.18.0 failed in a rehearsal: "
+        "rehearse yours first.";
+  }
+  return text;
+}
+
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh, Bytes held) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
-  if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
-    lines.push_back(prepared.cluster->gpu.name + " has no hardware for " + std::string(name_of(prepared.activation)) +
-                    ": compute is timed at its fp32 rate.");
+  if (std::string line = assumption_about_rates(*prepared.cluster, prepared.activation); !line.empty()) {
+    lines.push_back(std::move(line));
   }
   if (!prepared.unmeasured.empty()) {
     lines.push_back("The scratch memory of oneDNN in " + std::to_string(prepared.unmeasured.size()) +
@@ -340,6 +364,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
                                       "model is.",
                                       kDeepSpeedVersion));
   }
+  if (std::string line = assumption_about_states(prepared.plan); !line.empty()) lines.push_back(std::move(line));
   if (is_ddp && ranks.world_size() > 1) {
     lines.emplace_back(
         "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every "

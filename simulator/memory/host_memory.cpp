@@ -5,8 +5,8 @@
 //   gradient     o l, pinned likewise; made in the first backward, and its block is used again in every later one
 //   optimizer    its states of l elements, in ordinary memory
 //   temporaries  of one parameter at a time, in ordinary memory: PyTorch takes its loop over parameters where they lie
-//                on CPU, which holds two results of l elements, and one of the parameter before; and a gradient
-//                that is added to that of an earlier micro-batch arrives in a copy of its own
+//                on CPU, which holds two results of l elements, and one of the parameter before (8-bit states: five
+//                in fp32); and a gradient that is added to that of an earlier micro-batch arrives in a copy of its own
 //
 // While the model comes into being nothing of the last three is there yet. `to_empty` makes the shards of a unit in
 // ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
@@ -29,7 +29,8 @@
 // _fsdp_collectives.py (foreach_reduce), torch/distributed/fsdp/_flat_param.py (init_flat_param_attributes),
 // ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given back), ATen/native/TensorConversions.cpp
 // (_to_copy: pinned when it does not block), torch/optim/adam.py
-// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11.
+// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11; optimizer_update.h
+// for 8-bit states.
 //
 // Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
 // file that weights are read from, NCCL's buffers in shared memory, checkpoints while they are written.
@@ -37,6 +38,7 @@
 #include "simulator/memory/host_memory.h"
 
 #include "simulator/memory/host_memory_zero.h"
+#include "simulator/ops/optimizer_update.h"
 
 #include <fmt/format.h>
 
@@ -53,8 +55,6 @@ namespace {
 // Assumed: a rehearsed rank of a small model peaks at 1.1 GiB without a driver.
 constexpr Bytes kProcess = Bytes(2LL << 30);
 constexpr double kMargin = 0.04;
-constexpr std::int64_t kSmallestEightBit = 4096;  // bitsandbytes: smaller tensors keep fp32 moments.
-constexpr std::int64_t kEightBitBlock = 256;      // Elements that share one fp32 scale.
 
 /// Bytes of one rank, or of several.
 struct Held {
@@ -94,13 +94,18 @@ std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std
   return 0;
 }
 
-/// Results of the loop at its highest, in multiples of the largest parameter: Adam's root and quotient, and the
-/// quotient of the parameter before; and the decayed gradient where decay is added to it.
-std::int64_t num_loop_results(const Optimizer& optimizer) {
-  if (optimizer.implementation == OptimizerImplementation::Fused) return 0;
+/// What the update of one parameter holds at its highest beside the states. The loop: Adam's root and quotient, and the
+/// quotient of the parameter before; and the decayed gradient where decay is added to it. 8-bit states: in fp32 the
+/// moments, the gradient, Adam's root and quotient, and the parameter where it has another dtype.
+std::int64_t update_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
   const bool adam = optimizer.kind != OptimizerKind::Sgd;
+  if (!has_torch_kernels(optimizer)) {
+    const std::int64_t results = num_moments(optimizer) + (adam ? 3 : 1) + (element_size == 4 ? 0 : 1);
+    return 4 * results * elements;
+  }
+  if (optimizer.implementation == OptimizerImplementation::Fused) return 0;
   const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-  return (adam ? 3 : 0) + (adds_decay ? 1 : 0);
+  return ((adam ? 3 : 0) + (adds_decay ? 1 : 0)) * elements * element_size;
 }
 
 class HostModel {
@@ -125,7 +130,7 @@ class HostModel {
     if (plan_.cpu_offload) {
       const bool arrives = !is_flat() && plan_.accumulation > 1 && plan_.sync_every_micro_batch;
       const std::int64_t arriving = arrives ? largest : 0;
-      held.temporaries = std::max(arriving, num_loop_results(plan_.optimizer) * largest);
+      held.temporaries = std::max(arriving, held.temporaries);
     }
     held.making = making(rank);
     return held;
@@ -160,6 +165,7 @@ class HostModel {
   // What the optimizer updates: so many elements at once.
   void add_updated(std::int64_t elements, std::int64_t size, Held& held, std::int64_t& largest) const {
     held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size);
+    held.temporaries = std::max(held.temporaries, update_bytes(plan_.optimizer, elements, size));
     largest = std::max(largest, elements * size);
   }
 

@@ -7,8 +7,7 @@
 // needs none; the loop two of one parameter at a time, beside one of the parameter before.
 //
 // Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
-// clip_grad.py, torch 2.11; bitsandbytes optim/optimizer.py for 8-bit states (blocks of 256, tensors of at least 4096
-// elements).
+// clip_grad.py, torch 2.11; optimizer_update.h for 8-bit states, whose update takes no temporaries.
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/memory/memory_walk_shards.h"
+#include "simulator/ops/optimizer_update.h"
 #include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
@@ -191,6 +191,7 @@ class OptimizerWalk : private ShardLists<Sink> {
   }
 
   void temporaries() {
+    if (!has_torch_kernels(in_.plan->optimizer)) return;
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
         return;
@@ -409,7 +410,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    const bool has_count = adam && optimizer.implementation == OptimizerImplementation::Fused;
+    const bool has_count = counts_steps_on_device(optimizer);
     // Moments of one size take turns: both of a run are twice as many of the first.
     if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
       return each([&](const ShardedParameter& shard, std::int64_t count) {
@@ -431,8 +432,6 @@ class OptimizerWalk : private ShardLists<Sink> {
   }
 
   void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p, std::int64_t count) {
-    constexpr std::int64_t kSmallest = 4096;  // Smaller tensors keep fp32 moments.
-    constexpr std::int64_t kBlock = 256;      // Elements that share one fp32 scale.
     const std::int64_t n = p.local_elements;
     switch (in_.plan->optimizer.states) {
       case OptimizerStates::AsParameter:
@@ -440,9 +439,10 @@ class OptimizerWalk : private ShardLists<Sink> {
       case OptimizerStates::BFloat16:
         return keep(what, p.parameter, 2 * n, count, MemoryCategory::OptState);
       case OptimizerStates::EightBit:
-        if (n < kSmallest) return keep(what, p.parameter, 4 * n, count, MemoryCategory::OptState);
+        if (n < kSmallestEightBit) return keep(what, p.parameter, 4 * n, count, MemoryCategory::OptState);
         keep(what, p.parameter, n, count, MemoryCategory::OptState);
-        return keep(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), count, MemoryCategory::OptState);
+        return keep(scale, p.parameter, 4 * ((n + kEightBitBlock - 1) / kEightBitBlock), count,
+                    MemoryCategory::OptState);
     }
   }
 

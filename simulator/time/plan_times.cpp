@@ -4,7 +4,8 @@
 // a unit writes its shard (2 S bytes moved) and copies out (2 F); a reduce-scatter reads the gradients and writes its
 // input. Gradients that are kept unsharded over micro-batches are cast once where the reduce dtype is another, and each
 // later micro-batch reads both and writes the sum. AdamW touches parameter, gradient and both moments: fused in one
-// pass, foreach in about a dozen list kernels.
+// pass, foreach in about a dozen list kernels. With 8-bit states one kernel of each parameter reads parameter and
+// gradient, writes the parameter, and reads and writes each moment: a byte an element, and an fp32 scale of 256.
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
@@ -23,6 +24,7 @@
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
 #include "core/plan/zero_quantization.h"
+#include "simulator/ops/optimizer_update.h"
 #include "simulator/time/drive_times.h"
 
 #include <algorithm>
@@ -429,6 +431,12 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
   return is_one_pass ? kFusedPasses : kForeachPasses;
 }
 
+/// Of each element, whose parameter and gradient have `item` bytes.
+double eight_bit_bytes(const Optimizer& optimizer, double item) {
+  constexpr double kMoment = 1 + 4.0 / kEightBitBlock;
+  return 3 * item + 2 * kMoment * static_cast<double>(num_moments(optimizer));
+}
+
 // DeepSpeedCPUAdam passes over its tensors once.
 Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   const auto elements = static_cast<double>(elements_on_host(layout.zero, plan));
@@ -454,6 +462,8 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;
   double bytes = passes * item * local_elements(layout);
+  if (!has_torch_kernels(plan.optimizer) && !plan.cpu_offload)
+    bytes = eight_bit_bytes(plan.optimizer, item) * local_elements(layout);
   // The gradient in one piece and in fp32, and the part of the parameters that is written from the fp32 one.
   if (is_zero(plan))
     bytes += 3 * (item + static_cast<double>(size_of(layout.zero.dtype).count())) * local_elements(layout);

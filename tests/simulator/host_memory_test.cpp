@@ -119,6 +119,13 @@ TEST(HostMemory, AFurtherMicroBatchArrivesInACopyOfItsOwn) {
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())).count("temporaries"), 0u);
 }
 
+TEST(HostMemory, EightBitStatesAreUpdatedInFp32OneParameterAfterAnother) {
+  Plan plan = offloaded();
+  plan.optimizer.states = OptimizerStates::EightBit;
+  // Of 2000 fp32 elements both moments, the gradient, the root and the quotient: 5 x 8000 bytes on each of three ranks.
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())).at("temporaries"), 3 * 5 * 8000);
+}
+
 TEST(HostMemory, AFrozenModelNeedsMostWhileItIsMade) {
   Layout layout = six_rows_over_four();
   layout.units[0].parameters[0].receives_gradient = false;

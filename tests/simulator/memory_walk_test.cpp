@@ -348,6 +348,18 @@ TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
   EXPECT_EQ(temporaries(OptimizerImplementation::ForLoop), 3 * kShardedGrad);
 }
 
+TEST(MemoryWalk, EightBitStatesAreUpdatedWithoutTemporariesWhateverImplementationOfPyTorchIsNamed) {
+  using enum OptimizerImplementation;
+  for (const OptimizerImplementation implementation : {Foreach, Fused, ForLoop}) {
+    for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::Adam}) {
+      const Walked walked = stepped(
+          {.kind = kind, .implementation = implementation, .states = OptimizerStates::EightBit, .weight_decay = 0.1});
+      const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
+      EXPECT_EQ(step.peak - bytes_of(step, Temp), 0) << static_cast<int>(implementation);
+    }
+  }
+}
+
 TEST(MemoryWalk, DecayedGradientsOfForeachAreGoneBeforeTheRootsOfAdamAreThere) {
   const auto temporaries = [](OptimizerKind kind, OptimizerImplementation implementation, double decay) {
     const Walked walked = stepped({.kind = kind, .implementation = implementation, .weight_decay = decay});
@@ -383,6 +395,9 @@ TEST(MemoryWalk, StatesAreTwoMomentsOneMomentOrNone) {
 TEST(MemoryWalk, EightBitStatesTakeAByteAndAScalePer256ElementsButSmallTensorsStayInFp32) {
   // Shards of 1024 and 512 elements are below 4096.
   EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}), 2 * kS);
+  // bitsandbytes counts steps on the host.
+  EXPECT_EQ(state_bytes({.implementation = OptimizerImplementation::Fused, .states = OptimizerStates::EightBit}),
+            2 * kS);
   // Of width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice.
   EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}, 256), 2 * (kLayers * (16384 + 4 * 64) + 8192 + 4 * 32));
 }
