@@ -105,12 +105,12 @@ SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
 
 MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   MachineWords words{.rest = line};
-  words.range.gpus = numbers_of(line, Option::Gpus, kMostGpusPerNode, errors);
-  words.range.nodes = numbers_of(line, Option::Nodes, kMostNodes, errors);
+  words.range.gpus = numbers_of(line, Option::Gpus, kLargestNode, errors);
+  words.range.nodes = numbers_of(line, Option::Nodes, kLargestWorld, errors);
   words.range.gpu_names = gpu_names_of(line, errors);
   OptionReader read(line, errors);
   if (const auto most = read.count(Option::AtMost)) {
-    words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestCount - 1));
+    words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestWorld));
   }
   const auto objective = read.choice(Option::Objective, kObjectiveTable);
   if (objective == AskedObjective::Cost) words.objective = MachineObjective::Cost;

@@ -66,7 +66,15 @@ constexpr NotModeled kNotModeled[] = {
     {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
      "--context-parallel --ep --expert-parallel --sp ",
      "Only data parallelism is modeled: FSDP2, FSDP1, DDP and ZeRO. See --runtime, --shard and --replicate."},
-    {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
+    {" --lora --peft --qlora --lora-r --lora-rank --use-peft ",
+     "A shipped model has no adapters. Capture the script that adds them: fsdp-plan capture -o my.model.json -- python "
+     "train.py; docs/how-to/llama-70b-qlora.md does it for QLoRA. --trainable and --freeze choose what is trained."},
+    {" --gradient-checkpointing --gradient_checkpointing --grad-checkpointing --recompute --ac ",
+     "Write --activation-checkpointing full; left out, it is searched."},
+    {" --fp8 --float8 --enable-float8 ", "8-bit floats are not modeled; --precision has what is."},
+    {" --bf16 ", "Write --precision mixed (bf16 with fp32 weights) or --precision bf16 (all in bf16)."},
+    {" --fp16 ", "Write --precision fp16-mixed (fp16 with fp32 weights)."},
+    {" --cpu-offload --cpu_offload --offload-optimizer ", "Write --offload yes; left out, it is searched."},
     {" --zero --zero-stage ",
      "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
      "like ZeRO-2."},

@@ -28,6 +28,13 @@ namespace {
 Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
   Given given;
   given.path = path;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) && path != "-" && find_model_file(path, library)) {
+    return failure(path, "This is a model, and no plan.",
+                   fmt::format("Plan it first: fsdp-plan {} --gpu \"H100 SXM\" --gpus 8 -o plan.json; then name "
+                               "plan.json here.",
+                               path));
+  }
   FSDP_TRY(given.file, read_plan_file(given.path));
   if (given.file.cluster) {
     FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library + "/clusters"));

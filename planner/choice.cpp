@@ -412,11 +412,12 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
                    "Take a smaller global batch, or more GPUs.");
   }
   if (batches.empty()) {
-    return failure(
-        "--global-batch",
-        fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation is a different number.",
-                    global, per_gpu, world),
-        "Leave one of --global-batch, --batch and --accumulate out.");
+    const bool divides = !space.micro_batch || per_gpu % *space.micro_batch == 0;
+    return failure("--global-batch",
+                   fmt::format("{} samples are {} for each of {} GPUs, {}.", global, per_gpu, world,
+                               divides ? "and micro-batch x accumulation is a different number"
+                                       : fmt::format("no multiple of a micro-batch of {}", *space.micro_batch)),
+                   "Leave one of --global-batch, --batch and --accumulate out.");
   }
   return batches;
 }

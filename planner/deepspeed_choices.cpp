@@ -74,6 +74,23 @@ std::vector<std::string_view> give_way(PlanChoices& of_file, const PlanChoices& 
   return places;
 }
 
+/// The width of the table with most rows: tokens are embedded in what the blocks compute in.
+std::optional<std::int64_t> hidden_size_of(const Model& model) {
+  std::int64_t most_rows = 0;
+  std::optional<std::int64_t> width;
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[static_cast<std::size_t>(call.block)].ops) {
+      if (op.kind != OpKind::Embedding) continue;
+      const int table = call.parameters[op.parameters.front()];
+      const std::vector<std::int64_t>& shape = model.parameters[static_cast<std::size_t>(table)].shape;
+      if (shape.size() != 2 || shape[0] <= most_rows) continue;
+      most_rows = shape[0];
+      width = shape[1];
+    }
+  }
+  return width;
+}
+
 /// Nothing: how many GPUs there are is not known, which is said elsewhere.
 std::optional<std::int64_t> world_of(const PlanChoices& choices, const std::string& library) {
   const Result<Cluster> cluster = resolve_machines(choices, library);
@@ -122,8 +139,37 @@ DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& lib
                     "same two states.",
                     *file));
   }
+  if (!config->ignored.empty()) {
+    made.assumptions.push_back(
+        fmt::format("{} of {} {} nothing: DeepSpeed reads no such {}.", fmt::join(config->ignored, ", "), *file,
+                    config->ignored.size() == 1 ? "says" : "say", config->ignored.size() == 1 ? "key" : "keys"));
+  }
   made.config = *std::move(config);
   return made;
+}
+
+std::optional<std::string> fill_auto_sizes(const DeepSpeedConfig& config, const ModelSpec& spec,
+                                           const Workload& workload, ZeroOptions& zero, Errors& errors) {
+  if (!config.auto_sizes.any()) return std::nullopt;
+  const Result<Model> model = build_model(spec, workload);
+  if (!model) return std::nullopt;  // Which is said elsewhere.
+  const std::optional<std::int64_t> width = hidden_size_of(*model);
+  if (!width) {
+    errors.push_back({std::string(place_of(PlanChoice::DeepSpeedFile)),
+                      "transformers makes sizes that are \"auto\" of the model's hidden_size, and this model has no "
+                      "embedding that tells it.",
+                      "Write numbers for the buckets and thresholds of zero_optimization."});
+    return std::nullopt;
+  }
+  fill_in(config.auto_sizes, *width, zero);
+  return fmt::format(
+      "\"auto\" sizes are filled in as transformers and accelerate do, for hidden_size {}: reduce_bucket_size {}{}. "
+      "DeepSpeed alone takes its defaults.",
+      *width, zero.reduce_bucket_size,
+      config.framework == Framework::Zero3
+          ? fmt::format(", stage3_prefetch_bucket_size {}, stage3_param_persistence_threshold {}",
+                        zero.prefetch_bucket_size, zero.param_persistence_threshold)
+          : std::string());
 }
 
 }  // namespace fsdp::planner

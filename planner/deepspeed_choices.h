@@ -22,4 +22,9 @@ struct DeepSpeedRequest {
 /// its business.
 DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& library, Errors& errors);
 
+/// Puts the sizes of buffers into `zero` that are "auto" in the file, and says which they are; nothing: none is. Adds
+/// an error where the model does not tell its hidden_size.
+std::optional<std::string> fill_auto_sizes(const DeepSpeedConfig& config, const ModelSpec& spec,
+                                           const Workload& workload, ZeroOptions& zero, Errors& errors);
+
 }  // namespace fsdp::planner

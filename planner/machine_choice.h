@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "planner/plan_machines.h"
 #include "planner/plan_request.h"
 #include "planner/search.h"
 
@@ -65,14 +66,6 @@ struct MachineComparison {
       machines;             ///< The best one first; then what is tight, what does not fit, then what makes no sense.
   ResolvedRequest request;  ///< On the first one.
   SearchResult result;      ///< Of that.
-};
-
-/// A size of a machine; an empty number is left to the choices.
-struct MachineSize {
-  std::optional<int> gpus;  ///< Of a node.
-  std::optional<int> nodes;
-
-  bool operator==(const MachineSize&) const = default;
 };
 
 /// Each size once. Where there is only a limit, the sizes that are for rent: nodes of 1, 2, 4 or 8 GPUs, and 2, 4, 8

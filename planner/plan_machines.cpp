@@ -54,6 +54,27 @@ Result<Cluster> named_cluster(const std::string& name, const ClusterLibrary& lib
   return shipped;
 }
 
+/// What nobody has. A file describes a machine that somebody has, whatever its size.
+Errors check_sizes(const PlanChoices& choices) {
+  const std::int64_t gpus = choices.gpus.value_or(1);
+  const std::int64_t nodes = choices.nodes.value_or(1);
+  if (gpus < 1 || nodes < 1) return {};  // Which is said elsewhere.
+  const std::int64_t world = gpus * nodes;
+  if (gpus > kLargestNode && !(choices.cluster_file && is_file(*choices.cluster_file))) {
+    const MachineSize split = split_world(world);
+    const std::string all =
+        nodes > 1 ? fmt::format("{} nodes of {} GPUs?", nodes, gpus) : fmt::format("{} GPUs in one node?", gpus);
+    return {{std::string(place_of(PlanChoice::Gpus)), fmt::format("{} No node has more than {}.", all, kLargestNode),
+             world > kLargestWorld ? fmt::format("Write --nodes and --gpus for at most {} GPUs in all.", kLargestWorld)
+                                   : fmt::format("Write --nodes {} --gpus {}.", *split.nodes, *split.gpus)}};
+  }
+  if (world <= kLargestWorld) return {};
+  return {
+      {std::string(place_of(choices.nodes ? PlanChoice::Nodes : PlanChoice::Gpus)),
+       fmt::format("{} GPUs in all are more than {}, for which collectives and times are known.", world, kLargestWorld),
+       fmt::format("Write at most {} nodes of {}.", kLargestWorld / gpus, gpus)}};
+}
+
 /// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": where a name may mean several cards.
 std::optional<std::string> chosen_card(const std::string& name, const Gpu& chosen, const std::vector<Gpu>& library) {
   std::vector<std::string> others;
@@ -73,10 +94,20 @@ Result<ClusterLibrary> library_for(const PlanChoices& choices, const std::string
         {std::string(place_of(PlanChoice::GpuName)), "A cluster has its own GPU.",
          fmt::format("Give either {} or {}.", place_of(PlanChoice::ClusterFile), place_of(PlanChoice::GpuName))});
   }
+  append(errors, check_sizes(choices));
   Result<ClusterLibrary> shipped = read_cluster_library(library + "/clusters");
   if (!shipped) append(errors, shipped.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return shipped;
+}
+
+/// What of the machines nobody said.
+Error missing_machines(const PlanChoices& choices) {
+  if (!choices.gpus && !choices.nodes) {
+    return {"", "The machines are missing.", "Write --gpu T4 --gpus 4, or --gpus 4 --mem 16G, or --cluster FILE."};
+  }
+  return {"", "The GPU of the machines is missing, or its memory.",
+          "Add --gpu NAME, such as --gpu \"RTX 4090\" (fsdp-plan gpus lists them), or --mem 24G."};
 }
 
 /// The machines before the overrides other than their number and memory.
@@ -96,14 +127,18 @@ Result<Cluster> machines_of(const PlanChoices& choices, const ClusterLibrary& li
     }
     return cluster;
   }
-  if (!overrides.memory) {
-    return failure("", "The machines are missing.",
-                   "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
-  }
+  if (!overrides.memory) return tl::unexpected(Errors{missing_machines(choices)});
   return assumed_cluster(library.gpus, gpus, nodes, *overrides.memory, overrides);
 }
 
 }  // namespace
+
+MachineSize split_world(std::int64_t world) {
+  for (const int gpus : {8, 4, 2}) {
+    if (world > 8 && world % gpus == 0) return {gpus, static_cast<int>(world / gpus)};
+  }
+  return world <= 8 ? MachineSize{static_cast<int>(world), 1} : MachineSize{1, static_cast<int>(world)};
+}
 
 Errors check_machines(const PlanChoices& choices, const std::string& library) {
   const Result<ClusterLibrary> shipped = library_for(choices, library);
@@ -121,6 +156,7 @@ Result<Cluster> resolve_machines(const PlanChoices& choices, const ClusterLibrar
 
 Result<Cluster> override_machines(const PlanChoices& choices, const Cluster& cluster, const std::string& library) {
   if (choices.cluster_file || choices.gpu_name) return resolve_machines(choices, library);
+  if (Errors errors = check_sizes(choices); !errors.empty()) return tl::unexpected(std::move(errors));
   return override_cluster(cluster, overrides_of(choices));
 }
 

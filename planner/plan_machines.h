@@ -2,6 +2,8 @@
 
 // The machines that choices name.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -10,6 +12,20 @@
 #include "planner/plan_choices.h"
 
 namespace fsdp::planner {
+
+inline constexpr int kLargestNode = 16;       ///< GPUs of the largest node that is sold (DGX-2, p2.16xlarge).
+inline constexpr int kLargestWorld = 16'384;  ///< GPUs of the largest runs with published times (Llama 3).
+
+/// A size of a machine; an empty number is left to the choices.
+struct MachineSize {
+  std::optional<int> gpus;  ///< Of a node.
+  std::optional<int> nodes;
+
+  bool operator==(const MachineSize&) const = default;
+};
+
+/// So many GPUs as they are rented: one node of up to 8, or nodes of 8, else of 4, 2 or 1. Both numbers are there.
+MachineSize split_world(std::int64_t world);
 
 /// The machines, from the library in the folder `library`. Without any choice about them: nothing is given, and nothing
 /// is assumed. Errors: unknown names, sizes that make no sense, choices that exclude each other.

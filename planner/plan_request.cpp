@@ -6,17 +6,20 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/foreign_files.h"
 #include "core/cluster/cluster_library.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/deepspeed_choices.h"
+#include "planner/default_precision.h"
 #include "planner/framework_arguments.h"
 #include "planner/larger_gpus.h"
 #include "planner/objective.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
+#include "planner/step_samples.h"
 #include "planner/strategy_names.h"
 #include "simulator/allocator/allocator_settings.h"
 
@@ -284,33 +287,64 @@ std::string spec_batch_of(const ModelSpec& spec) {
 }
 
 /// What a recipe or a spec is about is the samples of a step; how they are shared out over micro-batches is for the
-/// search. Not where a batch norm's statistics are those of a micro-batch.
-std::optional<std::int64_t> default_samples(const PlanChoices& choices, const ModelSpec& spec, const Workload& workload,
-                                            const Plan& base) {
-  if (choices.global_batch || choices.accumulation || gives_micro_batch(choices)) return std::nullopt;
+/// search, and of a chosen micro-batch the accumulation follows. Not where a batch norm's statistics are those of a
+/// micro-batch.
+std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload workload, const Plan& base) {
+  std::erase_if(workload.dimensions, [](const Dimension& dimension) { return dimension.name == kBatchDimension; });
   const Result<Recipe> recipe = find_recipe(spec, base.recipe);
   const bool recipe_has_batch = recipe && names_batch(recipe->dimensions);
+  const std::int64_t accumulation = recipe ? recipe->accumulation : 1;
   // A large model takes a while to build, and most specs have one sample.
-  if (base.accumulation == 1 && !recipe_has_batch && spec_batch_of(spec) == "1") return std::nullopt;
+  if (accumulation == 1 && !recipe_has_batch && spec_batch_of(spec) == "1") return std::nullopt;
   const Result<Model> model = build_model(spec, workload);
   if (!model) return std::nullopt;
   const Dimension* batch = find_dimension(model->dimensions, kBatchDimension);
   if (batch == nullptr) return std::nullopt;
-  const std::int64_t samples = static_cast<std::int64_t>(batch->value) * base.accumulation;
+  const std::int64_t samples = static_cast<std::int64_t>(batch->value) * accumulation;
   if (has_batch_norm(*model) || samples < 2) return std::nullopt;
   return samples;
 }
 
-/// Where the batch comes from, as far as no choice says it.
-std::string batch_origin_of(const PlanChoices& choices, const ModelSpec& spec, const Plan& base) {
+/// The micro-batch that the choices fix; nothing: it is free, or no whole number, which is said elsewhere.
+std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
+  if (choices.batch) return choices.batch;
+  const Dimension* batch = find_dimension(choices.dimensions, kBatchDimension);
+  constexpr double kMost = 1e9;
+  if (batch == nullptr || batch->value < 1 || batch->value > kMost) return std::nullopt;
+  return static_cast<std::int64_t>(batch->value);
+}
+
+/// Shares the usual samples of a step out: over micro-batches that are chosen, or by the search. Returns them; nothing:
+/// the choices say how many there are, or nobody does.
+std::optional<std::int64_t> keep_usual_samples(const PlanChoices& choices, ResolvedRequest& resolved) {
+  if (choices.global_batch || choices.accumulation) return std::nullopt;
+  Space& space = resolved.space;
+  const auto usual = usual_samples(resolved.spec, resolved.workload, space.base);
+  const std::optional<std::int64_t> micro_batch = chosen_micro_batch(choices);
+  if (!micro_batch) space.samples_per_gpu = usual;
+  if (micro_batch && usual) space.base.accumulation = accumulation_of(*usual, *micro_batch);
+  return usual;
+}
+
+/// Where the batch comes from, as far as no choice says it. `usual`: of keep_usual_samples.
+std::string batch_origin_of(const PlanChoices& choices, const ResolvedRequest& resolved,
+                            std::optional<std::int64_t> usual) {
+  const ModelSpec& spec = resolved.spec;
+  const Space& space = resolved.space;
   const bool has_batch = gives_micro_batch(choices);
   const bool has_accumulation = choices.accumulation.has_value();
-  if (choices.global_batch || (has_batch && (has_accumulation || base.accumulation == 1))) return "";
-  const Result<Recipe> recipe = find_recipe(spec, base.recipe);
+  if (choices.global_batch || (has_batch && has_accumulation)) return "";
+  if (has_batch && space.base.accumulation == 1 && !usual) return "";
+  const Result<Recipe> recipe = find_recipe(spec, space.base.recipe);
   if (!recipe) return "";
   const bool is_of_recipe = names_batch(recipe->dimensions) || recipe->accumulation > 1;
   const std::string own = spec.captured != nullptr ? "the capture" : "the model's spec";
   const std::string source = is_of_recipe && spec.captured == nullptr ? fmt::format("recipe {}", recipe->name) : own;
+  if (const auto micro_batch = chosen_micro_batch(choices); micro_batch && usual) {
+    const bool are_kept = *micro_batch * space.base.accumulation == *usual;
+    return are_kept ? fmt::format("as many as {} has", source)
+                    : fmt::format("where {} has {}", source, *usual * world_size(resolved.cluster));
+  }
   if (has_batch) return fmt::format("accumulation from {}", source);
   if (has_accumulation) return fmt::format("micro-batch from {}", source);
   return fmt::format("from {}", source);
@@ -331,6 +365,21 @@ std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& 
       "card "
       "to `capture`, too.",
       seen);
+}
+
+/// What is wrong with the release of PyTorch that was asked for.
+void check_release(const PlanRequest& request, const ResolvedRequest& resolved, Errors& errors) {
+  const Plan& base = resolved.space.base;
+  if (!request.choices.torch || is_unread(request, PlanChoice::Torch)) return;
+  for (const Error& error : check_torch(base)) {
+    if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
+  }
+  const TorchVersion& version = torch_version_of(base.runtime);
+  const auto& captured = resolved.spec.captured;
+  if (captured == nullptr || captured->framework.find(version.name) != std::string::npos) return;
+  fail(errors, PlanChoice::Torch,
+       fmt::format("The model was captured under {}, and its blocks are what that did.", captured->framework),
+       fmt::format("Capture it again under PyTorch {}.", version.name));
 }
 
 /// `known`: the spec, where it was read before.
@@ -356,27 +405,30 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   }
   resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
   fix_reductions(request, resolved.space.base, errors);
-  if (const Plan& base = resolved.space.base; choices.torch && !is_unread(request, PlanChoice::Torch)) {
-    for (const Error& error : check_torch(base)) {
-      if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
-    }
-    const TorchVersion& version = torch_version_of(base.runtime);
-    const auto& captured = resolved.spec.captured;
-    if (captured != nullptr && captured->framework.find(version.name) == std::string::npos) {
-      fail(errors, PlanChoice::Torch,
-           fmt::format("The model was captured under {}, and its blocks are what that did.", captured->framework),
-           fmt::format("Capture it again under PyTorch {}.", version.name));
-    }
-  }
+  check_release(request, resolved, errors);
   const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
   if (is_ddp) fix_ddp(request, resolved.space, errors);
+  // Who named another file than a model is told that, and nothing of machines that nobody said.
+  const bool names_none =
+      !choices.gpus && !choices.nodes && !choices.gpu_name && !choices.memory && !choices.cluster_file;
+  if (names_none && std::any_of(errors.begin(), errors.end(), is_about_foreign_file)) return resolved;
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
+  if (!choices.precision && !is_ddp) {
+    if (auto adapted = adapt_precision(resolved.spec, cluster->gpu, resolved.space.base)) {
+      cluster->assumptions.push_back(*std::move(adapted));
+    }
+  }
   if (is_zero(resolved.space.base)) {
     // A recipe without a dtype trains the parameters as the checkpoint has them.
     Plan& base = resolved.space.base;
     if (!base.parameter_dtype && !base.mixed_precision.param_dtype) base.parameter_dtype = resolved.spec.dtype;
     fix_zero(asked, world_size(*cluster), resolved.space, errors);
+    if (spec && asked.config && asked.config->framework == base.runtime.framework) {
+      if (auto line = fill_auto_sizes(*asked.config, resolved.spec, resolved.workload, base.zero, errors)) {
+        cluster->assumptions.push_back(*std::move(line));
+      }
+    }
   } else if (!is_ddp) {
     fix_mesh(request, *cluster, resolved.space, errors);
     if (is_simple_fsdp(resolved.space.base)) fix_simple_fsdp(request, resolved.space, errors);
@@ -481,9 +533,8 @@ Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& l
   ResolvedRequest resolved = resolve(asked, library, known, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   keep_recorded(resolved.spec, resolved.space);
-  resolved.batch_origin = batch_origin_of(asked.request.choices, resolved.spec, resolved.space.base);
-  resolved.space.samples_per_gpu =
-      default_samples(asked.request.choices, resolved.spec, resolved.workload, resolved.space.base);
+  const auto usual = keep_usual_samples(asked.request.choices, resolved);
+  resolved.batch_origin = batch_origin_of(asked.request.choices, resolved, usual);
   resolved.larger_gpus = [choices = request.choices, now = resolved.cluster, library] {
     return larger_gpus(choices, now, false, library);
   };

@@ -12,6 +12,9 @@
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
 // smaller batch or length never needs more live memory). Another plan may do with even less; what is printed is enough.
 // Only machines are offered that can be had, and only choices that can be made beside those that were made.
+//
+// What costs nothing stands before what changes the training, and that before other machines. Fewer bits of weights,
+// gradients or states, frozen parameters, other samples and lengths are another training: somebody has to want it.
 
 #include "planner/remedies.h"
 
@@ -23,6 +26,7 @@
 
 #include "core/report/device_verdict.h"
 #include "planner/predictors.h"
+#include "planner/remedy_kind.h"
 #include "planner/remedy_list.h"
 #include "text/figures.h"
 
@@ -32,7 +36,7 @@ namespace {
 
 /// Changes below these are noise of the allocator and the timeline, or not worth a word, and no remedies.
 constexpr Bytes kLeastSaving(8 << 20);
-constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak.
+constexpr double kLeastSavedMemory = 0.01;  ///< Of the device's peak.
 
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
@@ -87,12 +91,6 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
   const bool fits = remedy->verdict == Verdict::Fits;
   keep_if_it_helps(*std::move(remedy));
   return fits;
-}
-
-std::optional<bool> RemedyList::try_search(Trial trial, const Plan& plan) {
-  const auto ground = ground_with(trial.change, plan, request_.workload, request_.cluster);
-  if (!ground) return std::nullopt;
-  return try_search(std::move(trial), ground->workload, ground->cluster, ground->space);
 }
 
 // Near the edge of memory a search may walk thousands of plans, each as long as it has parameters. One that only says
@@ -176,9 +174,9 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std
 
 bool RemedyList::helps(const Remedy& remedy) const {
   const auto part_of_peak =
-      Bytes(static_cast<std::int64_t>(kLeastPart * static_cast<double>(request_.best.device_peak.count())));
+      Bytes(static_cast<std::int64_t>(kLeastSavedMemory * static_cast<double>(request_.best.device_peak.count())));
   const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
-  const bool saves_time = remedy.delta_time < -kLeastPart * request_.best.step;
+  const bool saves_time = remedy.delta_time <= -kLeastSavedTime * request_.best.step;
   const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
   return saves_bytes || saves_time || begins_to_fit;
 }
@@ -188,11 +186,17 @@ void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
 }
 
 void RemedyList::sort() {
-  std::stable_sort(remedies_.begin(), remedies_.end(), [](const Kept& one, const Kept& other) {
+  // Of a plan that fits, what makes it faster comes before what makes it smaller.
+  const auto is_second = [&](const Remedy& remedy) {
+    return request_.verdict == Verdict::Fits && remedy.delta_time > -kLeastSavedTime * request_.best.step;
+  };
+  std::stable_sort(remedies_.begin(), remedies_.end(), [&](const Kept& one, const Kept& other) {
     const Remedy& a = one.remedy;
     const Remedy& b = other.remedy;
     if (a.verdict != b.verdict) return a.verdict == Verdict::Fits;
     if (a.is_tight != b.is_tight) return a.is_tight;
+    if (is_second(a) != is_second(b)) return is_second(b);
+    if (kind_of(a) != kind_of(b)) return kind_of(a) < kind_of(b);
     if (a.verdict != Verdict::Fits) return a.delta_bytes < b.delta_bytes;
     if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
     return a.delta_bytes < b.delta_bytes;
@@ -208,16 +212,21 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept) const {
   return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, workload, cluster, space);
 }
 
+// Those that a short answer shows: two that are free at most where there are others.
 std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
   std::vector<Kept*> first;
+  std::vector<Kept*> more_free;
   for (Kept& kept : remedies_) {
-    const bool is_shown = request_.verdict != Verdict::Fits || kept.remedy.delta_time < Seconds(0);
+    const bool is_shown =
+        request_.verdict != Verdict::Fits || kept.remedy.delta_time <= -kLeastSavedTime * request_.best.step;
     const bool fits = kept.remedy.verdict == Verdict::Fits;
     if ((request_.verdict == Verdict::Fits && !fits) || !is_shown || first.size() == kMostSearched) break;
     // What is frozen makes another job of it, and a line too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
-    first.push_back(&kept);
+    const bool is_one_more = kind_of(kept.remedy) == RemedyKind::Free && first.size() + 1 == kMostSearched;
+    (is_one_more ? more_free : first).push_back(&kept);
   }
+  if (first.size() < kMostSearched && !more_free.empty()) first.push_back(more_free.front());
   return first;
 }
 
@@ -248,6 +257,17 @@ std::vector<Remedy> RemedyList::take() {
     remedies.push_back(std::move(kept.remedy));
   }
   return remedies;
+}
+
+RemedyKind kind_of(const Remedy& remedy) {
+  const PlanChoices& change = remedy.change;
+  if (change.gpus || change.nodes || change.gpu_name || change.memory || change.cluster_file || change.host_memory) {
+    return RemedyKind::OtherMachine;
+  }
+  const bool is_other_training = change.precision || change.reduce_dtype || change.optimizer ||
+                                 change.optimizer_states || change.clip || change.sequence || remedy.samples > 0 ||
+                                 !change.trainable.empty() || !change.frozen.empty() || !change.dimensions.empty();
+  return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 
 Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request) {

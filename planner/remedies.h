@@ -4,6 +4,7 @@
 // seconds.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ struct RemedyRequest {
   std::function<bool()> should_stop = {};
   LargerGpus larger_gpus = {};   ///< Empty: none are known.
   const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
-  bool memory_binds = false;     ///< The plan fits, and faster ones of the space do not.
+  /// What a search with expandable segments gives, where it ran: memory keeps the plan from being a faster one.
+  std::optional<Remedy> with_segments = {};
   /// SearchOptions::added_settings: every change asks for them, too.
   std::string added_settings = {};
 };

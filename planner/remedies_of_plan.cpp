@@ -10,6 +10,7 @@
 #include "core/plan/torch_version.h"
 #include "planner/changed_plans.h"
 #include "planner/checkpointed_blocks.h"
+#include "planner/plan_sentence.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"
 #include "planner/strategy_names.h"
@@ -63,6 +64,8 @@ void try_optimizer(RemedyList& list) {
   if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
     plan.optimizer.states = OptimizerStates::BFloat16;
     list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
+    // Those that there are update whole tensors, and no shards of DTensor.
+    if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) return;
     plan.optimizer.states = OptimizerStates::EightBit;
     list.try_plan("8-bit optimizer states", {.optimizer_states = OptimizerStates::EightBit}, plan);
   }
@@ -85,19 +88,21 @@ void try_cross_entropy(RemedyList& list) {
   list.try_plan("flash-attn's cross entropy", {.cross_entropy = CrossEntropyImplementation::FlashAttn}, plan);
 }
 
-/// bf16 where more is kept, or where nothing is computed in it though the GPU can.
+/// 16 bits where more is kept, or where nothing is computed in those that the GPU has units for.
 void try_precision(RemedyList& list) {
-  const Model& model = list.request().predictor.model();
+  const Gpu& gpu = list.request().cluster.gpu;
+  const bool is_gpu = gpu.compute_capability > 0;
+  if (!gpu.bf16 && !(is_gpu && gpu.fp16)) return;
   Plan plan = list.plan();
-  if (!list.request().cluster.gpu.bf16) return;
-  const Dtype compute = activation_dtype(model, plan);
+  const Dtype units = gpu.bf16 ? Dtype::BFloat16 : Dtype::Float16;
+  const Dtype compute = activation_dtype(list.request().predictor.model(), plan);
   const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
-  if (compute == Dtype::Float32) {
+  if (compute == Dtype::Float32 || (compute == Dtype::BFloat16 && !gpu.bf16)) {
     plan.parameter_dtype = Dtype::Float32;
     // DeepSpeed reduces in what it computes in.
-    plan.mixed_precision = {.param_dtype = Dtype::BFloat16,
-                            .reduce_dtype = is_zero(plan) ? Dtype::BFloat16 : Dtype::Float32};
-    list.try_plan("bf16 mixed precision", {.precision = Precision::Mixed}, plan);
+    plan.mixed_precision = {.param_dtype = units, .reduce_dtype = is_zero(plan) ? units : Dtype::Float32};
+    list.try_plan(fmt::format("{} mixed precision", short_name(units)),
+                  {.precision = gpu.bf16 ? Precision::Mixed : Precision::MixedFloat16}, plan);
   } else if (has_master_weights) {
     plan.parameter_dtype = Dtype::BFloat16;
     plan.mixed_precision = {};
@@ -105,15 +110,23 @@ void try_precision(RemedyList& list) {
   }
 }
 
+/// Gradients are reduced in what is computed in, as accelerate's and DDP's are, and in half the bytes.
+void try_reduction(RemedyList& list) {
+  Plan plan = list.plan();
+  const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
+  if (is_zero(plan) || compute != Dtype::BFloat16 || plan.mixed_precision.reduce_dtype != Dtype::Float32) return;
+  plan.mixed_precision.reduce_dtype = compute;
+  list.try_plan("reduce gradients in bf16", {.reduce_dtype = compute}, plan);
+}
+
 void try_allocator(RemedyList& list) {
   Plan plan = list.plan();
   std::string& settings = plan.runtime.allocator_settings;
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
-  const Trial trial{"use expandable segments", {.allocator_settings = settings}};
   // The same plan is no faster with them. What fits beside it may be.
-  if (list.request().memory_binds && list.try_search(trial, plan)) return;
-  list.try_plan(trial.what, trial.change, plan);
+  if (list.request().with_segments) return list.keep(*list.request().with_segments);
+  list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
 }
 
 void try_offload(RemedyList& list) {
@@ -212,6 +225,7 @@ void try_plan_changes(RemedyList& list) {
   try_allocator(list);
   if (is_replicated(list.plan()) && !is_simple_fsdp(list.plan())) return;
   try_precision(list);
+  try_reduction(list);
   if (is_simple_fsdp(list.plan())) return;
   try_collectives(list);
   try_ends(list);

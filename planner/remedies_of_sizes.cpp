@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/name_pattern.h"
+#include "planner/plan_machines.h"
 #include "planner/predictors.h"
 #include "planner/remedy_list.h"
 #include "planner/strategy_names.h"
@@ -19,8 +20,6 @@
 namespace fsdp::planner {
 
 namespace {
-
-constexpr std::int64_t kMostGpus = 1 << 20;
 
 /// What people make a length a multiple of.
 constexpr std::int64_t kRoundLength = 64;
@@ -125,10 +124,8 @@ void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const auto [plan, workload] = with_size(request, size, value);
   PlanChoices change = size.wish(value);
   const bool is_batch = size.name == kBatchDimension;
-  // With one of the two alone the other is the recipe's.
-  if (is_batch && (has_samples(request) || plan.accumulation != request.best.plan.accumulation)) {
-    change.accumulation = plan.accumulation;
-  }
+  // With one of the two alone the other follows from the recipe.
+  if (is_batch) change.accumulation = plan.accumulation;
   const std::int64_t samples = is_batch ? changed_samples(request, plan, value) : 0;
   list.try_rebuilt({describe(size, value, plan), std::move(change), samples}, plan, workload, request.cluster);
 }
@@ -237,14 +234,16 @@ std::pair<int, int> next_size(int gpus_per_node, int nodes) {
 
 void try_more_gpus(RemedyList& list) {
   const auto [gpus, nodes] = next_size(list.request().cluster.gpus_per_node, list.request().cluster.nodes);
+  if (static_cast<std::int64_t>(gpus) * nodes > kLargestWorld) return;
   try_gpus(list, gpus, nodes);
 }
 
 void find_gpus(RemedyList& list) {
   int gpus = list.request().cluster.gpus_per_node;
   int nodes = list.request().cluster.nodes;
-  while (static_cast<std::int64_t>(gpus) * nodes < kMostGpus) {
+  while (true) {
     std::tie(gpus, nodes) = next_size(gpus, nodes);
+    if (static_cast<std::int64_t>(gpus) * nodes > kLargestWorld) return;
     const auto machine = on_gpus(list.request(), gpus, nodes);
     if (!machine) continue;
     if (list.fits(machine->plan, machine->workload, machine->cluster).value_or(false)) {

@@ -33,8 +33,8 @@ class RemedyList {
   /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
   /// the choice would find something else.
   std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space);
-  /// The same of a change of the plan alone; nothing where it begins no search that is known.
-  std::optional<bool> try_search(Trial trial, const Plan& plan);
+  /// What was searched elsewhere.
+  void keep(Remedy remedy) { keep_if_it_helps(std::move(remedy)); }
 
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
   std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;

@@ -16,7 +16,8 @@
 //
 // Where the tensors of some plan would fit and the allocator's blocks and segments do not, the same is searched with
 // expandable segments, which PyTorch has as a setting of its own. It is not among the usual values: a plan that fits by
-// it alone says so. Near the edge of memory it takes thousands of predictions to know what fits without them, and few
+// it alone says so, and so does one that is clearly faster with it because memory keeps the search from the fastest.
+// Near the edge of memory it takes thousands of predictions to know what fits without them, and few
 // to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
 // Where nothing fits with them either, the plan that is named is the smaller one of both, and of those with the setting
 // only one that saves a twentieth.
@@ -50,6 +51,7 @@
 #include "planner/checkpoint_limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
+#include "planner/expandable_segments.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
 #include "planner/objective.h"
@@ -276,7 +278,6 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
 
 namespace {
 
-constexpr std::string_view kExpandable = "expandable_segments:True";
 /// Predictions of plans that do not fit, before expandable segments are tried.
 constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
@@ -290,27 +291,6 @@ Result<bool> fits_somewhere(const Space& space, const ModelIndex& index, const C
          attempt.has_fitting(budget_of(cluster), options, most).value_or(false);
 }
 
-/// The space with expandable segments; nothing where they are not to be had, or were decided on.
-std::optional<Space> expanded(const Space& space, const Cluster& cluster) {
-  const bool is_default = space.base.runtime.allocator_settings.empty();
-  if (!space.may_expand_segments || !is_default || cluster.gpu.compute_capability == 0) return std::nullopt;
-  Space wider = space;
-  wider.may_expand_segments = false;
-  wider.base.runtime.allocator_settings = kExpandable;
-  return wider;
-}
-
-/// What to say of a plan with expandable segments that was not asked for.
-std::string note_on_segments(Attempts& attempts, const Runtime& runtime) {
-  const Proof proof = attempts.answer().proof();
-  const bool is_known = proof.is_proven && !proof.stopped_early && !attempts.is_open();
-  const std::string_view without = attempts.fits() ? "The search did not come to its end"
-                                   : is_known      ? "No plan fits"
-                                                   : "No plan was found that fits";
-  return fmt::format("{} without expandable segments: set {}, as the plan says.", without,
-                     allocator_environment(runtime));
-}
-
 /// The fastest plan that fits with expandable segments; nothing where there is none, or they are not searched.
 Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const Workload& workload,
                                                     const Cluster& cluster, Ground& ground, Attempts& attempts,
@@ -321,33 +301,11 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   if (is_stopped(options)) return stopped();
   if (!fits) return std::optional<SearchResult>();
   SearchOptions told = options;
-  told.added_settings = kExpandable;
+  told.added_settings = kExpandableSegments;
   FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, told));
   if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
   result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
   return std::optional(std::move(result));
-}
-
-/// A search that is given up, with nothing, as soon as its plan is known and not worth it. `add` says more in what is
-/// told and returned.
-Result<std::optional<SearchResult>> search_if(
-    const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
-    const SearchOptions& options, const std::function<bool(const SearchResult&)>& is_worth_it,
-    const std::function<void(SearchResult&)>& add = [](SearchResult&) {}) {
-  bool goes_on = true;
-  SearchOptions told = options;
-  told.should_stop = [&] { return !goes_on || is_stopped(options); };
-  told.on_best = [&](const SearchResult& result) {
-    goes_on = is_worth_it(result);
-    if (!goes_on || !options.on_best) return;
-    SearchResult best = result;
-    add(best);
-    options.on_best(best);
-  };
-  Result<SearchResult> result = search(spec, workload, cluster, space, told);
-  if (!goes_on) return std::optional<SearchResult>();
-  if (result) add(*result);
-  return std::move(result).map([](SearchResult&& found) { return std::optional(std::move(found)); });
 }
 
 /// The fastest plan without CPU offload, where the usual values have only slower ones with it that fit, and the whole
@@ -436,44 +394,17 @@ Result<std::optional<SearchResult>> search_elsewhere(const ModelSpec& spec, cons
   return search_without_offload(spec, workload, cluster, space, ground, attempts.answer(), options);
 }
 
-/// The plan with expandable segments that needs least, where nothing fits and it lacks clearly less, or where the least
-/// memory is asked for and it needs less.
-Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, const Workload& workload,
-                                                         const Cluster& cluster, const Space& space,
-                                                         const SearchResult& without, const SearchOptions& options) {
-  constexpr std::int64_t kParts = 20;  // Where nothing fits it must save one part in so many.
-  const std::optional<Space> wider = expanded(space, cluster);
-  if (!wider) return std::optional<SearchResult>();
-  const bool fits = without.verdict == Verdict::Fits;
-  const auto needs = [&](const SearchResult& result) {
-    return fits ? result.best.device_peak : budget_of(cluster) + result.best.missing;
-  };
-  const auto is_worth_it = [&](const SearchResult& result) {
-    const Bytes saved = needs(without) - needs(result);
-    const bool is_enough = fits ? saved > Bytes(0) : kParts * saved > needs(without);
-    return (result.verdict == Verdict::Fits) == fits && is_enough;
-  };
-  const auto add_both = [&](SearchResult& result) {
-    result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
-    result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
-    result.report.assumptions.push_back(
-        fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
-  };
-  SearchOptions told = options;
-  told.typed = &space;
-  return search_if(spec, workload, cluster, *wider, told, is_worth_it, add_both);
-}
-
 /// What would give the plan room, or make it faster where it has room.
 Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                         const Space& space, simulator::Predictor& predictor,
-                                        const SearchOptions& options, const SearchResult& result) {
+                                        const SearchOptions& options, const SearchResult& result,
+                                        const std::optional<Remedy>& segments) {
   Candidate best = result.best;
   if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
   const bool fits = has_room(result.report);
   return remedies_for({spec, workload, cluster, predictor, best, fits ? Verdict::Fits : Verdict::DoesNotFit,
                        options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
-                       fits && !result.explanation.rejected.empty(), options.added_settings});
+                       segments, options.added_settings});
 }
 
 }  // namespace
@@ -535,10 +466,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   add_notes(spec, model, filled, attempt, result);
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
-  if (!fitting || space.objective == SearchObjective::Memory) {
-    FSDP_TRY(std::optional<SearchResult> nearer, nearer_with_segments(spec, workload, cluster, space, result, options));
-    if (nearer) return *std::move(nearer);
-  }
+  std::optional<Remedy> segments;
+  FSDP_TRY(other, better_with_segments(spec, workload, cluster, space, attempt, result, options, segments));
+  if (other) return *std::move(other);
   FSDP_TRY(result.report, report_of(found, result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
   if (space.explain) {
@@ -555,7 +485,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
-             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), options, result));
+             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), options, result, segments));
   }
   if (is_stopped(options)) return stopped();
   return result;

@@ -1,5 +1,5 @@
 // What shortens a wait is not reasoned about: each change below is predicted, and the account of its step says what is
-// left of the wait. A change counts for a wait when it takes a fifth of it, and makes the step shorter by a thousandth.
+// left of the wait. A change counts for a wait when it takes a fifth of it, and makes the step shorter by a hundredth.
 //
 // Tried: units prefetched further, shards kept after the forward or inside a node, gradients reduced once a step or in
 // bf16, reduce-scatters with buffers and a communicator of their own (from PyTorch 2.13 on), larger units, larger
@@ -15,6 +15,7 @@
 #include "core/plan/torch_version.h"
 #include "planner/changed_plans.h"
 #include "planner/predictors.h"
+#include "planner/remedy_kind.h"
 #include "planner/rewrap.h"
 
 namespace fsdp::planner {
@@ -22,7 +23,6 @@ namespace fsdp::planner {
 namespace {
 
 constexpr double kLeastOfWait = 0.2;
-constexpr double kLeastOfStep = 0.001;
 
 struct Tried {
   std::string what;
@@ -156,7 +156,7 @@ std::optional<TimeChange> best_for(const Wait& wait, const std::vector<Priced>& 
   for (const Priced& priced : all) {
     const Seconds left = exposed_of(priced.account, wait);
     const bool helps = wait.exposed - left > kLeastOfWait * wait.exposed;
-    if (!helps || priced.remedy.delta_time > -kLeastOfStep * step) continue;
+    if (!helps || priced.remedy.delta_time > -kLeastSavedTime * step) continue;
     const bool fits = priced.remedy.verdict == Verdict::Fits;
     const bool best_fits = best && best->remedy.verdict == Verdict::Fits;
     const bool is_better = !best || (fits != best_fits ? fits : priced.remedy.delta_time < best->remedy.delta_time);

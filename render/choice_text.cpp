@@ -100,8 +100,52 @@ Result<void> read_sizes(std::span<const std::string> texts, std::string_view whe
   return {};
 }
 
+/// A name that other programs have, and what asks for the same here; else the error of an unknown name.
+struct OtherName {
+  std::string_view name;
+  std::string_view hint;
+};
+template <class E, std::size_t kSize>
+Result<E> read_name_of(const std::string& text, const EnumTable<E>& table, std::string_view where,
+                       const OtherName (&others)[kSize]) {
+  Result<E> read = read_name(text, table, where);
+  if (read) return read;
+  for (const OtherName& other : others) {
+    if (is_same_name(text, other.name)) {
+      return failure(std::string(where), read.error().front().what, std::string(other.hint));
+    }
+  }
+  return read;
+}
+
+constexpr std::string_view kEightBit =
+    "8-bit states are --optimizer-state-dtype 8bit, beside --optimizer adamw or adam.";
+constexpr OtherName kOtherOptimizers[] = {
+    {"adamw_8bit", kEightBit},
+    {"adamw8bit", kEightBit},
+    {"adam_8bit", kEightBit},
+    {"adam8bit", kEightBit},
+    {"adamw_bnb_8bit", kEightBit},
+    {"paged_adamw_8bit",
+     "Paged states are not modeled. "
+     "8-bit states are --optimizer-state-dtype 8bit."},
+    {"adamw_torch", "Write adamw."},
+    {"adamw_torch_fused", "Write --optimizer adamw --optimizer-impl fused."},
+    {"adamw_fused", "Write --optimizer adamw --optimizer-impl fused."},
+};
+constexpr std::string_view kNoFloat8 =
+    "8-bit floats are not modeled. Known are bf16, mixed (bf16 with fp32 weights), fp16, fp16-mixed and fp32.";
+constexpr OtherName kOtherPrecisions[] = {{"fp8", kNoFloat8},
+                                          {"float8", kNoFloat8},
+                                          {"int8", kNoFloat8},
+                                          {"8bit", kNoFloat8},
+                                          {"4bit", kNoFloat8},
+                                          {"nf4", kNoFloat8},
+                                          {"amp", "Write mixed, or fp16-mixed."}};
+
 Result<OffloadChoice> read_offload(const std::string& text, std::string_view where) {
   if (text == "nvme") return OffloadChoice(true, true);
+  if (text == "cpu") return OffloadChoice(true);
   if (const Result<bool> is_on = read_yes_or_no(text, where)) return OffloadChoice(*is_on);
   return failure(std::string(where), fmt::format("\"{}\" is none of yes, no and nvme.", text),
                  "Write yes, no, or with --runtime zero3 nvme.");
@@ -173,11 +217,11 @@ Result<void> read_work_choice(PlanChoice choice, const std::string& text, PlanCh
     case PlanChoice::Accumulate:
       return put(read_count(text, where, 1, kMostMicroBatches), choices.accumulation);
     case PlanChoice::Precision:
-      return put(read_name(text, kPrecisionTable, where), choices.precision);
+      return put(read_name_of(text, kPrecisionTable, where, kOtherPrecisions), choices.precision);
     case PlanChoice::ReduceDtype:
       return put(read_dtype(text, where), choices.reduce_dtype);
     case PlanChoice::OptimizerName:
-      return put(read_name(text, kOptimizerKindTable, where), choices.optimizer);
+      return put(read_name_of(text, kOptimizerKindTable, where, kOtherOptimizers), choices.optimizer);
     case PlanChoice::OptimizerImpl:
       return put(read_name(text, kOptimizerImplementationTable, where), choices.optimizer_implementation);
     case PlanChoice::OptimizerStatesName:

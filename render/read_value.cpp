@@ -29,12 +29,14 @@ Result<std::int64_t> read_count(std::string_view text, std::string_view where, s
 }
 
 Result<std::int64_t> read_length(std::string_view text, std::string_view where) {
-  const bool in_kibi = text.ends_with('k') || text.ends_with('K');
-  if (!in_kibi) return read_count(text, where);
-  const std::optional<std::int64_t> number = parse_integer(text.substr(0, text.size() - 1));
-  if (number && *number >= 1 && *number <= kLargestCount / 1024) return *number * 1024;
+  const char unit = text.empty() ? ' ' : text.back();
+  const bool in_kibi = unit == 'k' || unit == 'K';
+  const bool in_mebi = unit == 'm' || unit == 'M';
+  const std::int64_t factor = in_mebi ? 1 << 20 : in_kibi ? 1 << 10 : 1;
+  const std::optional<std::int64_t> number = parse_integer(text.substr(0, text.size() - (factor > 1 ? 1 : 0)));
+  if (number && *number >= 1 && *number <= kLargestCount / factor) return *number * factor;
   return failure(std::string(where), fmt::format("\"{}\" is not a whole number from 1 to {}.", text, kLargestCount),
-                 "Write 8192 or 8k.");
+                 "Write it as 4096, 4k or 1M.");
 }
 
 Result<double> read_number_above_zero(std::string_view text, std::string_view where) {

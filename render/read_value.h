@@ -18,7 +18,7 @@ inline constexpr std::int64_t kLargestCount = std::int64_t{1} << 31;
 /// An integer from `min` to `most`.
 Result<std::int64_t> read_count(std::string_view text, std::string_view where, std::int64_t min = 1,
                                 std::int64_t most = kLargestCount);
-/// An integer from 1, or with "k" in 1024s: "8k" is 8192.
+/// An integer from 1, with "k" in 1024s, with "M" in those of 1024: "8k" is 8192.
 Result<std::int64_t> read_length(std::string_view text, std::string_view where);
 /// A number above zero.
 Result<double> read_number_above_zero(std::string_view text, std::string_view where);

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/cluster/bf16_units.h"
 #include "core/formats/hf_config.h"
 #include "core/report/device_verdict.h"
+#include "planner/remedy_kind.h"
 #include "render/choice_words.h"
 #include "render/render_policy.h"
 #include "render/render_report.h"
@@ -93,13 +95,46 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
   text += limit;
   if (remedy.delta_time != Seconds(0)) text += fmt::format(" ({})", with_sign(remedy.delta_time, format_time));
   if (remedy.is_searched) text += fmt::format(", {}", peak);
+  const bool says_samples = remedy.samples > 0;
+  if (kind_of(remedy) == RemedyKind::ChangesTraining && !says_samples) text += "; changes training";
   return text;
 }
 
 /// Of a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
 bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
-  if (remedy.verdict == Verdict::Fits) return !has_room(report) || remedy.delta_time < Seconds(0);
+  if (remedy.verdict == Verdict::Fits) {
+    return !has_room(report) || remedy.delta_time <= -kLeastSavedTime * report.time.step;
+  }
   return !has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal;
+}
+
+/// The first that are worth a line; the last line is for one that is not free, where there is one.
+std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<Remedy>& remedies, std::size_t most,
+                                   int columns) {
+  std::vector<const Remedy*> worth;
+  for (const Remedy& remedy : remedies) {
+    const bool is_short = display_width(flags_of(remedy.change)) <= std::min(kWidestOption, columns / 2 + 4);
+    if (is_short && is_worth_a_line(report, remedy)) worth.push_back(&remedy);
+  }
+  if (worth.size() <= most || most == 0) {
+    worth.resize(std::min(worth.size(), most));
+    return worth;
+  }
+  const auto last = worth.begin() + static_cast<std::ptrdiff_t>(most) - 1;
+  const auto other =
+      std::find_if(last, worth.end(), [](const Remedy* remedy) { return kind_of(*remedy) != RemedyKind::Free; });
+  // Alone, it has to be worth much more than what is free.
+  const bool is_much_more =
+      other != worth.end() && (*other)->delta_time < std::min(2 * (*last)->delta_time, -0.1 * report.time.step);
+  if (other != worth.end() && (most > 1 || is_much_more)) std::rotate(last, other, other + 1);
+  worth.resize(most);
+  return worth;
+}
+
+/// Whether an assumption is said in front of all others: a reader would take the answer for another one without it.
+bool is_note(const std::string& assumption) {
+  return assumption.starts_with("NO_SHARD is") || assumption.starts_with(kHfNote) ||
+         assumption.find(kNoBf16Units) != std::string::npos;
 }
 
 /// The tensors that hold most at the peak, with what the rest holds.
@@ -162,16 +197,9 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
 
 std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<Remedy>& remedies,
                                           std::size_t most, int columns) {
-  std::vector<const Remedy*> told;
+  const std::vector<const Remedy*> told = told_of(report, remedies, most, columns);
   int width = 0;
-  for (const Remedy& remedy : remedies) {
-    const int needed = display_width(flags_of(remedy.change));
-    if (told.size() == most || needed > std::min(kWidestOption, columns / 2 + 4) || !is_worth_a_line(report, remedy)) {
-      continue;
-    }
-    told.push_back(&remedy);
-    width = std::max(width, needed);
-  }
+  for (const Remedy* remedy : told) width = std::max(width, display_width(flags_of(remedy->change)));
   std::vector<std::string> lines;
   for (const Remedy* remedy : told) {
     lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
@@ -206,7 +234,7 @@ class Brief {
   void add_notes(const std::vector<std::string>& found) {
     notes_ = found;
     for (const std::string& each : report_.assumptions) {
-      if (each.starts_with("NO_SHARD is") || each.starts_with(kHfNote)) notes_.push_back(each);
+      if (is_note(each)) notes_.push_back(each);
     }
     if (!explanation_.upgrade.empty()) notes_.push_back(explanation_.upgrade);
   }

@@ -8,6 +8,7 @@
 #include "core/report/report_json.h"
 #include "planner/compared_search.h"
 #include "planner/objective.h"
+#include "planner/remedy_kind.h"
 #include "render/choice_words.h"
 
 namespace fsdp::planner {
@@ -51,6 +52,18 @@ PolicyAddition policy_of(const PolicyExplanation& explanation) {
   return policy;
 }
 
+std::string_view word_of(RemedyKind kind) {
+  switch (kind) {
+    case RemedyKind::Free:
+      return "free";
+    case RemedyKind::ChangesTraining:
+      return "training";
+    case RemedyKind::OtherMachine:
+      return "machine";
+  }
+  return "";
+}
+
 ExplainAddition explain_of(const Explanation& explanation) {
   ExplainAddition explain{.binding = explanation.binding};
   for (const Candidate& candidate : explanation.rejected) {
@@ -63,7 +76,8 @@ ExplainAddition explain_of(const Explanation& explanation) {
                                 .delta_seconds = remedy.delta_time.count(),
                                 .verdict = remedy.is_tight ? Verdict::Fits : remedy.verdict,
                                 .is_tight = remedy.is_tight,
-                                .priced = remedy.is_searched ? "search" : "same plan"});
+                                .priced = remedy.is_searched ? "search" : "same plan",
+                                .kind = std::string(word_of(kind_of(remedy)))});
   }
   if (explanation.wrap) explain.wrap = policy_of(*explanation.wrap);
   return explain;

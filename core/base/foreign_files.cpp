@@ -18,6 +18,8 @@ constexpr std::string_view kFolderInstead =
     "Name its folder, which has the model's config.json, as save_pretrained writes both.";
 constexpr std::string_view kLauncherHint =
     "Its launcher can be rehearsed: fsdp-plan rehearse -- accelerate launch --config_file FILE train.py.";
+constexpr std::string_view kTrainerHint =
+    "Its command can be captured, or rehearsed: fsdp-plan capture -o my.model.json -- COMMAND.";
 
 bool has_all(const JsonValue& object, std::initializer_list<std::string_view> keys) {
   return std::all_of(keys.begin(), keys.end(), [&](std::string_view key) { return object.find(key) != nullptr; });
@@ -78,8 +80,17 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
   if (has_line(text, {"[parallelism]", "[activation_checkpoint]", "[job]"})) {
     return error("a configuration of torchtitan", kWhatToDo);
   }
+  const bool is_named_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
+  if (has_line(text, {"base_model:", "model_name_or_path:", "adapter:", "lora_r:", "finetuning_type:"})) {
+    return error("a configuration of a trainer, such as axolotl, LLaMA-Factory or TRL", kTrainerHint);
+  }
   if (has_line(text, {"import ", "from ", "class ", "def "})) {
     return error("a Python program", fmt::format("Capture it: fsdp-plan capture -o my.model.json -- python {}.", name));
+  }
+  if (is_named_yaml || name.ends_with(".toml")) {
+    return error(
+        is_named_yaml ? "a YAML file, which nothing is read from here" : "a TOML file, which nothing is read from here",
+        kWhatToDo);
   }
   return std::nullopt;
 }
@@ -158,6 +169,10 @@ std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wan
   if (is_report) return error("a report", "Its plan is its member \"plan\"; -o writes a plan file.");
   if (root.find("format_version") != nullptr) return std::nullopt;
   return recognize_hugging_face(document);
+}
+
+bool is_about_foreign_file(const Error& error) {
+  return error.what.starts_with("This is ");
 }
 
 }  // namespace fsdp

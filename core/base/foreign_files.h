@@ -21,4 +21,8 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
 /// Face or DeepSpeed, or a spec, plan, cluster or report of this program.
 std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wanted);
 
+/// Whether an error is one of these sentences: the file is no model, plan or cluster, and what else a command line
+/// lacks for one says nothing to who named it.
+bool is_about_foreign_file(const Error& error);
+
 }  // namespace fsdp

@@ -53,6 +53,31 @@ std::string_view maker_of_others(std::string_view name) {
   return {};
 }
 
+/// Cards that people have and the library has not, by device_key, and what of their memory is on the label: the name
+/// that is nearest by its letters would be another card.
+struct MissingCard {
+  std::string_view key, name, memory;
+};
+constexpr MissingCard kMissingCards[] = {
+    {"rtx6000", "RTX 6000 (Ada)", "48G"},
+    {"rtx6000ada", "RTX 6000 Ada", "48G"},
+    {"rtxpro6000", "RTX PRO 6000", "96G"},
+    {"rtxpro6000blackwell", "RTX PRO 6000", "96G"},
+    {"a10", "A10", "24G"},
+    {"a30", "A30", "24G"},
+    {"a40", "A40", "48G"},
+    {"l40", "L40", "48G"},
+    {"a16", "A16", "16G"},
+    {"a800", "A800", "80G"},
+    {"h800", "H800", "80G"},
+    {"h20", "H20", "96G"},
+    {"rtx5000ada", "RTX 5000 Ada", "32G"},
+    {"rtxa5000", "RTX A5000", "24G"},
+    {"a5000", "RTX A5000", "24G"},
+    {"rtxa4000", "RTX A4000", "16G"},
+    {"a4000", "RTX A4000", "16G"},
+};
+
 /// The one with this name, or nullptr and the hint of the error.
 template <class Named>
 const Named* find_named(std::string_view name, std::span<const Named> items, std::string& hint) {
@@ -191,6 +216,16 @@ Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::stri
         "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");
   }
   const Gpu* gpu = find_named(name, gpus, hint);
+  if (gpu == nullptr) {
+    for (const MissingCard& card : kMissingCards) {
+      if (card.key != device_key(name)) continue;
+      return failure(
+          std::string(where), fmt::format("{} is not in the library.", card.name),
+          fmt::format("Write --mem {} in its place: a known GPU of about that memory stands in, and is named. "
+                      "fsdp-plan gpus lists those that are known.",
+                      card.memory));
+    }
+  }
   if (gpu == nullptr) return failure(std::string(where), fmt::format("Unknown GPU {}.", json_quoted(name)), hint);
   return *gpu;
 }

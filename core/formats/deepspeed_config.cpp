@@ -1,13 +1,13 @@
 // DeepSpeed takes what it does not know in silence, at the top of the file, so that a slip in a key trains something
-// else. Here every key is known or refused: those that are taken over, those that say nothing about memory or time,
-// those that are predicted with one value alone, and those that DeepSpeed has removed. "auto" is what transformers'
-// Trainer and accelerate fill in, from arguments that are not in the file. Where such a value is the user's to choose
-// by an option, nothing is taken over; three sizes of ZeRO-3's buffers they make of the model's width, and those are
-// refused: DeepSpeed alone would take its defaults for them.
+// else. Here every key is known, named as one that DeepSpeed takes no notice of, or refused as a slip: those that are
+// taken over, those that say nothing about memory or time, those that are predicted with one value alone, and those
+// that DeepSpeed has removed. "auto" is what transformers' Trainer and accelerate fill in, from arguments that are not
+// in the file. Where such a value is the user's to choose by an option, nothing is taken over; three sizes of ZeRO's
+// buffers they make of the model's width, which the reader of the model knows.
 //
 // Sources: deepspeed/runtime/config.py (DeepSpeedConfig), config_utils.py (DeepSpeedConfigModel), zero/config.py,
 // engine.py (_configure_basic_optimizer), DeepSpeed 0.19.8; transformers/integrations/deepspeed.py
-// (trainer_config_finalize) for "auto".
+// (trainer_config_finalize), accelerate/accelerator.py (_prepare_deepspeed) for "auto".
 //
 // Not modeled: Hjson, which DeepSpeed reads: comments, and keys without quotes. A configuration as base64.
 
@@ -103,6 +103,10 @@ class DeepSpeedReader {
       std::vector<std::string_view> names;
       for (const DeepSpeedKey& key : keys) names.push_back(key.name);
       const auto close = nearest_name(member.key, names);
+      if (!close && part.empty()) {
+        config_.ignored.push_back(member.key);
+        continue;
+      }
       errors_.add(member.key_offset,
                   fmt::format("DeepSpeed has no key {}{}.", json_quoted(member.key),
                               part.empty() ? std::string() : fmt::format(" in \"{}\"", part)),
@@ -118,6 +122,9 @@ class DeepSpeedReader {
     switch (key.meaning) {
       case DeepSpeedMeaning::Read:
       case DeepSpeedMeaning::Free:
+        return;
+      case DeepSpeedMeaning::Ignored:
+        config_.ignored.push_back(member.key);
         return;
       case DeepSpeedMeaning::Usual:
         if (says(value, key.usual) || is_auto(value)) return;
@@ -202,12 +209,15 @@ class DeepSpeedReader {
       std::string_view key;
       std::int64_t& value;
       IntegerRange range;
-      std::string_view filled_in = {};  ///< What transformers makes of "auto".
+      bool* is_auto = nullptr;  ///< Where transformers fills in "auto", under the key with the prefix alone,
+      bool has_prefix = true;   ///< if it is one.
     };
+    DeepSpeedAutoSizes& sizes = config_.auto_sizes;
     for (const Size& size :
-         {Size{"reduce_bucket_size", options.reduce_bucket_size, kBucket, "hidden_size^2"},
-          Size{"prefetch_bucket_size", options.prefetch_bucket_size, kElements, "0.9 * hidden_size^2"},
-          Size{"param_persistence_threshold", options.param_persistence_threshold, kElements, "10 * hidden_size"},
+         {Size{"reduce_bucket_size", options.reduce_bucket_size, kBucket, &sizes.reduce_bucket, false},
+          Size{"prefetch_bucket_size", options.prefetch_bucket_size, kElements, &sizes.prefetch_bucket},
+          Size{"param_persistence_threshold", options.param_persistence_threshold, kElements,
+               &sizes.persistence_threshold},
           Size{"max_live_parameters", options.max_live_parameters, kElements},
           Size{"max_reuse_distance", options.max_reuse_distance, kElements},
           Size{"sub_group_size", options.sub_group_size, IntegerRange{1, kMostOfConfig}}}) {
@@ -215,11 +225,9 @@ class DeepSpeedReader {
       for (const std::string_view key : {size.key, std::string_view(prefixed)}) {
         const JsonValue* value = zero.find(key);
         if (value == nullptr) continue;
-        if (is_auto(*value) && !size.filled_in.empty()) {
-          errors_.add(
-              *value,
-              fmt::format("transformers fills in {} for \"auto\", and DeepSpeed alone its default.", size.filled_in),
-              "Write the number.");
+        const bool is_filled_in = size.is_auto != nullptr && (key == prefixed) == size.has_prefix;
+        if (is_auto(*value) && is_filled_in) {
+          *size.is_auto = is_zero3 || size.is_auto == &sizes.reduce_bucket;
         } else if (const auto read = count(zero, key, size.range);
                    read && (is_zero3 || size.key == "reduce_bucket_size")) {
           size.value = *read;
@@ -476,6 +484,13 @@ Result<DeepSpeedConfig> read_deepspeed_config(const JsonDocument& document) {
 Result<DeepSpeedConfig> read_deepspeed_config(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
   return read_deepspeed_config(document);
+}
+
+void fill_in(const DeepSpeedAutoSizes& sizes, std::int64_t hidden_size, ZeroOptions& zero) {
+  const std::int64_t square = hidden_size * hidden_size;
+  if (sizes.reduce_bucket) zero.reduce_bucket_size = square;
+  if (sizes.prefetch_bucket) zero.prefetch_bucket_size = static_cast<std::int64_t>(0.9 * static_cast<double>(square));
+  if (sizes.persistence_threshold) zero.param_persistence_threshold = 10 * hidden_size;
 }
 
 Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t world, const std::string& where) {

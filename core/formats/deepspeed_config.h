@@ -21,6 +21,20 @@ enum class DeepSpeedPrecision : std::uint8_t {
   Float16,       ///< fp16.enabled.
 };
 
+/// Which sizes of `zero` are "auto". transformers' Trainer and accelerate make them of the model's hidden_size; without
+/// either, DeepSpeed takes its defaults, which is what `zero` has.
+struct DeepSpeedAutoSizes {
+  bool reduce_bucket = false;          ///< hidden_size^2.
+  bool prefetch_bucket = false;        ///< 0.9 hidden_size^2, of stage 3.
+  bool persistence_threshold = false;  ///< 10 hidden_size, of stage 3.
+
+  bool any() const { return reduce_bucket || prefetch_bucket || persistence_threshold; }
+  bool operator==(const DeepSpeedAutoSizes&) const = default;
+};
+
+/// Puts in what they are filled in with.
+void fill_in(const DeepSpeedAutoSizes& sizes, std::int64_t hidden_size, ZeroOptions& zero);
+
 /// What a file says. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
@@ -34,12 +48,15 @@ struct DeepSpeedConfig {
   std::optional<OptimizerKind> optimizer;
   OptimizerImplementation implementation = OptimizerImplementation::Foreach;  ///< Of `optimizer`.
   bool has_fused_adam = false;  ///< The optimizer is DeepSpeed's own, predicted as PyTorch's fused one.
+  DeepSpeedAutoSizes auto_sizes;
+  std::vector<std::string> ignored;  ///< Keys of the file that DeepSpeed takes no notice of.
 
   bool operator==(const DeepSpeedConfig&) const = default;
 };
 
-/// Reads a file with the defaults of DeepSpeed 0.19.8. Errors, each with its place: keys that DeepSpeed does not know,
-/// values that it does not take, and what would change memory or collectives and is not predicted.
+/// Reads a file with the defaults of DeepSpeed 0.19.8. Errors, each with its place: keys that DeepSpeed does not
+/// know and that look like a slip, or with which it ends, values that it does not take, and what would change memory or
+/// collectives and is not predicted.
 Result<DeepSpeedConfig> read_deepspeed_config(const std::string& path);
 Result<DeepSpeedConfig> read_deepspeed_config(const JsonDocument& document);
 

@@ -14,6 +14,7 @@ enum class DeepSpeedMeaning {
   Disabled,  ///< A part that is off unless it says "enabled": true, and predicted when it is.
   Absent,    ///< A part that is predicted when nothing of it is said: null, false, {}, or "enabled": false.
   Removed,   ///< DeepSpeed had it once, and ends with an error.
+  Ignored,   ///< Written in many files, and read by nobody: names of DeepSpeed's classes.
 };
 
 struct DeepSpeedKey {

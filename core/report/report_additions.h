@@ -85,8 +85,9 @@ struct RemedyAddition {
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;  ///< It runs, without room to spare.
-  std::string priced;     ///< "search" or "same plan".
+  bool is_tight = false;      ///< It runs, without room to spare.
+  std::string priced;         ///< "search" or "same plan".
+  std::string kind = "free";  ///< Or "training", "machine": what it costs beside bytes and seconds.
 };
 
 /// Modules of which an auto-wrap policy of PyTorch says the same.

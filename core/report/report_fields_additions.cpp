@@ -6,6 +6,7 @@ namespace fsdp {
 namespace {
 
 constexpr std::string_view kPricings[] = {"search", "same plan"};
+constexpr std::string_view kRemedyKinds[] = {"free", "training", "machine"};
 constexpr std::string_view kObjectives[] = {"time", "memory", "tokens"};
 constexpr JsonLayout kAddedRow = JsonLayout::OneLine;
 
@@ -102,6 +103,10 @@ static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
                   "search: a new search ran, and the option gives exactly this. same plan: the reported plan with this "
                   "one change; the option starts a new search, which finds a plan that is at least as fast.",
                   remedy.priced, OneOf{"price", kPricings});
+  fields.optional("kind",
+                  "free: the same training on the same machine. training: precision, samples, lengths or what is "
+                  "trained are others then. machine: other machines.",
+                  remedy.kind, OneOf{"kind", kRemedyKinds});
 }
 
 static void fields_of(Fields& fields, Like<PolicyRowAddition> auto& row) {

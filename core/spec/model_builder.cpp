@@ -63,6 +63,13 @@ class Builder {
   void set_trainable(const Recipe& recipe);
 
   const ModelSpec& spec_;
+  /// Who is to blame for sizes that are too large: what the workload says, else the file.
+  std::string where_of_sizes(const std::string& where) const {
+    std::vector<std::string> sizes;
+    for (const Dimension& size : workload_.dimensions) sizes.push_back(fmt::format("{} {}", size.name, size.value));
+    return sizes.empty() ? where : fmt::format("{}", fmt::join(sizes, ", "));
+  }
+
   const Workload& workload_;
   Model model_;
   ModuleTree tree_;
@@ -96,7 +103,7 @@ void Builder::add_inputs(const DimensionValues& dimensions) {
       value.shape.push_back(evaluated.value_or(1));
     }
     if (good && !checked_num_elements(value.shape)) {
-      errors_.push_back(Error{input.where,
+      errors_.push_back(Error{where_of_sizes(input.where),
                               fmt::format("The input \"{}\" would be {}.", input.name, to_string(value.shape)),
                               "A tensor has at most 2^53 elements."});
     }
@@ -332,7 +339,7 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
   }
   const std::size_t num_tensors = model_.parameters.size() + model_.modules.size() + model_.calls.size();
   if (num_parameter_elements_ > kMostElements || num_value_elements_ > kMostElements || num_tensors > kMostTensors) {
-    errors_.push_back(Error{module.where,
+    errors_.push_back(Error{num_tensors > kMostTensors ? module.where : where_of_sizes(module.where),
                             num_tensors > kMostTensors
                                 ? "The model has more than half a million modules and parameters."
                                 : "The model has more than 2^53 elements in all.",

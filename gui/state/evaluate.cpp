@@ -10,9 +10,11 @@
 #include "gui/state/plan_edit.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
+#include "planner/objective.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
+#include "planner/step_samples.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::gui {
@@ -105,6 +107,12 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.workload = with_own_batch(std::move(kept.workload), kept.plan, kept.spec);
   apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
+  if (choices.batch && !choices.accumulation && !planner::has_batch_norm(kept.model)) {
+    if (const Dimension* own = find_dimension(inputs.kept->plan.dimensions, planner::kBatchDimension)) {
+      const std::int64_t samples = static_cast<std::int64_t>(own->value) * inputs.kept->plan.accumulation;
+      kept.plan.accumulation = planner::accumulation_of(samples, *choices.batch);
+    }
+  }
   kept.cluster = *std::move(cluster);
   FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library_ + "/clusters"));
   take_measurements(kept.cluster.gpu, shipped.gpus);

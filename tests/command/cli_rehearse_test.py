@@ -325,7 +325,7 @@ def test_a_rank_that_cannot_be_played_leaves_the_others(tester):
     code, out, err = tester.rehearse("fails_on_rank_2", "--gpus", "4", "--rank", "2")
     tester.check(code == 3 and out == "" and "rank 2: The script raised ValueError" in err, f"Alone: {code} {out}{err}")
     # Two that fail end those that still run, which then have neither a status nor a record.
-    code, out, err = tester.rehearse("raises", "--gpus", "64", "--rank", "all")
+    code, out, err = tester.rehearse("raises", "--nodes", "8", "--gpus", "8", "--rank", "all")
     tester.check(code == 3 and out == "" and err.count("The script raised") == 1, f"All fail: {code} {out}{err}")
 
 

@@ -199,7 +199,8 @@ def test_caches_break_no_bound(tester):
     """The first checkpointed block turns the caches of keys and values off: a step can get shorter by it."""
     words = "qwen3_tts --gpu RTX4090 --gpus 2 --nodes 2 --mem 8G --shard 1 --reshard keep-last:8 --offload yes"
     search = json.loads(tester.run(words + " --json")[1])["search"]
-    tester.check(search["notes"] == [] and search["optimality_gap"] is not None, f"Not proven: {search['notes']}")
+    proven = not any(note.startswith("Not proven") for note in search["notes"])
+    tester.check(proven and search["optimality_gap"] is not None, f"Not proven: {search['notes']}")
 
 
 def test_help_fits_a_screen(tester):

@@ -107,10 +107,34 @@ TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
   EXPECT_EQ(config.train_batch, std::nullopt);
   EXPECT_EQ(config.micro_batch, std::nullopt);
   EXPECT_EQ(config.accumulation, std::nullopt);
-  // Made of the model's width, and DeepSpeed alone would take its default: nobody knows which.
-  EXPECT_EQ(
-      refusals_of(stage2("", R"("reduce_bucket_size": "auto")")),
-      (std::vector<std::string>{"transformers fills in hidden_size^2 for \"auto\", and DeepSpeed alone its default."}));
+}
+
+TEST(DeepSpeedConfig, SizesThatAreAutoAreFilledInAsTransformersDoes) {
+  const auto filled = [](const std::string& zero) {
+    const DeepSpeedConfig config = *read_ds("{\"zero_optimization\": " + zero + "}");
+    ZeroOptions options = config.zero;
+    fill_in(config.auto_sizes, 4096, options);
+    return options;
+  };
+  // 4096^2, nine tenths of it, and ten times the width.
+  const std::string sizes = R"("reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+                               "stage3_param_persistence_threshold": "auto"})";
+  const ZeroOptions of_stage3 = filled(R"({"stage": 3, )" + sizes);
+  EXPECT_EQ(of_stage3.reduce_bucket_size, 16'777'216);
+  EXPECT_EQ(of_stage3.prefetch_bucket_size, 15'099'494);
+  EXPECT_EQ(of_stage3.param_persistence_threshold, 40'960);
+  // Stages 1 and 2 have the first alone; and only under these names, so that another name is DeepSpeed's default.
+  ZeroOptions of_stage2 = default_zero_options(Framework::Zero2);
+  of_stage2.reduce_bucket_size = 16'777'216;
+  EXPECT_EQ(filled(R"({"stage": 2, )" + sizes), of_stage2);
+  EXPECT_EQ(filled(R"({"stage": 3, "prefetch_bucket_size": "auto"})"), default_zero_options(Framework::Zero3));
+}
+
+TEST(DeepSpeedConfig, KeysThatDeepSpeedTakesNoNoticeOfAreNamedAndNoError) {
+  const auto config = read_ds(
+      R"({"zero_optimization": {"stage": 2}, "comms_config": {"comms_logger": null}, "monitor_config": {}, "xyzzy": 1})");
+  ASSERT_TRUE(config.has_value()) << to_string(config.error()[0]);
+  EXPECT_EQ(config->ignored, (std::vector<std::string>{"comms_config", "monitor_config", "xyzzy"}));
 }
 
 TEST(DeepSpeedConfig, AnOptimizerIsDeepSpeedsOwnUnlessItSaysTorch) {

@@ -160,5 +160,25 @@ TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {
             "--deepspeed: The standard input is for the model. Write the name of a file.");
 }
 
+TEST_F(PlansForDeepSpeed, SizesThatAreAutoAreOfTheModelsWidthAndSaid) {
+  write(R"({"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto"}, "comms_config": {}})");
+  const auto made = resolved(request());
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  // GPT-2 has a width of 768: 768^2, nine tenths of it, and 7680.
+  EXPECT_EQ(made->space.base.zero.reduce_bucket_size, 589'824);
+  EXPECT_EQ(made->space.base.zero.prefetch_bucket_size, 530'841);
+  EXPECT_EQ(made->space.base.zero.param_persistence_threshold, 7680);
+  EXPECT_TRUE(says(*made, "hidden_size 768"));
+  EXPECT_TRUE(says(*made, "comms_config"));
+  // A model without an embedding does not tell.
+  PlanRequest other = request();
+  other.model = "resnet18";
+  other.choices.precision = Precision::Float32;
+  const auto refused = resolved(other);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().front().what.find("hidden_size"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fsdp::planner

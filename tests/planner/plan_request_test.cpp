@@ -9,6 +9,8 @@
 #include <map>
 
 #include "command/cli_request.h"
+#include "core/cluster/bf16_units.h"
+#include "planner/plan_machines.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
 
@@ -222,6 +224,30 @@ TEST(PlanRequest, WhatIsSaidOfTheBatchFixesIt) {
   EXPECT_EQ(samples("resnet18", {}), std::nullopt) << "its batch norms are over a micro-batch";
 }
 
+TEST(PlanRequest, AMicroBatchAloneKeepsTheSamplesOfAStep) {
+  // Recipe sft has 2 samples x 4 micro-batches on each GPU.
+  const auto made = [](const std::string& model, PlanChoices choices) {
+    choices.gpus = 4;
+    choices.memory = Bytes(80LL << 30);
+    const auto resolved = resolve({.model = model, .choices = choices}, kSpecs);
+    EXPECT_TRUE(resolved.has_value());
+    EXPECT_EQ(resolved->space.samples_per_gpu, std::nullopt);
+    return std::pair(resolved->space.base.accumulation, resolved->batch_origin);
+  };
+  using Made = std::pair<std::int64_t, std::string>;
+  EXPECT_EQ(made("qwen3_tts", {.batch = 8}), (Made{1, "as many as recipe sft has"}));
+  EXPECT_EQ(made("qwen3_tts", {.batch = 4}), (Made{2, "as many as recipe sft has"}));
+  EXPECT_EQ(made("qwen3_tts", {.dimensions = {{"batch", 1}}}), (Made{8, "as many as recipe sft has"}));
+  // 3 x 3 is nearest to 8, and 16 alone are more; on all GPUs the recipe has 32.
+  EXPECT_EQ(made("qwen3_tts", {.batch = 3}), (Made{3, "where recipe sft has 32"}));
+  EXPECT_EQ(made("qwen3_tts", {.batch = 16}), (Made{1, "where recipe sft has 32"}));
+  EXPECT_EQ(made("qwen3_tts", {.batch = 8, .accumulation = 4}), (Made{4, ""}));
+  // Nothing says how many samples a step has.
+  EXPECT_EQ(made("gpt2", {.batch = 8}), (Made{1, ""}));
+  // Statistics of a batch norm are of a micro-batch: nothing is shared out.
+  EXPECT_EQ(made("resnet18", {.batch = 8}).first, 1);
+}
+
 TEST(PlanRequest, SimpleFsdpHasAMeshAndNoUnitsAndSaysWhatItHasNoWordsFor) {
   PlanRequest asked = {.model = "gpt2",
                        .choices = {.gpus = 4, .memory = Bytes(16LL << 30), .runtime = Framework::SimpleFsdp}};
@@ -245,6 +271,79 @@ TEST(PlanRequest, SimpleFsdpHasAMeshAndNoUnitsAndSaysWhatItHasNoWordsFor) {
   std::sort(places.begin(), places.end());
   EXPECT_EQ(places,
             (std::vector<std::string>{"--gradient-sync", "--initialization", "--offload", "--strategy", "--wrap"}));
+}
+
+/// What comes of a request, or its errors as one text.
+Result<ResolvedRequest> resolved_of(const std::string& model, PlanChoices choices) {
+  return resolve({.model = model, .choices = std::move(choices)}, kSpecs);
+}
+
+std::string errors_text(const Result<ResolvedRequest>& made) {
+  std::string text;
+  if (made) return text;
+  for (const Error& error : made.error()) text += to_string(error) + "\n";
+  return text;
+}
+
+bool is_assumed(const ResolvedRequest& request, std::string_view words) {
+  const auto& lines = request.cluster.assumptions;
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(words) != std::string::npos; });
+}
+
+TEST(DefaultPrecision, IsFp16WhereTheCardHasNoBf16AndNobodyChoseIt) {
+  const auto precision_on = [](const std::string& gpu, std::optional<Precision> chosen, const std::string& model) {
+    auto made = resolved_of(model, {.gpus = 4, .gpu_name = gpu, .precision = chosen});
+    EXPECT_TRUE(made) << errors_text(made);
+    return std::pair(made->space.base.mixed_precision.param_dtype, is_assumed(*made, kNoBf16Units));
+  };
+  using Found = std::pair<std::optional<Dtype>, bool>;
+  for (const char* old : {"V100 32GB SXM", "T4"}) {
+    EXPECT_EQ(precision_on(old, {}, "llama2_7b"), (Found{Dtype::Float16, true}));
+    // What was asked for is planned.
+    EXPECT_EQ(precision_on(old, Precision::Mixed, "llama2_7b"), (Found{Dtype::BFloat16, false}));
+    EXPECT_EQ(precision_on(old, Precision::Float32, "llama2_7b"), (Found{std::nullopt, false}));
+    // Weights in bf16 have no fp16 in their place.
+    EXPECT_EQ(precision_on(old, {}, "qwen3_tts"), (Found{std::nullopt, false}));
+  }
+  EXPECT_EQ(precision_on("A100 40GB SXM", {}, "llama2_7b"), (Found{Dtype::BFloat16, false}));
+}
+
+TEST(DefaultPrecision, OfZeroIsFp16Too) {
+  const auto made = resolved_of("gpt2", {.gpus = 4, .gpu_name = "T4", .runtime = Framework::Zero2});
+  ASSERT_TRUE(made) << errors_text(made);
+  EXPECT_EQ(made->space.base.mixed_precision.param_dtype, Dtype::Float16);
+  EXPECT_EQ(made->space.base.mixed_precision.reduce_dtype, Dtype::Float16);
+}
+
+TEST(Machines, NodesHaveTheSizesThatExist) {
+  const auto errors_of_sizes = [](std::optional<int> gpus, std::optional<int> nodes) {
+    return errors_text(resolved_of("mlp", {.gpus = gpus, .nodes = nodes, .gpu_name = "H100 SXM"}));
+  };
+  EXPECT_EQ(errors_of_sizes(16, {}), "");
+  EXPECT_EQ(errors_of_sizes(512, {}),
+            "--gpus: 512 GPUs in one node? No node has more than 16. Write --nodes 64 --gpus 8.\n");
+  EXPECT_EQ(errors_of_sizes(32, 2),
+            "--gpus: 2 nodes of 32 GPUs? No node has more than 16. Write --nodes 8 --gpus 8.\n");
+  EXPECT_EQ(errors_of_sizes(8, 2048), "");
+  EXPECT_EQ(errors_of_sizes(8, 100'000),
+            "--nodes: 800000 GPUs in all are more than 16384, for which collectives and times are known. Write at most "
+            "2048 nodes of 8.\n");
+}
+
+TEST(Machines, AWorldIsSplitIntoNodesAsTheyAreRented) {
+  EXPECT_EQ(split_world(5), (MachineSize{5, 1}));
+  EXPECT_EQ(split_world(8), (MachineSize{8, 1}));
+  EXPECT_EQ(split_world(512), (MachineSize{8, 64}));
+  EXPECT_EQ(split_world(12), (MachineSize{4, 3}));
+  EXPECT_EQ(split_world(10), (MachineSize{2, 5}));
+  EXPECT_EQ(split_world(9), (MachineSize{1, 9}));
+}
+
+TEST(Machines, WhatOfThemIsMissingIsSaid) {
+  EXPECT_EQ(errors_text(resolved_of("mlp", {.gpus = 4})),
+            "The GPU of the machines is missing, or its memory. Add --gpu NAME, such as --gpu \"RTX 4090\" (fsdp-plan "
+            "gpus lists them), or --mem 24G.\n");
 }
 
 }  // namespace

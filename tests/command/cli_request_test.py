@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""What people ask for: names of other programs, machines that there are, the batch that was printed, cards without bf16.
+
+usage: cli_request_test.py PROJECT_ROOT BINARY
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+from cli_test import HEADLINE, Tester  # noqa: E402
+
+
+def check_names_of_other_programs(tester):
+    """What they call it, or what is another thing here."""
+    (tester.folder / "axolotl.yaml").write_text("base_model: Qwen/Qwen3-8B\nadapter: qlora\n")
+    (tester.folder / "any.yaml").write_text("a: 1\n")
+    machines = "--gpus 4 --mem 16G"
+    for words, said in ((f"mlp {machines} --gradient-checkpointing", "Write --activation-checkpointing full"),
+                        (f"mlp {machines} --gradient_checkpointing", "Write --activation-checkpointing full"),
+                        (f"mlp {machines} --lora 16", "llama-70b-qlora.md"),
+                        (f"mlp {machines} --float8", "8-bit floats are not modeled"),
+                        (f"mlp {machines} --precision fp8", "8-bit floats are not modeled"),
+                        (f"mlp {machines} --optimizer adamw_8bit", "--optimizer-state-dtype 8bit"),
+                        (f"gpt2 {machines} --seq 2,048", "Write it as 4096, 4k or 1M."),
+                        (f"qwen3_8b {machines} --batch 1000000", "error: batch 1000000: The model has more than 2^53"),
+                        ("qwen3_8b --gpus 4", "The GPU of the machines is missing, or its memory."),
+                        ("explain qwen3_8b", "This is a model, and no plan. Plan it first: fsdp-plan qwen3_8b"),
+                        (f"gpt2 {machines} --global-batch 64 --batch 3", "no multiple of a micro-batch of 3"),
+                        ("gpt2 --gpus 4 --gpu RTX6000", "RTX 6000 (Ada) is not in the library. Write --mem 48G"),
+                        ("gpt2 --gpus 4 --gpu A10", "A10 is not in the library. Write --mem 24G"),
+                        ("gpt2 --gpu H100 --gpus 512", "Write --nodes 64 --gpus 8."),
+                        ("gpt2 --gpu H100 --gpus 8 --nodes 100000", "Write at most 2048 nodes of 8."),
+                        ("axolotl.yaml", "such as axolotl, LLaMA-Factory or TRL"),
+                        ("any.yaml", "This is a YAML file")):
+        code, out, err = tester.run(words)
+        tester.check(code == 2 and out == "" and said in " ".join(err.split()), f"{words}: {code} {out}{err}")
+        tester.check(words.count(".yaml") == 0 or err.count("error:") == 1, f"More than one sentence: {err}")
+    for one, other in (("--offload cpu", "--offload yes"), ("--seq 1k", "--seq 1024")):
+        tester.check(tester.run(f"gpt2 {machines} --json {one}") == tester.run(f"gpt2 {machines} --json {other}"),
+                     f"{one} is not {other}.")
+
+
+def check_a_printed_batch_can_be_typed_back(tester):
+    """The micro-batch of the answer, typed with --batch, gives the same plan, and so the same samples of a step."""
+    for words in (HEADLINE, "bert_large --gpu L4 --gpus 2"):
+        plan = json.loads(tester.run(f"{words} --json")[1])["plan"]
+        batch = plan["model"]["dimensions"]["batch"]
+        again = json.loads(tester.run(f"{words} --json --batch {batch}")[1])["plan"]
+        tester.check(again == plan, f"{words}: another plan for --batch {batch}.")
+        small = json.loads(tester.run(f"{words} --json --batch 1")[1])["plan"]
+        samples = [each["model"]["dimensions"]["batch"] * each.get("accumulation", 1) for each in (plan, small)]
+        tester.check(samples[0] == samples[1], f"{words}: --batch 1 has {samples[1]} samples, and not {samples[0]}.")
+
+
+def check_cards_without_bf16(tester):
+    """They are planned in fp16, and say so; what is asked for in bf16 says what that costs, and offers fp16."""
+    code, out, _ = tester.run("llama3_2_1b --gpu T4 --gpus 4 --seq 512")
+    tester.check(code == 0 and "T4 has no bf16 units: fp16 mixed, with a gradient scaler." in " ".join(out.split()), out)
+    code, out, _ = tester.run("llama3_2_1b --gpu T4 --gpus 4 --seq 512 --precision mixed")
+    text = " ".join(out.split())
+    tester.check("T4 has no bf16 units: bf16 is timed at its fp32 rate, 8.1" in text, out)
+    tester.check("--precision fp16-mixed" in text.split("note")[0], f"fp16 is not offered:\n{out}")
+    tester.check("bf16 units" not in tester.run("llama3_2_1b --gpu L4 --gpus 4 --seq 512")[1], "An L4 has bf16.")
+    tester.check("fp16-mixed" in tester.run("--help-all")[1], "fp16-mixed is not in the help.")
+
+
+def main(root, binary):
+    with tempfile.TemporaryDirectory() as folder:
+        tester = Tester(root, binary, pathlib.Path(folder))
+        check_names_of_other_programs(tester)
+        check_a_printed_batch_can_be_typed_back(tester)
+        check_cards_without_bf16(tester)
+        for problem in tester.problems:
+            print(problem)
+        return 1 if tester.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()))
