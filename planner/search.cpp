@@ -377,7 +377,7 @@ Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Wo
   FSDP_TRY(std::optional<SearchResult> result, found_in(ground.space, ""));
   const bool is_smooth = result && result->report.memory.tightness != Tightness::Flushes;
   if (const std::optional<Space> wider = expanded(ground.space, cluster); wider && !is_smooth) {
-    FSDP_TRY(std::optional<SearchResult> other, found_in(*wider, std::string(kExpandable)));
+    FSDP_TRY(std::optional<SearchResult> other, found_in(*wider, std::string(kExpandableSegments)));
     if (other && (!result || tight_step(*other) <= tight_step(*result))) result = std::move(other);
   }
   if (!result) return result;
