@@ -33,7 +33,7 @@ Outcome fit_command(const CommandLine& line, const Output& output) {
     return input_failure(std::move(errors));
   }
   note_decimal_sizes(line, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   options.on_question = [&](const std::string& question) { progress.show(question); };
   const auto table = what_fits(request, output.console.library, options);
   progress.erase();

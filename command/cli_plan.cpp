@@ -173,7 +173,7 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
     return input_failure(std::move(errors));
   }
   note_decimal_sizes(line, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   std::string machine;
   CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
@@ -215,7 +215,7 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   std::string runtime;
   CompareRuntimesOptions options{.explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
@@ -273,7 +273,7 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   note_decimal_sizes(line, output);
   Errors none;  // They were read before.
   set_objective(objective, read_choices(line, none).choices, *request);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   const SearchOptions options{.rank = *rank,
                               .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   const auto result = search_for(release, *request, options);
@@ -342,7 +342,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
   request->space.pareto_points = pareto_points_of(request->space, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);

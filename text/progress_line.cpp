@@ -15,15 +15,19 @@ namespace {
 
 constexpr Seconds kBeforeTheFirst{1};
 constexpr Seconds kBetween{0.1};
+constexpr Seconds kBeforeTheFirstLine{2};
 
 }  // namespace
 
-ProgressLine::ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock)
+ProgressLine::ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock,
+                           InPipe in_pipe)
     : err_(err),
       width_(terminal.width),
-      is_shown_(is_wanted && terminal.is_terminal),
+      is_terminal_(terminal.is_terminal),
+      is_shown_(is_wanted && (terminal.is_terminal || in_pipe == InPipe::Lines)),
       clock_(std::move(clock)),
-      next_(clock_() + kBeforeTheFirst) {}
+      begin_(clock_()),
+      next_(begin_ + (is_terminal_ ? kBeforeTheFirst : kBeforeTheFirstLine)) {}
 
 void ProgressLine::show(const std::string& text) {
   if (is_due()) write(text);
@@ -33,11 +37,15 @@ bool ProgressLine::is_due() {
   if (!is_shown_) return false;
   const Seconds now = clock_();
   if (now < next_) return false;
-  next_ = now + kBetween;
+  next_ = is_terminal_ ? now + kBetween : now + (now - begin_);
   return true;
 }
 
 void ProgressLine::write(std::string text) {
+  if (!is_terminal_) {
+    err_ << text << "\n" << std::flush;
+    return;
+  }
   // A line that breaks could not be rewritten.
   text.resize(std::min(text.size(), static_cast<std::size_t>(width_ - 1)));
   erase();

@@ -2,6 +2,7 @@
 
 // One line that says how far a search or a rehearsal is, for people who wait for it.
 
+#include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -11,12 +12,19 @@
 
 namespace fsdp::planner {
 
-/// Rewrites one line in place. Writes nothing where the stream is no terminal, when it is not wanted, and during the
-/// first second; leaves nothing behind.
+/// What is written where the stream is no terminal.
+enum class InPipe : std::uint8_t {
+  Nothing,
+  Lines,  ///< A line of its own after two seconds, and then each time that took twice as long.
+};
+
+/// Rewrites one line in place. Writes nothing when it is not wanted, and during the first second; leaves nothing behind
+/// on a terminal.
 class ProgressLine {
  public:
   /// `clock` says the time since any moment. REQUIRES: `err` outlives this object.
-  ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock);
+  ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock,
+               InPipe in_pipe = InPipe::Nothing);
   ~ProgressLine() { erase(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -31,8 +39,10 @@ class ProgressLine {
 
   std::ostream& err_;
   int width_;
+  bool is_terminal_;
   bool is_shown_;
   std::function<Seconds()> clock_;
+  Seconds begin_;
   Seconds next_;
   int written_ = 0;  ///< Columns on the screen.
 };

@@ -32,6 +32,18 @@ TEST(ProgressLine, IsNotShownInAPipeNorWhenNotWanted) {
   EXPECT_EQ(Screen().shown_at(Seconds(2), kTerminal, false), "");
 }
 
+TEST(ProgressLine, IsALineOfItsOwnInAPipeEachTimeThatItTookTwiceAsLong) {
+  Screen screen;
+  ProgressLine line(
+      screen.err, {.is_terminal = false, .width = 80}, true, [&] { return screen.now; }, InPipe::Lines);
+  for (int second = 1; second <= 10; ++second) {
+    screen.now += Seconds(1);
+    line.show(std::to_string(second) + " s");
+  }
+  line.erase();
+  EXPECT_EQ(screen.err.str(), "2 s\n4 s\n8 s\n");
+}
+
 TEST(ProgressLine, IsRewrittenInPlaceAndErasedAtTheEnd) {
   Screen screen;
   {
