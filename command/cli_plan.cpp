@@ -134,14 +134,14 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   const Verdict verdict = answer.result.verdict;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   if (!written) return tl::unexpected(written.error());
-  // Where a bound was wrong, none that fits was found, and that there is none is not known.
-  const bool is_open = verdict == Verdict::DoesNotFit && !no_plan_fits(answer.result);
-  const ExitCode code = is_open ? kExitRun : code_of(line, report);
+  const ExitCode code = code_of(line, report);
   if (writes_to_stdout(line)) return code;
   if (output.format == Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
     Document further = answer.further;
+    // Where a bound was wrong, the verdict is that of what was found, and its notes say so.
+    if (!answer.result.proof.is_proven) further.push_back(Entry{.label = "note", .lines = answer.result.notes});
     // What it was not asked for, and is not told of by the verdict.
     const std::string& settings = report.plan.runtime.allocator_settings;
     if (settings != answer.request.space.base.runtime.allocator_settings) {

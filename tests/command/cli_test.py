@@ -357,6 +357,14 @@ def test_output_matches_its_schemas(tester):
         tester.check(not validator.is_valid(document), f"The schema of {name} accepts a mistake.")
 
 
+def test_a_no_that_is_not_proven_is_a_no(tester):
+    # Nothing is broken on this machine: a bound of the search is, and that is said.
+    code, out, err = tester.run("gpt2 --gpus 4 --mem 16G --batch 1000000 --quiet")
+    is_told = "Not proven: " in " ".join(out.split())
+    tester.check(code == 1 and out.startswith("DOES NOT FIT" if is_told else "NO PLAN FITS") and err == "",
+                 f"A no ends with {code}:\n{out}{err}")
+
+
 def test_report_adds_up(tester):
     report = json.loads(tester.run(HEADLINE + " --json")[1])
     memory, search = report["memory"], report["search"]
