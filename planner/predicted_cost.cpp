@@ -19,8 +19,8 @@
 // block gathers all of them at once, ahead of the gradients' reductions, while the backward of a block that is kept
 // gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
 // checkpointed blocks only, and sums the others; no order of events changes what a sum adds up. The same holds for
-// ZeRO-3, whose coordinator gathers ahead by what it may hold: a recomputation can move gathers to where less waits for
-// them.
+// ZeRO-3, whose coordinator gathers ahead by what it may hold, and for FSDP1 with CPU offload, where copies to and from
+// the host are on the way of gathers and reductions: a recomputation can move them to where less waits for them.
 //
 // These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
 // every point that turns out cheaper than a bound said.
@@ -351,7 +351,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return {time_in_order(box), no_memory};
     case CostLevel::Time: {
       const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
-      const bool may_wait_less = has_parts || is_zero3(base_);
+      const bool flat_on_host = is_flat(base_) && family.cpu_offload;
+      const bool may_wait_less = has_parts || is_zero3(base_) || flat_on_host;
       if (may_wait_less && (box.ranges[1].size() > 1 || box.ranges[2].size() > 1)) return {no_time, no_memory};
       // The CPU hinders next to nothing, so that the order has said it.
       if (!box.is_point() && lower_bounds_.knows_order(family)) return {no_time, no_memory};

@@ -365,6 +365,12 @@ def test_a_no_that_is_not_proven_is_a_no(tester):
                  f"A no ends with {code}:\n{out}{err}")
 
 
+def test_no_bound_of_fsdp1_with_offload_is_broken(tester):
+    command = "qwen3_4b --gpu H100-SXM --gpus 2 --runtime fsdp1 --mem 24G --seq 1024 --batch 2 --json"
+    search = json.loads(tester.run(command)[1])["search"]
+    tester.check(search["optimality_gap"] is not None, f"Not proven: {search['notes']}")
+
+
 def test_report_adds_up(tester):
     report = json.loads(tester.run(HEADLINE + " --json")[1])
     memory, search = report["memory"], report["search"]
