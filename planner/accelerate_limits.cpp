@@ -51,7 +51,12 @@ bool is_resharded(const Unit& unit) {
 /// [num_modules] The elements of the parameters below each module, under any of their names.
 std::vector<std::int64_t> elements_of_modules(const Model& model) {
   std::unordered_map<std::string_view, int> by_name;
-  for (std::size_t m = 0; m < model.modules.size(); ++m) by_name.emplace(model.modules[m].name, static_cast<int>(m));
+  // A model of experts has tens of thousands of names, and few have ties.
+  const bool has_ties = std::any_of(model.parameters.begin(), model.parameters.end(),
+                                    [](const Parameter& parameter) { return !parameter.tied_names.empty(); });
+  for (std::size_t m = 0; has_ties && m < model.modules.size(); ++m) {
+    by_name.emplace(model.modules[m].name, static_cast<int>(m));
+  }
   std::vector<std::int64_t> elements(model.modules.size(), 0);
   std::vector<const Parameter*> last(model.modules.size(), nullptr);
   const auto count = [&](const Parameter& parameter, int module) {

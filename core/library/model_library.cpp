@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -230,10 +231,15 @@ Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_pat
 Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec) {
   Workload workload = workload_of(plan);
   workload.dimensions.clear();
+  std::optional<Model> model;
   for (const Dimension& wanted : plan.dimensions) {
-    FSDP_TRY(const Model model, build_model(spec, workload));
-    const Dimension* found = find_dimension(model.dimensions, wanted.name);
-    if (found == nullptr || found->value != wanted.value) workload.dimensions.push_back(wanted);
+    if (!model) {
+      FSDP_TRY(model, build_model(spec, workload));
+    }
+    const Dimension* found = find_dimension(model->dimensions, wanted.name);
+    if (found != nullptr && found->value == wanted.value) continue;
+    workload.dimensions.push_back(wanted);
+    model.reset();  // What follows from it has another value now.
   }
   return std::move(workload.dimensions);
 }
