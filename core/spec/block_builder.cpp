@@ -98,6 +98,22 @@ void BlockBuilder::end_locals() {
   locals_.erase(first, last);
 }
 
+// The forward of a module is one stretch of ops that run in it or below.
+bool BlockBuilder::hold(std::string_view module, BlockValue value, int from, int next_value) {
+  Block& block = definition_.block;
+  const int owner = find_module(full_name(module));
+  const auto runs_in_owner = [&](int op) {
+    int m = block.ops[op].module;
+    while (m > owner) m = block.modules[m].parent;
+    return m == owner;
+  };
+  if (owner < 0 || !block.modules[owner].called || !runs_in_owner(from)) return false;
+  int until = from;
+  while (until + 1 < num_ops() && until != next_value && runs_in_owner(until + 1)) ++until;
+  block.locals.push_back({value.id, owner, until});
+  return true;
+}
+
 void BlockBuilder::declare(std::string_view name, std::string_view class_name, bool called) {
   make_module(name, class_name, called);
 }

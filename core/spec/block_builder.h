@@ -157,6 +157,11 @@ class BlockBuilder {
 
   /// Gives the value to a variable of the scope's forward: it lives until that returns, or the variable gets another.
   BlockValue local(std::string_view variable, BlockValue value);
+  /// The same for an op that was written before: a variable of the forward of `module` (below the scope's; "" is the
+  /// scope's own) holds `value`, the output of op `from`, until op `next_value` gives it another (-1: none does), or
+  /// that forward returns. False: no op from `from` on runs in that forward.
+  bool hold(std::string_view module, BlockValue value, int from, int next_value);
+  int num_ops() const { return static_cast<int>(definition_.block.ops.size()); }
 
   const Shape& shape(BlockValue value) const;
   /// Size of one dimension; negative `dim` counts from the end.

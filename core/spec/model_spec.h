@@ -82,6 +82,9 @@ struct SpecOp {
   std::string class_name;
   std::vector<std::string> inputs;   ///< Empty: the outputs of the op before.
   std::vector<std::string> outputs;  ///< Names for its outputs; may be empty.
+  /// Variables of a forward that hold its outputs, in order; "" for none. "q" is a variable of the entry's own forward,
+  /// "attn.q" one of its module attn's.
+  std::vector<std::string> variables;
   std::vector<SpecOption> attributes;
   std::string where;
 

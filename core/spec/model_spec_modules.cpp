@@ -124,6 +124,15 @@ void op_fields(Fields& fields, SpecOp& op) {
       [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.inputs, errors); });
   fields.optional_as("outputs", "Names for what it gives.", kValueNamesSchema,
                      [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.outputs, errors); });
+  fields.optional(
+      "variables",
+      "Variables of a forward that hold what it gives, in the order of its outputs; \"\" for none. \"q\" is a variable "
+      "of "
+      "the entry's own forward, \"attn.q\" one of its module attn's. A variable keeps its value alive until that "
+      "forward "
+      "returns or the variable gets another value: in frozen layers, and where checkpointed ones run forward, nothing "
+      "else does.",
+      op.variables);
 }
 
 void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension>& dimensions, JsonErrors& errors) {

@@ -114,6 +114,28 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
   return builder.op(request);
 }
 
+/// A variable of a forward that was given a value.
+struct Assignment {
+  std::string variable;  ///< With the module whose forward it belongs to in front, as the spec writes it.
+  BlockValue value;
+  int op = 0;  ///< The op of the block that made the value.
+};
+
+void hold_variables(BlockBuilder& builder, const std::vector<Assignment>& assignments) {
+  for (std::size_t a = 0; a < assignments.size(); ++a) {
+    const auto& [variable, value, op] = assignments[a];
+    const auto next = std::find_if(assignments.begin() + static_cast<std::ptrdiff_t>(a) + 1, assignments.end(),
+                                   [&](const Assignment& later) { return later.variable == variable; });
+    const std::size_t dot = variable.rfind('.');
+    const std::string module = dot == std::string::npos ? std::string() : variable.substr(0, dot);
+    if (!builder.hold(module, value, op, next == assignments.end() ? -1 : next->op)) {
+      builder.fail(
+          fmt::format("The variable \"{}\" names a value that is not made in the forward of \"{}\".", variable, module),
+          "Write the module whose forward calls the op in front of the variable, or nothing for the entry's own.");
+    }
+  }
+}
+
 }  // namespace
 
 void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
@@ -121,6 +143,7 @@ void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
   std::map<std::string, BlockValue, std::less<>> local;
   std::vector<BlockValue> last;
   std::vector<std::string> last_names;
+  std::vector<Assignment> assignments;
   for (std::size_t i = 0; i < module.ops.size(); ++i) {
     const SpecOp& op = module.ops[i];
     std::vector<BlockValue> inputs;
@@ -143,7 +166,15 @@ void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
     for (std::size_t o = 0; o < std::min(op.outputs.size(), last.size()); ++o) {
       local.insert_or_assign(op.outputs[o], last[o]);
     }
+    if (op.variables.size() > last.size()) {
+      builder.fail(fmt::format("The op {} produces {} values, and {} variables are named.", name_of(op.kind),
+                               last.size(), op.variables.size()));
+    }
+    for (std::size_t v = 0; v < std::min(op.variables.size(), last.size()); ++v) {
+      if (!op.variables[v].empty()) assignments.push_back({op.variables[v], last[v], builder.num_ops() - 1});
+    }
   }
+  hold_variables(builder, assignments);
   if (module.outputs.empty()) {
     if (last_names.empty()) builder.fail("The last op does not name its output.", "Add \"outputs\" to it.");
     for (const std::string& name : last_names) builder.output(name, local.at(name));

@@ -102,6 +102,33 @@ TEST(ModelSpec, AModuleThatHoldsOthersFirstHasItsOwnClassAllTheSame) {
   EXPECT_TRUE(gate->called);
 }
 
+TEST(ModelSpec, AVariableOfAForwardHoldsItsValueUntilItReturnsOrGetsAnother) {
+  const std::string text = spec_with(R"("dimensions": {"batch": 2, "width": 8},
+    "modules": [{"name": "mix", "class": "Mix", "ops": [
+      {"op": "linear", "module": "attn.q", "inputs": ["x"], "out_features": 8, "outputs": ["q"], "variables": ["attn.q"]},
+      {"op": "linear", "module": "attn.k", "inputs": ["x"], "out_features": 8, "outputs": ["k"], "variables": ["attn.k"]},
+      {"op": "gelu", "module": "attn", "class": "Attention", "inputs": ["q"], "outputs": ["q"], "variables": ["attn.q"]},
+      {"op": "add", "module": "attn", "inputs": ["q", "k"]},
+      {"op": "linear", "module": "out", "out_features": 8, "variables": ["x"]},
+      {"op": "gelu", "outputs": ["x"]}]},
+    {"name": "head", "block": "lm_head", "vocab_size": 10, "inputs": {"hidden": "x"}},
+    {"name": "", "block": "cross_entropy"}])");
+  const Model model = build(parse(text));
+  const Block& block = model.blocks[model.calls[0].block];
+  const auto output_of = [&](int op) { return block.ops[op].outputs.front(); };
+  const int attn = block.modules[block.ops[0].module].parent;
+  EXPECT_EQ(block.locals, (std::vector<LocalVariable>{{output_of(0), attn, 2},  // Until the gelu's output is q,
+                                                      {output_of(1), attn, 3},  // until attn returns with the sum,
+                                                      {output_of(2), attn, 3},  // as the second q,
+                                                      {output_of(4), 0, 5}}));  // and until mix itself returns.
+
+  const Result<Model> elsewhere =
+      build_model(parse(replaced(text, R"("variables": ["x"])", R"("variables": ["attn.x"])")));
+  ASSERT_FALSE(elsewhere);
+  EXPECT_EQ(elsewhere.error().front().what,
+            "The variable \"attn.x\" names a value that is not made in the forward of \"attn\".");
+}
+
 TEST(ModelSpec, ARepetitionSharesOneBlockAndBindsItsOwnParameters) {
   const Model model = build(parse(spec_with(kStack)));
   ASSERT_EQ(model.stacks.size(), 1u);
