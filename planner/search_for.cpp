@@ -2,7 +2,8 @@
 // checkpointed in one way, all or none. What is left are the mesh, offload and the batch. So each pair of the first two
 // is searched by itself, with the precision and the arguments that the trainer has instead of those that were asked
 // for; and what is found is said as the trainer says it (nearest_said), which moves a norm from one unit to another or
-// keeps the head gathered, and predicted again. The best of these that fits is the answer.
+// keeps the head gathered, and predicted again. The best of these with room to spare is the answer;
+// where none has it, the best that runs.
 //
 // The gap is that of the searches, and what the answer is slower than the fastest plan that they found.
 //
@@ -16,11 +17,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/base/parse_units.h"
 #include "core/library/model_library.h"
+#include "core/report/device_verdict.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/compared_search.h"
 #include "planner/explain.h"
@@ -150,13 +153,14 @@ class SaidPlans {
     return candidate;
   }
 
-  /// The least is the best.
-  std::pair<double, double> key_of(const Said& said) const {
+  /// The least is the best: with room to spare, without, and what does not fit, each by the objective.
+  std::tuple<int, double, double> key_of(const Said& said) const {
     const auto memory = static_cast<double>(said.report.memory.peaks.device.count());
-    if (said.report.verdict == Verdict::DoesNotFit) return {std::numeric_limits<double>::infinity(), memory};
+    if (said.report.verdict != Verdict::Fits) return {2, memory, 0};
+    const int kind = is_tight(said.report) ? 1 : 0;
     const double time = said.report.time.step.count() / static_cast<double>(samples_of(said.plan));
     const bool wants_memory = request_.space.objective == SearchObjective::Memory;
-    return wants_memory ? std::pair{memory, time} : std::pair{time, memory};
+    return wants_memory ? std::tuple{kind, memory, time} : std::tuple{kind, time, memory};
   }
 
   Result<Predictor*> predictor_of(const Plan& plan) {
@@ -237,7 +241,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   for (const Space& space : spaces_of(release, request.space, said, model)) {
     FSDP_TRY(SearchResult found, search(request.spec, request.workload, request.cluster, space, told));
     add_proof(proof, found.proof);
-    if (found.verdict == Verdict::Fits) fastest = std::min(fastest, found.best.step.count());
+    if (has_room(found.report)) fastest = std::min(fastest, found.best.step.count());
     found.pareto.push_back(found.best);
     for (const Candidate& each : found.pareto) {
       if (const Result<void> added = plans.add(each, found.notes); !added) return tl::unexpected(added.error());
@@ -248,7 +252,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
     return failure("--for", fmt::format("{} can express no plan of this request.", name_of(release)),
                    "Leave out what fixes units, resharding or checkpointing.");
   }
-  const bool is_time = request.space.objective == SearchObjective::Time && result->verdict == Verdict::Fits;
+  const bool is_time = request.space.objective == SearchObjective::Time && has_room(result->report);
   if (is_time && fastest < result->best.step.count()) {
     proof.optimality_gap = std::max(proof.optimality_gap, 1 - fastest / result->best.step.count());
   }

@@ -67,12 +67,36 @@ def check_cards_without_bf16(tester):
     tester.check("fp16-mixed" in tester.run("--help-all")[1], "fp16-mixed is not in the help.")
 
 
+def check_a_plan_for_a_trainer_has_room(tester):
+    """Of what a trainer can say, a slower plan with room to spare comes before a faster one without."""
+    _, out, _ = tester.run("qwen3_8b --gpu 4090 --gpus 4 --seq 2048 --for accelerate --json")
+    report = json.loads(out)
+    tester.check(report["verdict"] == "fits" and "tight" not in report["memory"], "The plan has no room to spare.")
+
+
+def check_that_a_no_without_proof_is_a_no(tester):
+    """Nothing is broken on this machine: a bound of the search is, and that is said."""
+    code, out, err = tester.run("gpt2 --gpus 4 --mem 16G --batch 1000000 --quiet")
+    is_told = "Not proven: " in " ".join(out.split())
+    tester.check(code == 1 and out.startswith("DOES NOT FIT" if is_told else "NO PLAN FITS") and err == "",
+                 f"A no ends with {code}:\n{out}{err}")
+
+
+def check_bounds_of_fsdp1_with_offload(tester):
+    command = "qwen3_4b --gpu H100-SXM --gpus 2 --runtime fsdp1 --mem 24G --seq 1024 --batch 2 --json"
+    search = json.loads(tester.run(command)[1])["search"]
+    tester.check(search["optimality_gap"] is not None, f"Not proven: {search['notes']}")
+
+
 def main(root, binary):
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
         check_names_of_other_programs(tester)
         check_a_printed_batch_can_be_typed_back(tester)
         check_cards_without_bf16(tester)
+        check_a_plan_for_a_trainer_has_room(tester)
+        check_that_a_no_without_proof_is_a_no(tester)
+        check_bounds_of_fsdp1_with_offload(tester)
         for problem in tester.problems:
             print(problem)
         return 1 if tester.problems else 0
