@@ -49,7 +49,7 @@ bool is_tight(const simulator::Outcome& outcome) {
 
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
-  FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Device));
+  FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Tight));
   FSDP_TRY(const simulator::Outcome times, predictor.evaluate(plan, simulator::Detail::Time));
   outcome.step = times.step;
   return outcome;
