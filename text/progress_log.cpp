@@ -9,7 +9,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr Seconds kBeforeTheFirstLine{1};
+constexpr Seconds kBeforeTheFirstEntry{1};
 constexpr Seconds kBetweenChanges{5};
 constexpr Seconds kBetweenLines{30};
 
@@ -19,7 +19,7 @@ ProgressLog::ProgressLog(std::ostream* out, std::string file, std::function<Seco
     : out_(out),
       file_(std::move(file)),
       clock_(std::move(clock)),
-      first_(clock_() + kBeforeTheFirstLine),
+      first_(clock_() + kBeforeTheFirstEntry),
       next_change_(first_),
       next_line_(first_) {}
 

@@ -53,14 +53,14 @@ def check_deepspeed(tester):
     for buffer, wanted in (({}, 1), ({"reduce_bucket_size": 50000000}, 0), ({"reduce_bucket_size": 500000000}, 1)):
         config = {"zero_optimization": {"stage": 2, **buffer}, "bf16": {"enabled": True}}
         (tester.folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
-        code, out, err = tester.run(f"{small} --deepspeed ds.json")
+        code, out, err = tester.run(f"{small} --deepspeed ds.json --strict")
         tester.check(code == wanted, f"{buffer}: {code} {out}{err}")
     # What does not fit on four GPUs fits on eight, over all of which it is cut then.
     large = "llama3_1_8b --gpus 4 --gpu \"H100 SXM\" --runtime zero2 --precision mixed"
     out = tester.run(f"{large} --offload no --mem 62G --verbose")[1]
     tester.check("--gpus 8" in out and "--runtime fsdp2" in out, out)
     # Or with the optimizer on the host, as far as that can hold it.
-    code, out, _ = tester.run(f"{large} -o host.json")
+    code, out, _ = tester.run(f"{large} --offload yes -o host.json")
     tester.check(code == 0 and "CPU offload" in out and "DeepSpeedCPUAdam" in out and "host memory" in out, out)
     written = json.loads(tester.run("export host.json --to deepspeed")[1])["zero_optimization"]
     tester.check(written["offload_optimizer"] == {"device": "cpu", "pin_memory": True}, str(written))

@@ -168,7 +168,7 @@ def values_of(node: Json, root: Json) -> list[Any]:
     elif kind == "integer":
         found += [value for value in (0, 1, 2, 3, 5, 8, 1000) if is_allowed(value, node)]
     elif kind == "number":
-        found += [value for value in (0, 0.25, 0.5) if is_allowed(value, node)]
+        found += [value for value in (0, 0.25, 0.5, 2) if is_allowed(value, node)]
     elif kind == "string" and not found:
         found += ["another", "model.layers.1"]
     elif kind == "array":
@@ -293,6 +293,8 @@ class EveryKey(unittest.TestCase):
 
     def assert_of_cluster(self, key: str, path: Path, node: Json, whole: Json) -> None:
         plan = small_plan(**MIXED)
+        if key.split("/")[1:2] in (["achievable_fp32"], ["pace_tf32"], ["time_spread"]):  # Of kernels in 32 bits.
+            plan = small_plan(runtime={"implementations": {"matmul_allow_tf32": "tf32" in key}})
         if "host" in key:
             plan["cpu_offload"] = True
         if path[0] == "gpu":  # Its links are those of clusters that name none.
@@ -382,11 +384,17 @@ class EveryKey(unittest.TestCase):
             kind = name.removeprefix("op_")
             places = [(spec, i) for spec in specs for i, op in enumerate(spec["modules"][0]["ops"]) if op["op"] == kind]
             for attribute, rule in node["properties"].items():
-                if attribute in ("op", "module", "class", "inputs", "outputs"):
+                if attribute in ("op", "module", "class", "inputs", "outputs", "variables"):
                     continue
                 with self.subTest(f"{kind}/{attribute}"):
                     places = places or [(NO_SPEC_HAS[kind], 0)]
                     self.assert_option_matters(f"{kind}/{attribute}", places, ("modules", "0", "ops"), attribute, rule, whole)
+
+    def test_of_variables(self) -> None:
+        """That name what an op gives: the same of every op."""
+        spec = small_mlp()
+        named = changed(spec, ("modules", "0", "ops", "0", "variables"), ["hidden"])
+        self.assertNotIn(self.program.expanded(named), (REFUSED, self.program.expanded(spec)))
 
     def assert_option_matters(self, name: str, places: list[tuple[Json, int]], above: Path, option: str, rule: Json,
                               whole: Json) -> None:

@@ -137,6 +137,8 @@ TEST(ReportJson, ARehearsalIsReadBackAsItWasWritten) {
   report.rehearsal = seen();
   // What only a prediction knows.
   report.memory.rank = 0;
+  report.memory.step_flushes = 0;
+  report.memory.flush_time = Seconds(0);
   report.memory.at_peak = {};
   report.traffic.collectives[0].live = {};
   report.traffic.collectives[0].first_step_live = std::nullopt;

@@ -93,7 +93,7 @@ TEST(VerdictFace, TheAnswerInWordsIsWrittenWhenItIsInSightAndThenStaysTheNewest)
   EXPECT_FALSE(answer->toPlainText().contains("15.0 GiB"));
 }
 
-TEST(VerdictFace, WhatOnlyTheMarginForbidsIsSaidSo) {
+TEST(VerdictFace, WhatHasLessThanItsMarginRunsAndSaysSo) {
   MainWindow window(test::library());
   Inputs inputs = test::quick_inputs("gpt2");
   window.state().open(inputs);
@@ -108,7 +108,8 @@ TEST(VerdictFace, WhatOnlyTheMarginForbidsIsSaidSo) {
   ASSERT_LE(memory.peaks.device, memory.budget);
   ASSERT_GT(memory.peaks.device + memory.margin, memory.budget);
   const QString said = window.findChild<QWidget*>("binding_moment")->accessibleName();
-  EXPECT_TRUE(said.startsWith("Without its safety margin of " + size_text(memory.margin) + " it would fit."))
+  EXPECT_TRUE(
+      said.startsWith("Runs without room to spare: 20.0 MiB left of a " + size_text(memory.margin) + " safety margin."))
       << said.toStdString();
 }
 

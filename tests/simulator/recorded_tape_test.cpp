@@ -116,7 +116,13 @@ TEST(RecordedTape, HasARangeOfTimesWithoutAnUpperEndWhereACostIsNotKnown) {
   EXPECT_EQ(time(open).step, time(known).step);
   EXPECT_EQ(time(open).high, Seconds(0));
   EXPECT_EQ(time(open).without_cost, open.without_cost);
-  EXPECT_DOUBLE_EQ(time(open).low.count(), .5 * time(known).low.count());
+  // Kernels may take half of the time; what the step waits for collectives does not become shorter.
+  Model closer = open;
+  closer.least_time_share = .25;
+  const Seconds saved = time(known).low - time(open).low;
+  EXPECT_DOUBLE_EQ(saved.count(), 2 * (time(open).low - time(closer).low).count());
+  EXPECT_LE(saved, .5 * time(known).low);
+  EXPECT_GE(saved, (.5 - 1e-9) * (time(known).low - time(known).exposed_communication));
 }
 
 TEST(RecordedTape, PredictsADecoderAsItsRulesDo) {
