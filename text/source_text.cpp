@@ -31,7 +31,7 @@ std::string escaped(std::string_view character) {
   if (character == "\\") return "\\\\";
   if (character == "\n") return "\\n";
   if (character == "\t") return "\\t";
-  std::string shown = printable(character);
+  std::string shown = fsdp::printable(character);
   // printable() says "\x1b" of a byte; TOML knows four digits only.
   if (shown.size() == 4 && shown.starts_with("\\x")) shown = "\\u00" + shown.substr(2);
   return shown;
@@ -58,7 +58,7 @@ bool is_word_of_yaml(std::string_view text) {
 }  // namespace
 
 std::string one_line(std::string_view text) {
-  std::string line = printable(text);
+  std::string line = fsdp::printable(text);
   replace_all(line, "\n", "\\n");
   replace_all(line, "\t", "\\t");
   return line;

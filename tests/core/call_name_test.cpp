@@ -5,7 +5,7 @@
 namespace fsdp {
 namespace {
 
-Model model_of(const std::string& module, const std::string& block) {
+Model model_with_call(const std::string& module, const std::string& block) {
   Model model;
   Module named;
   named.name = module;
@@ -18,10 +18,11 @@ Model model_of(const std::string& module, const std::string& block) {
 
 TEST(NameOfCall, IsTheModulesAndNoInnerWord) {
   const Call inside{.block = 0, .module = 0};
-  EXPECT_EQ(name_of_call(model_of("model.layers.3", "decoder_layer"), inside), "model.layers.3");
-  EXPECT_EQ(name_of_call(model_of("", "cross_entropy"), inside), "cross_entropy");
-  EXPECT_EQ(name_of_call(model_of("", "glue"), inside), "root") << "what a capture saw between the blocks";
-  EXPECT_EQ(name_of_call(model_of("", "glue"), {.block = 0, .module = -1}), "loss") << "after the model's forward";
+  EXPECT_EQ(name_of_call(model_with_call("model.layers.3", "decoder_layer"), inside), "model.layers.3");
+  EXPECT_EQ(name_of_call(model_with_call("", "cross_entropy"), inside), "cross_entropy");
+  EXPECT_EQ(name_of_call(model_with_call("", "glue"), inside), "root") << "what a capture saw between the blocks";
+  EXPECT_EQ(name_of_call(model_with_call("", "glue"), {.block = 0, .module = -1}), "loss")
+      << "after the model's forward";
 }
 
 }  // namespace

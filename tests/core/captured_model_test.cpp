@@ -90,7 +90,7 @@ ModelSpec read_file(std::string text = std::string(kFile)) {
   return spec.value_or(ModelSpec{});
 }
 
-Model model_of(std::string text) {
+Model model_in_file(std::string text) {
   auto model = build_model(read_file(std::move(text)));
   if (!model) ADD_FAILURE() << to_string(model.error().front());
   return model.value_or(Model{});
@@ -222,17 +222,18 @@ TEST(CapturedModel, NamesTheMatricesThatMuonUpdates) {
 
 // What the walk needs and a recorder need not say.
 TEST(CapturedModel, NamesWhatHasNoKnownCostAndWhatAWeightStandsFor) {
-  const Model known = model_of(std::string(kFile));
+  const Model known = model_in_file(std::string(kFile));
   EXPECT_TRUE(known.without_cost.empty());
   EXPECT_EQ(known.least_time_share, 1);
   const Model open =
-      model_of(with(R"("limits": [)", R"("without_cost": ["mylib::scan"], "least_time_share": 0.5, "limits": [)"));
+      model_in_file(with(R"("limits": [)", R"("without_cost": ["mylib::scan"], "least_time_share": 0.5, "limits": [)"));
   EXPECT_EQ(open.without_cost, std::vector<std::string>{"mylib::scan"});
   EXPECT_EQ(open.least_time_share, 0.5);
   EXPECT_EQ(open.notes.at(1).substr(0, 34), "No cost is known of mylib::scan. A");
   // Of two weights of 16 numbers one holds 64 in four bits each.
   EXPECT_EQ(num_parameters(known), 32);
-  EXPECT_EQ(num_parameters(model_of(with(R"("trainable": true,)", R"("stands_for": 64, "trainable": true,)"))), 80);
+  EXPECT_EQ(num_parameters(model_in_file(with(R"("trainable": true,)", R"("stands_for": 64, "trainable": true,)"))),
+            80);
 }
 
 TEST(CapturedModel, IsCompletedWhereARecorderSaysLess) {

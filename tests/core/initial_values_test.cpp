@@ -11,7 +11,7 @@ namespace fsdp {
 namespace {
 
 /// Two linear layers and a norm, with what a spec says of initial values; empty: nothing.
-Result<Model> model_of(const std::string& initial) {
+Result<Model> model_beginning(const std::string& initial) {
   std::string text = R"({
     "format_version": "1.0", "name": "Small", "source": "here", "dtype": "float32", "dimensions": {"batch": 2},
     "inputs": {"features": {"shape": ["batch", 12]}, "labels": {"shape": ["batch"], "dtype": "int64"}},
@@ -37,7 +37,7 @@ InitialValues initial_of(const Result<Model>& model, const std::string& name) {
 }
 
 std::string errors_with(const std::string& initial) {
-  const Result<Model> model = model_of(initial);
+  const Result<Model> model = model_beginning(initial);
   std::string text;
   if (model) return text;
   for (const Error& error : model.error()) text += to_string(error) + "\n";
@@ -45,7 +45,7 @@ std::string errors_with(const std::string& initial) {
 }
 
 TEST(InitialValues, WithoutAWordWeightsAreUniformNormsOnesAndBiasesZeros) {
-  const Result<Model> model = model_of("");
+  const Result<Model> model = model_beginning("");
   EXPECT_EQ(initial_of(model, "a.up.weight"), (InitialValues{.distribution = Distribution::Uniform, .std = 0.02}));
   EXPECT_EQ(initial_of(model, "a.up.bias"), (InitialValues{.distribution = Distribution::Constant, .std = 0}));
   EXPECT_EQ(initial_of(model, "norm.weight"),
@@ -53,7 +53,7 @@ TEST(InitialValues, WithoutAWordWeightsAreUniformNormsOnesAndBiasesZeros) {
 }
 
 TEST(InitialValues, TheLastExceptionThatMatchesCounts) {
-  const Result<Model> model = model_of(R"({"source": "x", "distribution": "normal", "std": 0.5, "exceptions": [
+  const Result<Model> model = model_beginning(R"({"source": "x", "distribution": "normal", "std": 0.5, "exceptions": [
       {"pattern": "a", "std": 0.25}, {"pattern": "*.down.*", "distribution": "constant", "value": 3}]})");
   EXPECT_EQ(initial_of(model, "a.up.weight"), (InitialValues{.distribution = Distribution::Normal, .std = 0.25}));
   EXPECT_EQ(initial_of(model, "a.up.bias"), (InitialValues{.distribution = Distribution::Normal, .std = 0.25}));
@@ -64,7 +64,7 @@ TEST(InitialValues, TheLastExceptionThatMatchesCounts) {
 // a.up.weight is [48, 12]: 1 / sqrt(12), 1 / sqrt(48), 1 / sqrt(30).
 TEST(InitialValues, AFanDividesByARoot) {
   const auto up = [](const std::string& fan) {
-    return initial_of(model_of(R"({"source": "x", "std": 1, "fan": ")" + fan + R"("})"), "a.up.weight").std;
+    return initial_of(model_beginning(R"({"source": "x", "std": 1, "fan": ")" + fan + R"("})"), "a.up.weight").std;
   };
   EXPECT_DOUBLE_EQ(up("in"), 0.28867513459481287);
   EXPECT_DOUBLE_EQ(up("out"), 0.14433756729740643);
@@ -91,8 +91,8 @@ TEST(InitialValues, WhatCannotBeIsSaid) {
 
 // What a plan or a checkpoint fits does not depend on it.
 TEST(InitialValues, TheFingerprintLeavesThemOut) {
-  const Result<Model> usual = model_of("");
-  const Result<Model> other = model_of(R"({"source": "x", "std": 0.5})");
+  const Result<Model> usual = model_beginning("");
+  const Result<Model> other = model_beginning(R"({"source": "x", "std": 0.5})");
   ASSERT_TRUE(usual && other);
   EXPECT_EQ(fingerprint_of(*usual), fingerprint_of(*other));
 }
