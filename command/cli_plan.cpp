@@ -259,6 +259,17 @@ std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   if (line.value(Option::For) == kByHand) return std::nullopt;
   return OptionReader(line, errors).choice(Option::For, kWantedTable);
 }
+/// The answer of one search.
+Outcome finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
+                      const SearchResult& result) {
+  return finish_plan(
+      line, output,
+      {.result = result,
+       .request = request,
+       .json = [&] { return to_json(result, &request.cluster); },
+       .further = {},
+       .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); }});
+}
 
 /// plan --for accelerate, trainer or torchtitan.
 Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line, const Output& output) {
@@ -279,13 +290,7 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   const auto result = search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
-  return finish_plan(
-      line, output,
-      {.result = *result,
-       .request = *request,
-       .json = [&] { return to_json(*result, &request->cluster); },
-       .further = {},
-       .document = [&](const AnswerContext& context) { return document_of(*result, output.view(), context); }});
+  return finish_search(line, output, *request, *result);
 }
 
 /// plan --for: as the trainer has it.
@@ -349,13 +354,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   progress.erase();
   if (!result) return input_failure(result.error());
 
-  return finish_plan(
-      line, output,
-      {.result = *result,
-       .request = *request,
-       .json = [&] { return to_json(*result, &request->cluster); },
-       .further = {},
-       .document = [&](const AnswerContext& context) { return document_of(*result, output.view(), context); }});
+  return finish_search(line, output, *request, *result);
 }
 
 Outcome simulate_command(const CommandLine& line, const Output& output) {

@@ -101,7 +101,7 @@ class Rehearser {
     return true;
   }
 
-  /// Of a rehearsal that somebody ended: where the script was, and what it had needed until then.
+  /// Where the script was when somebody ended the rehearsal, and what it had needed until then.
   void say_what_is_known(const RunOutcome& outcome) {
     const auto run = std::find_if(outcome.runs.begin(), outcome.runs.end(), [](const RankRun& r) { return r.status; });
     if (run == outcome.runs.end()) return;

@@ -65,7 +65,7 @@ constexpr std::size_t kLarge = 64 * kStretch;  // Shorter texts are counted from
 /// where none was parsed since: nothing else makes one.
 std::atomic<std::uint64_t> num_parsed{0};
 
-/// Of the large text that was last asked about, the place of each stretch's begin.
+/// Where each stretch of the large text begins that was asked about last.
 class Stretches {
  public:
   Place at(std::string_view text, std::size_t offset) {

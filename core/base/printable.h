@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-/// The text with everything escaped that a terminal would obey rather than show: control characters ("\x1b"), bytes
-/// no text ("\xff", "\uffff"), and marks that turn the direction of writing ("\u202e"). Tabs and line feeds stay.
+/// The text with everything escaped that a terminal would obey rather than show: control characters ("\x1b"), what
+/// is no text ("\xff", "\uffff"), and marks that turn the direction of writing ("\u202e"). Tabs and line feeds stay.
 std::string printable(std::string_view text);
 
 }  // namespace fsdp

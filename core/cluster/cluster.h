@@ -104,7 +104,7 @@ struct Gpu {
   Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
   /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/time/roofline.h).
   std::optional<Sourced<double>> achievable_attention;
-  /// Of the rate in fp32 without TF32, by matrix products. Missing: as `achievable_compute`.
+  /// Share of the rate in fp32 without TF32 that matrix products reach. Missing: as `achievable_compute`.
   std::optional<Sourced<double>> achievable_fp32;
   // What kernels take over what the shares say, all kinds alike. Missing: 1.
   std::optional<Sourced<double>> pace_16_bit;  ///< In fp16 and bf16,

@@ -15,7 +15,7 @@ std::vector<LaneSpan>::const_iterator first_after(const std::vector<LaneSpan>& s
                           [](const LaneSpan& span, double at) { return span.end <= at; });
 }
 
-/// Of a span that takes no time, the width of nothing that can be shared out.
+/// A span that takes no time has no width that can be shared out.
 double width_of(double begin, double end) {
   return std::max(end - begin, 1e-9);
 }

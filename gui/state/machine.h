@@ -8,7 +8,7 @@
 
 namespace fsdp::gui {
 
-/// What nobody has used yet.
+/// The machine before anybody has used one.
 inline constexpr const char* kFirstMachine[] = {"--gpu=H100 SXM", "--gpus=8"};
 
 /// The choices about machines as options, each a word: "--gpus=8".
