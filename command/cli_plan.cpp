@@ -417,10 +417,11 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   workload.dimensions = *std::move(sizes);
   Errors none;  // They were read before.
   const PlanChoices choices = read_choices(line, none).choices;
-  const auto larger = [&] { return larger_gpus(choices, given.cluster, true, output.console.library); };
+  const Cluster& cluster = given.cluster;  // A lambda may not capture a structured binding.
+  const auto larger = [&] { return larger_gpus(choices, cluster, true, output.console.library); };
   const RemedyRequest request{.spec = given.spec,
                               .workload = workload,
-                              .cluster = given.cluster,
+                              .cluster = cluster,
                               .predictor = predictor,
                               .best = candidate,
                               .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,

@@ -124,8 +124,9 @@ struct Assignment {
 void hold_variables(BlockBuilder& builder, const std::vector<Assignment>& assignments) {
   for (std::size_t a = 0; a < assignments.size(); ++a) {
     const auto& [variable, value, op] = assignments[a];
-    const auto next = std::find_if(assignments.begin() + static_cast<std::ptrdiff_t>(a) + 1, assignments.end(),
-                                   [&](const Assignment& later) { return later.variable == variable; });
+    const auto next =
+        std::find_if(assignments.begin() + static_cast<std::ptrdiff_t>(a) + 1, assignments.end(),
+                     [name = &assignments[a].variable](const Assignment& later) { return later.variable == *name; });
     const std::size_t dot = variable.rfind('.');
     const std::string module = dot == std::string::npos ? std::string() : variable.substr(0, dot);
     if (!builder.hold(module, value, op, next == assignments.end() ? -1 : next->op)) {
