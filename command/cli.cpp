@@ -127,6 +127,14 @@ void Output::print(const Document& given) const {
   }
 }
 
+void Output::print_up_to(const Document& document, std::size_t end) const {
+  console.out << to_text(printable(document), out, 0, end) << std::flush;
+}
+
+void Output::print_from(const Document& document, std::size_t first) const {
+  console.out << to_text(printable(document), out, first, document.size());
+}
+
 void Output::note(const std::string& sentence) const {
   if (!quiet) console.err << styled("note:", Style::Warning, err) << " " << fsdp::printable(sentence) << "\n";
 }

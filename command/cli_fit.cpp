@@ -19,6 +19,7 @@ Outcome fit_command(const CommandLine& line, const Output& output) {
   if (!line.script.empty()) return after_capture(line, output, fit_command);
   Errors errors = check_no_script(line);
   FitOptions options;
+  options.most_work = work_of_effort(line, errors);
   CommandLine rest = line;
   if (is_list(line, Option::GpuName)) {
     options.gpu_names = gpu_names_of(line, errors);

@@ -157,6 +157,10 @@ constexpr std::array kOptions = {
         Command::Plan},
     OptionInfo{Option::Price, "--price", "PRICES", "", kMachines,
                "What an hour of one GPU costs: 1.5, or by name, L4=0.8,A10G=1.2", Command::Plan},
+    OptionInfo{Option::Effort, "--effort", "N", "", kPlan,
+               "How far a search may go: about so many seconds of a CPU, counted in work, so that one request has one "
+               "answer (default: 6; 0: to its end). fit: for each machine",
+               kSearches},
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns | kMeasures},

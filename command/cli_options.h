@@ -133,6 +133,8 @@ enum class Option {
   AtMost,
   Objective,
   Price,
+  // How far it is searched.
+  Effort,
   // A rehearsal.
   Steps,
   Timeout,

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "command/capture_first.h"
@@ -25,6 +27,7 @@
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/machine_choice.h"
+#include "planner/predictors.h"
 #include "planner/remedies.h"
 #include "planner/runtime_choice.h"
 #include "planner/search.h"
@@ -80,9 +83,16 @@ std::vector<std::string> next_commands(const Output& output, const std::string& 
   return commands;
 }
 
-/// How to train by the plan that was found; empty: it does not fit.
-std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file) {
+/// How to train by the plan that was found; empty: it does not fit. `predictors`: of the search; null: none are left.
+std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file,
+                          Predictors* predictors) {
   if (report.verdict == Verdict::DoesNotFit) return {};
+  if (predictors != nullptr) {
+    for (const std::int64_t micro_batch : predictors->micro_batches()) {
+      const Model& model = predictors->of(micro_batch).model();
+      if (model.dimensions == report.plan.dimensions) return train_line(report.plan, model, plan_file);
+    }
+  }
   Workload workload = request.workload;
   Result<std::vector<Dimension>> sizes = own_sizes_of(report.plan, request.spec);
   if (!sizes) return {};
@@ -126,22 +136,35 @@ struct PlanAnswer {
   std::function<std::string()> json;
   Document further;  ///< What --quiet says behind the plan.
   std::function<Document(const AnswerContext&)> document;
+  std::size_t num_printed = 0;       ///< Sections of the document that are on the screen.
+  Predictors* predictors = nullptr;  ///< Of the search; null: none are left.
 };
+
+AnswerContext context_of(const CommandLine& line, const Output& output, const SearchResult& result,
+                         const ResolvedRequest& request, Predictors* predictors) {
+  const std::string kept = line.value(Option::Output).value_or("");
+  return {.batch_origin = request.batch_origin,
+          .train = train_line_of(request, result.report, kept, predictors),
+          .commands = next_commands(output, kept, result.verdict),
+          .may_suggest = predictors != nullptr,
+          .explains_units = line.has(Option::Explain)};
+}
 
 /// How every plan ends: it is written where it is kept, and the answer is told as it was asked for.
 Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
   const StepReport& report = answer.result.report;
-  const Verdict verdict = answer.result.verdict;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
-  if (!written) return tl::unexpected(written.error());
+  // An answer that has begun comes to its end.
+  if (!written && answer.num_printed == 0) return tl::unexpected(written.error());
   const ExitCode code = code_of(line, report);
   if (writes_to_stdout(line)) return code;
   if (output.format == Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
     Document further = answer.further;
-    // Where a bound was wrong, the verdict is that of what was found, and its notes say so.
-    if (!answer.result.proof.is_proven) further.push_back(Entry{.label = "note", .lines = answer.result.notes});
+    // What is not proven is among the notes, and belongs to the verdict.
+    const std::string& doubt = answer.result.proof.doubt;
+    if (!doubt.empty()) further.push_back(Entry{.label = "note", .lines = {doubt}});
     // What it was not asked for, and is not told of by the verdict.
     const std::string& settings = report.plan.runtime.allocator_settings;
     if (settings != answer.request.space.base.runtime.allocator_settings) {
@@ -149,13 +172,11 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     }
     print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {
-    const std::string kept = line.value(Option::Output).value_or("");
-    output.print(answer.document({.batch_origin = answer.request.batch_origin,
-                                  .train = train_line_of(answer.request, report, kept),
-                                  .commands = next_commands(output, kept, verdict),
-                                  .explains_units = line.has(Option::Explain)}));
+    const Document document =
+        answer.document(context_of(line, output, answer.result, answer.request, answer.predictors));
+    answer.num_printed > 0 ? output.print_from(document, answer.num_printed) : output.print(document);
   }
-  return code;
+  return written ? Outcome(code) : tl::unexpected(written.error());
 }
 
 /// plan, where several machines are named.
@@ -163,6 +184,7 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   const MachineWords words = read_machine_words(line, errors);
+  const std::int64_t work = work_of_effort(line, errors);
   PlanRequest request = read_choices(words.rest, errors);
   request.model = line.arguments.front();
   const auto rank = read_rank(line);
@@ -178,6 +200,8 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
+  Space unused;  // Each request has its own.
+  set_effort(line, work, options.search, unused);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(machine + ": " + text_of(now)); };
   options.on_machine = [&](const std::string& name) { machine = name; };
   const auto found = compare_machines(request, words.range, output.console.library, options);
@@ -199,6 +223,7 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
+  const std::int64_t work = work_of_effort(line, errors);
   CommandLine rest = without_lists(line);
   rest.values[static_cast<std::size_t>(Option::Runtime)].clear();
   PlanRequest request = read_choices(rest, errors);
@@ -220,6 +245,8 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   CompareRuntimesOptions options{.explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
+  Space unused;  // Each request has its own.
+  set_effort(line, work, options.search, unused);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
   options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
   const auto found = compare_runtimes(request, runtimes, output.console.library, options);
@@ -259,16 +286,25 @@ std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   if (line.value(Option::For) == kByHand) return std::nullopt;
   return OptionReader(line, errors).choice(Option::For, kWantedTable);
 }
+
+/// How much of an answer is on the screen before the search ends, and what the search left.
+struct Printed {
+  std::size_t num_sections = 0;
+  Predictors* predictors = nullptr;  ///< Null: none are left.
+};
+
 /// The answer of one search.
 Outcome finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
-                      const SearchResult& result) {
+                      const SearchResult& result, const Printed& printed = {}) {
   return finish_plan(
       line, output,
       {.result = result,
        .request = request,
        .json = [&] { return to_json(result, &request.cluster); },
        .further = {},
-       .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); }});
+       .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); },
+       .num_printed = printed.num_sections,
+       .predictors = printed.predictors});
 }
 
 /// plan --for accelerate, trainer or torchtitan.
@@ -278,6 +314,7 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const SearchObjective objective = search_objective_of(line, errors);
+  const std::int64_t work = work_of_effort(line, errors);
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
@@ -285,8 +322,8 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   Errors none;  // They were read before.
   set_objective(objective, read_choices(line, none).choices, *request);
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
-  const SearchOptions options{.rank = *rank,
-                              .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  set_effort(line, work, options, request->space);
   const auto result = search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
@@ -339,6 +376,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const SearchObjective objective = search_objective_of(line, errors);
+  const std::int64_t work = work_of_effort(line, errors);
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
@@ -350,11 +388,26 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
+  set_effort(line, work, options, request->space);
+  options.predictors = std::make_shared<Predictors>();
+  const auto document_with = [&](const SearchResult& found) {
+    return document_of(found, output.view(), context_of(line, output, found, *request, options.predictors.get()));
+  };
+  // Suggestions take longer than the verdict.
+  std::size_t num_printed = 0;
+  if (output.view().brief && output.format == Format::Table && !output.quiet && !writes_to_stdout(line)) {
+    options.on_best = [&](const SearchResult& found) {
+      progress.erase();
+      const Document document = document_with(found);
+      num_printed = sections_of_verdict(document);
+      output.print_up_to(document, num_printed);
+    };
+  }
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());
 
-  return finish_search(line, output, *request, *result);
+  return finish_search(line, output, *request, *result, {num_printed, options.predictors.get()});
 }
 
 Outcome simulate_command(const CommandLine& line, const Output& output) {
@@ -425,7 +478,8 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                               .predictor = predictor,
                               .best = candidate,
                               .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,
-                              .larger_gpus = larger};
+                              .larger_gpus = larger,
+                              .most_work = kMostWork};  // Suggestions are what was asked for.
   if (line.has(Option::Time)) return explain_time(line, output, request, report);
   Result<std::vector<Remedy>> remedies = remedies_for(request);
   if (!remedies) return input_failure(remedies.error());

@@ -1,4 +1,5 @@
 #include "command/cli_request.h"
+#include "command/cli_values.h"
 
 #include <algorithm>
 #include <functional>
@@ -39,6 +40,18 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
   if (errors.empty()) return resolve_machines(request.choices, library);
   append(errors, check_machines(request.choices, library));
   return tl::unexpected(std::move(errors));
+}
+
+std::int64_t work_of_effort(const CommandLine& line, Errors& errors) {
+  const auto seconds = OptionReader(line, errors).count(Option::Effort, 0);
+  return seconds ? *seconds * kWorkOfSecond : kMostWork;
+}
+
+void set_effort(const CommandLine& line, std::int64_t work, SearchOptions& options, Space& space) {
+  options.most_work = work;
+  options.most_work_of_remedies = work / (kMostWork / kMostWorkOfRemedies);
+  // One limit is enough where it was asked for.
+  if (line.has(Option::Effort)) space.max_predictions = 0;
 }
 
 bool names_machines(const CommandLine& line) {

@@ -2,6 +2,7 @@
 
 // What a command line says of a plan: its options as choices.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "core/cluster/cluster.h"
 #include "core/spec/model_spec.h"
 #include "planner/plan_request.h"
+#include "planner/search.h"
+#include "planner/space.h"
 
 namespace fsdp::planner {
 
@@ -22,6 +25,12 @@ Result<ResolvedRequest> read_request(const CommandLine& line, const std::string&
 
 /// The machines of a command line. Errors: unreadable options, and those of resolve_machines.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
+
+/// The work that --effort allows (simulator::Predictor::work), that of a search unless it is given; 0: no limit.
+std::int64_t work_of_effort(const CommandLine& line, Errors& errors);
+
+/// Gives a search that work, and its suggestions their part of it.
+void set_effort(const CommandLine& line, std::int64_t work, SearchOptions& options, Space& space);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

@@ -50,8 +50,8 @@ bool is_resharded(const Unit& unit) {
 
 /// [num_modules] The elements of the parameters below each module, under any of their names.
 std::vector<std::int64_t> elements_of_modules(const Model& model) {
-  std::unordered_map<std::string_view, int> by_name;
   // A model of experts has tens of thousands of names, and few have ties.
+  std::unordered_map<std::string_view, int> by_name;
   const bool has_ties = std::any_of(model.parameters.begin(), model.parameters.end(),
                                     [](const Parameter& parameter) { return !parameter.tied_names.empty(); });
   for (std::size_t m = 0; has_ties && m < model.modules.size(); ++m) {

@@ -3,6 +3,9 @@
 // bytes and do not, it predicts the few that might be the smallest. So a search for the fastest that has not found it
 // soon waits for that answer before it goes on, and one that found nothing looks in the whole space.
 //
+// Where the limit of work is reached, what fits and was found is the answer, be it the fastest or not; where nothing
+// was found that fits, it is left open whether there is such a plan.
+//
 // A caller that has another way out, as expandable segments are one, can have all that end early. Nothing is lost then:
 // what is left open is taken up where it was left.
 
@@ -29,7 +32,7 @@ Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const Co
   proof.space = counts.space + num_beyond;
   proof.evaluated = counts.evaluated;
   proof.optimality_gap = search.gap();
-  proof.stopped_early = search.gap() > 0;
+  proof.stopped_early = search.gap() > 0 || search.is_spent();
   proof.is_proven = search.num_broken_bounds() == 0;
   const auto add = [&](std::string_view verdict, const std::vector<std::int64_t>& by_level) {
     for (std::size_t level = 0; level < by_level.size(); ++level) {
@@ -52,6 +55,10 @@ Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const Co
 
 bool is_stopped(const SearchOptions& options) {
   return options.should_stop && options.should_stop();
+}
+
+bool has_spent(const SearchOptions& options) {
+  return options.has_spent && options.has_spent();
 }
 
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families) {
@@ -96,13 +103,19 @@ Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_
       fastest(timed(), Objective::Time) {
   fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
   fastest.stop_when(options.should_stop);
+  fastest.settle_when(options.has_spent);
 }
 
 void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
   smallest.emplace(memory, Objective::Memory);
   smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
   smallest->stop_when(options.should_stop);
-  const auto least = smallest->next(std::numeric_limits<std::int64_t>::max());
+  smallest->settle_when(options.has_spent);
+  std::optional<EvaluatedPoint> least = smallest->next(std::numeric_limits<std::int64_t>::max());
+  if (smallest->is_spent()) {
+    memory.probe_by_live_bytes([&] { return is_stopped(options) || memory.smallest(); });
+    least = memory.smallest();
+  }
   if (!least || least->cost.memory > budget.count()) return;
   smallest->evaluate_up_to(least->cost.memory);
   for (EvaluatedPoint& point : smallest->evaluated()) {
@@ -110,6 +123,9 @@ void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
     point.cost.time = cost.bound(point.point, static_cast<int>(CostLevel::Time)).time;
     if (!fitting || point.cost.time < fitting->cost.time) fitting = point;
   }
+  if (fitting) return;
+  fitting = least;
+  fitting->cost.time = cost.bound(least->point, static_cast<int>(CostLevel::Time)).time;
 }
 
 std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most) {
@@ -122,17 +138,24 @@ std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& opti
   const auto is_beyond = [&] { return most > 0 && memory.num_predicted() >= most; };
   const auto fits_none = [&] { return smallest->at_least() > static_cast<double>(budget.count()); };
   smallest->stop_when([&] { return is_stopped(options) || memory.least() <= budget || fits_none() || is_beyond(); });
+  smallest->settle_when(options.has_spent);
   const bool is_done = smallest->next(std::numeric_limits<std::int64_t>::max()).has_value();
   if (memory.least() <= budget) {
     smallest.reset();
     return true;
   }
-  if (is_beyond() && !is_done && !fits_none()) return std::nullopt;
+  if (fits_none()) return false;
+  if ((is_beyond() && !is_done) || smallest->is_spent()) return std::nullopt;
   return false;
 }
 
 Proof Attempt::proof() const {
-  if (!smallest) return proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
+  if (!smallest) {
+    Proof proof = proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
+    proof.optimality_gap = gap.value_or(proof.optimality_gap);
+    proof.stopped_early = proof.stopped_early || gap;
+    return proof;
+  }
   LevelCounts counts = smallest->counts();
   // Where the smallest of them does not fit, what needs more than that is too large.
   if (!fitting) {
@@ -165,6 +188,7 @@ Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, con
   attempts.usual_->find_fastest(space, attempts.budget_);
   attempts.is_paused_ = attempts.usual_->fastest.is_paused();
   if (attempts.usual_->fitting || is_stopped(options)) return attempts;
+  if (attempts.usual_->fastest.is_spent()) attempts.is_paused_ = true;
   FSDP_TRY(Families all, families_for(whole(space), index, cluster));
   attempts.is_all_ = all.families == attempts.usual_->families.families;
   if (attempts.is_all_ && !attempts.is_paused_) return attempts;
@@ -194,10 +218,23 @@ void Attempts::find_fastest(bool may_pause) {
     answer_ = attempt;
     if (may_pause) attempt->fastest.pause_after(space_->max_predictions);
     attempt->find_fastest(*space_, budget_);
-    is_open_ = attempt->fastest.is_paused();
-    if (attempt->fitting || is_open_ || is_stopped(*options_)) return;
+    is_open_ = !attempt->fitting && (attempt->fastest.is_paused() || attempt->fastest.is_spent());
+    if (attempt->fitting || is_stopped(*options_)) return;
+    if (attempt->fastest.is_spent()) return settle();
+    if (is_open_) return;
     if (is_usual) is_paused_ = false;
   }
+}
+
+void Attempts::settle() {
+  if (!fits_.value_or(false) || !wide_->memory.smallest() || wide_->memory.least() > budget_) return;
+  EvaluatedPoint point = *wide_->memory.smallest();
+  CostModel& timed = wide_->timed();
+  point.cost.time = timed.bound(point.point, static_cast<int>(CostLevel::Time)).time;
+  wide_->gap = std::max(0., point.cost.time / std::max(answer_->fastest.at_least(), 1e-300) - 1);
+  wide_->fitting = point;
+  answer_ = wide_.get();
+  is_open_ = false;
 }
 
 }  // namespace fsdp::planner

@@ -21,6 +21,8 @@
 namespace fsdp::planner {
 
 bool is_stopped(const SearchOptions& options);
+/// Whether the search may do no more than settle for what it has.
+bool has_spent(const SearchOptions& options);
 
 /// Tells the listener of a search what a branch and bound of these families tells.
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families);
@@ -68,6 +70,8 @@ struct Attempt {
   /// Where it has shown that nothing fits, or may show it, or how little a plan can need.
   std::optional<BranchAndBound> smallest;
   std::optional<EvaluatedPoint> fitting;
+  /// Where `fitting` is only some plan that fits: how far from the fastest it may be.
+  std::optional<double> gap;
 };
 
 /// Attempts at a space as it is asked for and, where nothing fits, at the whole of it.
@@ -79,7 +83,7 @@ class Attempts {
   static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
                                const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most);
 
-  /// Whether the search was left before there was an answer.
+  /// Whether the search was left before there was an answer: it can go on, or may do no more.
   bool is_open() const { return is_open_; }
   /// Whether a plan is known to fit, be it the fastest or not.
   bool fits() const { return fits_.value_or(false) || answer_->fitting; }
@@ -96,6 +100,8 @@ class Attempts {
   void ask(std::int64_t most);
   /// The fastest of the plans that fit, of which there may be some.
   void find_fastest(bool may_pause);
+  /// Where nothing more may be spent on that: one that is known to fit.
+  void settle();
 
   const Space* space_;
   const SearchOptions* options_;

@@ -24,6 +24,9 @@
 // promising first, several times, each time with less of the budget left free; what was found so far rules out the
 // rest. The answer is the best of these, and its gap the distance to the best open bound.
 //
+// Where nothing more may be spent the best point within the budget that was evaluated is the answer, with the same gap;
+// where there is none, what a last short hurry finds.
+//
 // Sources: A. H. Land, A. G. Doig, "An automatic method of solving discrete programming problems", Econometrica 28,
 // 1960; best-first order as in P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination
 // of minimum cost paths", IEEE Trans. SSC 4, 1968.
@@ -44,6 +47,9 @@ namespace {
 constexpr std::int64_t kHurrySlacks[] = {4, 8, 16, 64};
 /// Bounds above level 1 that a family may ask for in a round, at least.
 constexpr std::int64_t kFewestOfAFamily = 8;
+
+/// The same of all families together where nothing more may be spent and no point is known.
+constexpr std::int64_t kBoundsOfLastHurry = 24;
 
 /// Boxes between two reports of progress: some milliseconds.
 constexpr std::int64_t kBoxesPerReport = 8;
@@ -215,19 +221,20 @@ void BranchAndBound::hurry_through(std::vector<Node>& family, std::int64_t budge
   open_.swap(family);
 }
 
-std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, std::int64_t limit) {
+std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, std::int64_t limit, bool is_last) {
   std::map<std::int32_t, std::vector<Node>> families;
   for (const Node& node : open_) families[node.box.family].push_back(node);
   open_.clear();
   const auto num_families = static_cast<std::int64_t>(families.size());
   const std::int64_t share = std::max(kFewestOfAFamily, limit / 2 / num_families);
+  const std::int64_t most = is_last ? limit : std::max(limit / 2, share * num_families);
   std::optional<Node> best;
   for (const std::int64_t slack : kHurrySlacks) {
     is_worse_.comfortable = budget - budget / slack;
     std::vector<std::pair<double, std::int32_t>> order;
     for (const auto& [family, nodes] : families) order.emplace_back(lowest_key(nodes), family);
     std::sort(order.begin(), order.end());
-    const std::int64_t last_dear = num_dear_ + std::max(limit / 2, share * num_families);
+    const std::int64_t last_dear = num_dear_ + most;
     for (const auto& [key, family] : order) {
       if ((best && key >= best->key) || num_dear_ >= last_dear) break;
       hurry_through(families[family], budget, share, best);
@@ -246,7 +253,7 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int
 
 std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::int64_t limit) {
   if (!is_paused_) last_dear_ = num_dear_ + limit;
-  is_paused_ = false;
+  is_paused_ = is_spent_ = false;
   if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
     if (is_stopped_ && is_stopped_()) return std::nullopt;
@@ -255,6 +262,7 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
       is_paused_ = true;
       return std::nullopt;
     }
+    if (has_spent_ && has_spent_()) return settle_for_what_there_is(budget);
     if (limit > 0 && num_dear_ >= last_dear_ && !is_worse_.comfortable) {
       const std::optional<Node> best = hurry(budget, limit);
       order_by(budget - budget / kHurrySlacks[0]);
@@ -282,7 +290,8 @@ void BranchAndBound::evaluate_up_to(std::int64_t memory) {
   assert(objective_ == Objective::Memory);
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   std::vector<Node> found;
-  while (!open_.empty() && open_.front().bound.memory <= memory && !(is_stopped_ && is_stopped_())) {
+  const auto ends = [&] { return (is_stopped_ && is_stopped_()) || (has_spent_ && has_spent_()); };
+  while (!open_.empty() && open_.front().bound.memory <= memory && !ends()) {
     const Node node = pop();
     tell(node.key);
     if (node.level == last_level_) {
@@ -301,6 +310,25 @@ EvaluatedPoint BranchAndBound::settle(const Node& best) {
   const double lowest = is_worse_.comfortable ? lowest_key(open_) : best.key;
   gap_ = lowest < best.key ? (best.key - lowest) / std::max(lowest, 1e-300) : 0;
   return {best.box, best.bound};
+}
+
+std::optional<EvaluatedPoint> BranchAndBound::settle_for_what_there_is(std::int64_t budget) {
+  std::optional<Node> best;
+  for (const Node& node : open_) {
+    const bool is_known = node.level == last_level_ && node.bound.memory <= budget;
+    const bool is_better =
+        !best || node.key < best->key || (node.key == best->key && comes_before(node.box, best->box));
+    if (is_known && is_better) best = node;
+  }
+  if (!best && objective_ == Objective::Time) {
+    best = hurry(budget, kBoundsOfLastHurry, true);
+    order_by(budget - budget / kHurrySlacks[0]);
+  }
+  is_spent_ = true;
+  if (!best) return std::nullopt;
+  const double lowest = lowest_key(open_);
+  gap_ = lowest < best->key ? (best->key - lowest) / std::max(lowest, 1e-300) : 0;
+  return EvaluatedPoint{best->box, best->bound};
 }
 
 std::vector<EvaluatedPoint> BranchAndBound::evaluated() const {

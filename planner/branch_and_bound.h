@@ -129,6 +129,11 @@ class BranchAndBound {
   void on_progress(OnProgress told) { told_ = std::move(told); }
   /// Asked at every box. Once it says true, `next` gives up and returns nothing.
   void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }
+  /// Asked at every box. Once it says true, `next` settles for the best point that was evaluated, and with the
+  /// objective Time for what a last short hurry finds where there is none. Nothing: none was found.
+  void settle_when(std::function<bool()> has_spent) { has_spent_ = std::move(has_spent); }
+  /// Whether the last `next` ended so: without a point it is not known that there is none.
+  bool is_spent() const { return is_spent_; }
   /// Points that were evaluated and are above the budget, in the order of evaluation. Their memory may be any number
   /// between the budget and the exact one (CostModel::care_up_to, CostModel::decide_above).
   const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
@@ -161,10 +166,13 @@ class BranchAndBound {
   void drop(const Node& node);
   /// Asks for the next level of bounds, or cuts in two.
   void expand(const Node& node, std::int64_t budget);
-  /// A point within the budget, if the turns of the families find one; the best of them.
-  std::optional<Node> hurry(std::int64_t budget, std::int64_t limit);
+  /// A point within the budget, if the turns of the families find one; the best of them. `is_last`: not every family
+  /// has its turn.
+  std::optional<Node> hurry(std::int64_t budget, std::int64_t limit, bool is_last = false);
   void hurry_through(std::vector<Node>& family, std::int64_t budget, std::int64_t most_dear, std::optional<Node>& best);
   EvaluatedPoint settle(const Node& best);
+  /// The answer where nothing more may be spent.
+  std::optional<EvaluatedPoint> settle_for_what_there_is(std::int64_t budget);
   void order_by(std::optional<std::int64_t> comfortable);
   static double lowest_key(const std::vector<Node>& nodes);
 
@@ -178,6 +186,8 @@ class BranchAndBound {
   std::int64_t num_dear_ = 0;  ///< Bounds asked for above level 1.
   OnProgress told_;
   std::function<bool()> is_stopped_;
+  std::function<bool()> has_spent_;
+  bool is_spent_ = false;
   double at_least_ = 0;
   std::int64_t num_boxes_ = 0;  ///< Taken from the heap.
   double gap_ = 0;

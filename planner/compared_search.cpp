@@ -11,6 +11,16 @@
 
 namespace fsdp::planner {
 
+namespace {
+
+/// Of the work of all searches that of one. No search ends because others are many.
+std::int64_t share_of(std::int64_t work, std::size_t num_searches) {
+  constexpr std::int64_t kMostShares = 8;
+  return work / std::clamp<std::int64_t>(static_cast<std::int64_t>(num_searches), 1, kMostShares);
+}
+
+}  // namespace
+
 std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
                                                                 const SearchOptions& options,
                                                                 const std::function<void(std::size_t)>& on_search) {
@@ -25,6 +35,7 @@ std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vecto
     space.explain = false;
     space.pareto_points = 0;
     SearchOptions own{.should_stop = options.should_stop};
+    own.most_work = share_of(options.most_work, requests.size());
     if (options.on_progress) own.on_progress = tell;
     return search(requests[number]->spec, requests[number]->workload, requests[number]->cluster, space, own);
   };

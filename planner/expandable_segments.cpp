@@ -65,6 +65,7 @@ Result<std::optional<SearchResult>> search_if(const ModelSpec& spec, const Workl
     options.on_best(best);
   };
   Result<SearchResult> result = search(spec, workload, cluster, space, told);
+  if (options.only_plan && result) goes_on = is_worth_it(*result);
   if (!goes_on) return std::optional<SearchResult>();
   if (result) add(*result);
   return std::move(result).map([](SearchResult&& found) { return std::optional(std::move(found)); });
@@ -122,6 +123,10 @@ Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, 
   const auto add_both = [&](SearchResult& result) {
     result.proof.is_proven = result.proof.is_proven && without.proof.is_proven;
     result.proof.stopped_early = result.proof.stopped_early || without.proof.stopped_early;
+    if (result.proof.doubt.empty() && !without.proof.doubt.empty()) {
+      result.proof.doubt = without.proof.doubt;
+      result.notes.push_back(without.proof.doubt);
+    }
     result.report.assumptions.push_back(
         fmt::format("Without expandable segments the smallest needs {}.", format_bytes(without.best.device_peak)));
   };

@@ -5,6 +5,11 @@
 // largest is found by bisection. GPUs are asked by rising memory, each from where the one before it ended: neighbors
 // hold about the same, and a guess that is right takes two questions.
 //
+// Parameters stay on the GPUs, as a fast step wants them. A machine where nothing fits so is asked once more with CPU
+// offload, as a search would do.
+//
+// A question that comes to the limit of its work counts as a no, and its answer says so.
+//
 // Not modeled: that a shorter step or a larger batch is worth more; what fits says nothing of speed.
 
 #include "planner/fit.h"
@@ -12,6 +17,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "core/cluster/cluster_library.h"
@@ -39,6 +45,8 @@ struct SizeQuestion {
 struct Asked {
   FitRow row;
   std::optional<ResolvedRequest> request;
+  Workload asked_workload = {};  ///< Of the request, before sizes are asked.
+  std::int64_t work = 0;         ///< What was done for it so far.
 };
 
 std::vector<std::int64_t> multiples(std::int64_t step, std::int64_t most) {
@@ -87,7 +95,8 @@ Asked asked_of(const PlanRequest& request, const PlanChoices& choices, const std
   const Cluster& cluster = resolved->cluster;
   FitRow row{.gpu = cluster.gpu.name, .machine = cluster.name, .memory = cluster.gpu.usable_memory.value};
   row.choices = choices;
-  return {std::move(row), *std::move(resolved)};
+  Workload workload = resolved->workload;
+  return {std::move(row), *std::move(resolved), std::move(workload)};
 }
 
 /// By rising memory, each once.
@@ -125,19 +134,30 @@ Workload with_size(const Workload& workload, const SizeQuestion& question, std::
   return with_dimension(workload, question.dimension, static_cast<double>(question.sizes[index]));
 }
 
-Result<LargestSize> largest(const Asked& asked, const Space& space, const SizeQuestion& question,
-                            const FitOptions& options, std::size_t& guess) {
+/// `most_work`: after which its answers are left open; 0: no limit.
+Result<LargestSize> largest(Asked& asked, const Space& space, const SizeQuestion& question, const FitOptions& options,
+                            std::int64_t most_work, std::size_t& guess) {
   const ResolvedRequest& request = *asked.request;
+  const std::int64_t begin = asked.work;
+  bool is_open = false;
   const auto fits = [&](std::size_t index) -> Result<bool> {
     if (options.on_question) {
       options.on_question(fmt::format("{}: {} {}", asked.row.machine, question.what, question.sizes[index]));
     }
-    return has_fitting_plan(request.spec, with_size(request.workload, question, index), request.cluster, space);
+    SearchOptions search{.most_work = 0, .predictors = std::make_shared<Predictors>()};
+    // At the limit a question is still asked of the plans that are likely to need least.
+    if (most_work > 0) search.most_work = std::max<std::int64_t>(1, most_work - (asked.work - begin));
+    FSDP_TRY(
+        const std::optional<bool> does,
+        has_fitting_plan(request.spec, with_size(request.workload, question, index), request.cluster, space, search));
+    asked.work += search.predictors->work();
+    if (!does) is_open = true;
+    return does.value_or(false);
   };
   FSDP_TRY(const std::optional<std::size_t> found, largest_that_fits(question.sizes.size(), guess, fits));
   guess = found.value_or(0);
-  if (!found) return LargestSize{};
-  return LargestSize{question.sizes[*found], *found + 1 == question.sizes.size()};
+  if (!found) return LargestSize{.is_open = is_open};
+  return LargestSize{question.sizes[*found], *found + 1 == question.sizes.size(), is_open};
 }
 
 /// Asks every machine in every mode. With `are_unnamed`, one that cannot be asked gets a word in its row.
@@ -149,7 +169,9 @@ Result<void> fill(std::vector<Asked>& machines, const std::vector<FitMode>& mode
       if (!asked.row.why_not.empty()) continue;
       Space space = asked.request->space;
       space.checkpoint = mode.checkpoint;
-      const Result<LargestSize> size = largest(asked, space, question, options, guess);
+      // Two kinds of sizes are asked in each mode.
+      const std::int64_t most_work = options.most_work / (2 * static_cast<std::int64_t>(modes.size()));
+      const Result<LargestSize> size = largest(asked, space, question, options, most_work, guess);
       if (!size && !are_unnamed) return tl::unexpected(size.error());
       if (size) (asked.row.*question.column).push_back(*size);
       if (!size) asked.row.why_not = size.error().front().what;
@@ -201,6 +223,49 @@ bool FitRow::trains() const {
          std::any_of(sequence.begin(), sequence.end(), fits);
 }
 
+namespace {
+
+/// The questions of all machines.
+Result<void> fill(FitTable& table, std::vector<Asked>& machines, const std::vector<SizeQuestion>& questions,
+                  const FitOptions& options, bool are_unnamed) {
+  for (const SizeQuestion& question : questions) {
+    const bool is_of_batch = question.dimension == kBatchDimension;
+    for (Asked& asked : machines) {
+      if (!is_of_batch && asked.request) {
+        asked.request->workload = with_micro_batch(asked.request->workload, table.micro_batch);
+      }
+    }
+    if (auto filled = fill(machines, table.modes, question, options, are_unnamed); !filled) return filled;
+  }
+  return {};
+}
+
+/// Machines where nothing fits are asked with CPU offload where nobody said anything of it.
+Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, const PlanRequest& request,
+                              const std::vector<SizeQuestion>& questions, const FitOptions& options, bool are_unnamed) {
+  if (request.choices.cpu_offload) return {};
+  std::vector<Asked> rest;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    if (!machines[i].request || !machines[i].row.why_not.empty() || machines[i].row.trains()) continue;
+    Asked& asked = rest.emplace_back(machines[i]);
+    places.push_back(i);
+    asked.row.micro_batch.clear();
+    asked.row.sequence.clear();
+    asked.row.choices.cpu_offload = true;
+    asked.row.is_offloaded = true;
+    asked.request->workload = machines[i].asked_workload;
+    asked.request->space.cpu_offload = true;
+  }
+  if (auto filled = fill(table, rest, questions, options, are_unnamed); !filled) return filled;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    if (rest[i].row.trains()) machines[places[i]] = std::move(rest[i]);
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options) {
   FSDP_TRY(const ModelSpec spec, read_spec(request, library));
   FSDP_TRY(std::vector<Asked> machines, machines_of(request, library, spec, options));
@@ -211,27 +276,21 @@ Result<FitTable> what_fits(const PlanRequest& request, const std::string& librar
   FitTable table{.model = spec.name, .modes = modes_of(request.choices, first.space)};
   if (spec.captured) table.only_captured = batches_of(*spec.captured);
 
-  SizeQuestion batch{"micro-batch", kBatchDimension, table.only_captured, &FitRow::micro_batch};
-  if (batch.sizes.empty()) batch.sizes = multiples(1, kMostSamples);
-  if (auto filled = fill(machines, table.modes, batch, options, unnamed); !filled) {
-    return tl::unexpected(filled.error());
-  }
+  std::vector<SizeQuestion> questions = {{"micro-batch", kBatchDimension, table.only_captured, &FitRow::micro_batch}};
+  if (questions[0].sizes.empty()) questions[0].sizes = multiples(1, kMostSamples);
   FSDP_TRY(const Model model, build_model(spec, first.workload));
   const Dimension* sequence = find_dimension(model.dimensions, kSequenceDimension);
   if (sequence != nullptr && !spec.captured) {
     table.sequence = static_cast<std::int64_t>(sequence->value);
     table.micro_batch = request.choices.batch.value_or(1);
-    for (Asked& asked : machines) {
-      if (asked.request) asked.request->workload = with_micro_batch(asked.request->workload, table.micro_batch);
-    }
     SizeQuestion tokens{"tokens per sample", kSequenceDimension, multiples(kSequenceStep, kMostTokens),
                         &FitRow::sequence};
-    keep_buildable(tokens, spec, first.workload);
-    if (!tokens.sizes.empty()) {
-      if (auto filled = fill(machines, table.modes, tokens, options, unnamed); !filled) {
-        return tl::unexpected(filled.error());
-      }
-    }
+    keep_buildable(tokens, spec, with_micro_batch(first.workload, table.micro_batch));
+    if (!tokens.sizes.empty()) questions.push_back(std::move(tokens));
+  }
+  if (auto filled = fill(table, machines, questions, options, unnamed); !filled) return tl::unexpected(filled.error());
+  if (auto filled = offload_the_rest(table, machines, request, questions, options, unnamed); !filled) {
+    return tl::unexpected(filled.error());
   }
   for (Asked& asked : machines) table.rows.push_back(std::move(asked.row));
   return table;

@@ -10,6 +10,7 @@
 
 #include "core/base/result.h"
 #include "planner/plan_request.h"
+#include "planner/search.h"
 
 namespace fsdp::planner {
 
@@ -17,6 +18,7 @@ namespace fsdp::planner {
 struct LargestSize {
   std::int64_t size = 0;  ///< 0: not even the smallest does.
   bool is_last = false;   ///< Nothing larger could be asked: of a capture, or of a model with so many positions.
+  bool is_open = false;   ///< A larger one may fit: a limit of work ended the question.
 
   bool operator==(const LargestSize&) const = default;
 };
@@ -35,6 +37,7 @@ struct FitRow {
   std::string machine;                   ///< "8x L4".
   Bytes memory;                          ///< That a process can use.
   PlanChoices choices;                   ///< What was asked there, but for sizes and checkpointing.
+  bool is_offloaded = false;             ///< Nothing fits but with CPU offload, which nobody asked for.
   std::string why_not;                   ///< Why the model cannot be trained there at all; empty: it can.
   std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
   std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch; empty: it has none.
@@ -63,11 +66,13 @@ struct FitOptions {
   std::vector<std::string> gpu_names;  ///< Of the library; empty: all of it, unless the choices name a machine.
   /// Called before each question: the GPU, and what is asked.
   std::function<void(const std::string&)> on_question;
+  /// Work (simulator::Predictor::work) for each machine; 0: no limit.
+  std::int64_t most_work = kMostWork;
 };
 
-/// Asks for each GPU, in FSDP2's own space, with all that the choices leave open. Parameters stay on the GPUs, and a
-/// step has one micro-batch, unless the choices say otherwise. Errors: those of resolve that every GPU has, a name that
-/// is unknown.
+/// Asks for each GPU, in FSDP2's own space, with all that the choices leave open. Parameters stay on the GPUs where
+/// something fits so, and a step has one micro-batch, unless the choices say otherwise. Errors: those of resolve that
+/// every GPU has, a name that is unknown.
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options = {});
 
 /// The largest of `sizes`, ascending, for which `fits` is true, where it is false for all that are larger than one for

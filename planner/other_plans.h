@@ -3,6 +3,8 @@
 // The plans beside the one that is named: the Pareto front, and those that came near.
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/report/report.h"
@@ -23,5 +25,10 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
 /// The Pareto front: at most so many plans, by rising device peak, the best plan last.
 std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
                                 std::int64_t max_points, const SearchOptions& options);
+
+/// Why it is not known that nothing fits, where the smallest plan that was found lacks next to nothing: units of all
+/// blocks are alike in a space. Nothing: it lacks more, or there are no such plans.
+std::optional<std::string> note_on_mixed_units(const Space& space, const Families& families, const Candidate& best,
+                                               const Cluster& cluster);
 
 }  // namespace fsdp::planner

@@ -21,19 +21,31 @@ Workload with_micro_batch(Workload workload, std::int64_t micro_batch) {
 Result<Predictors> Predictors::make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                     const std::vector<std::int64_t>& micro_batches) {
   Predictors predictors;
+  FSDP_TRY(const auto made, predictors.add(spec, workload, cluster, micro_batches));
+  static_cast<void>(made);
+  return predictors;
+}
+
+Result<std::vector<std::int64_t>> Predictors::add(const ModelSpec& spec, const Workload& workload,
+                                                  const Cluster& cluster,
+                                                  const std::vector<std::int64_t>& micro_batches) {
+  std::vector<std::int64_t> made;
   Errors errors;
   for (const std::int64_t micro_batch : micro_batches) {
-    if (predictors.predictors_.contains(micro_batch)) continue;
-    Result<Model> model = build_model(spec, with_micro_batch(workload, micro_batch));
-    if (!model) {
-      if (errors.empty()) errors = std::move(model).error();
-      continue;
+    if (std::find(made.begin(), made.end(), micro_batch) != made.end()) continue;
+    if (!predictors_.contains(micro_batch)) {
+      Result<Model> model = build_model(spec, with_micro_batch(workload, micro_batch));
+      if (!model) {
+        if (errors.empty()) errors = std::move(model).error();
+        continue;
+      }
+      predictors_.emplace(micro_batch, simulator::Predictor(*std::move(model), cluster));
+      micro_batches_.push_back(micro_batch);
     }
-    predictors.predictors_.emplace(micro_batch, simulator::Predictor(*std::move(model), cluster));
-    predictors.micro_batches_.push_back(micro_batch);
+    made.push_back(micro_batch);
   }
-  if (predictors.micro_batches_.empty()) return tl::unexpected(std::move(errors));
-  return predictors;
+  if (made.empty()) return tl::unexpected(std::move(errors));
+  return made;
 }
 
 simulator::Predictor& Predictors::of(std::int64_t micro_batch) {
@@ -42,9 +54,9 @@ simulator::Predictor& Predictors::of(std::int64_t micro_batch) {
   return found->second;
 }
 
-std::int64_t Predictors::num_walks() const {
+std::int64_t Predictors::work() const {
   return std::accumulate(predictors_.begin(), predictors_.end(), std::int64_t{0},
-                         [](std::int64_t sum, const auto& predictor) { return sum + predictor.second.num_walks(); });
+                         [](std::int64_t sum, const auto& predictor) { return sum + predictor.second.work(); });
 }
 
 }  // namespace fsdp::planner

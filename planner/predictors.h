@@ -29,14 +29,19 @@ class Predictors {
   static Result<Predictors> make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                  const std::vector<std::int64_t>& micro_batches);
 
+  /// The same for micro-batches that have no model yet. Those that have one then, in the order in which they were
+  /// given. REQUIRES: the same spec, workload and cluster each time.
+  Result<std::vector<std::int64_t>> add(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                        const std::vector<std::int64_t>& micro_batches);
+
   /// Those that have a model, in the order in which they were given.
   const std::vector<std::int64_t>& micro_batches() const { return micro_batches_; }
 
-  /// REQUIRES: one of these.
+  /// REQUIRES: one that was made.
   simulator::Predictor& of(std::int64_t micro_batch);
 
-  /// Predictor::num_walks of all of them.
-  std::int64_t num_walks() const;
+  /// Predictor::work of all of them.
+  std::int64_t work() const;
 
  private:
   std::map<std::int64_t, simulator::Predictor> predictors_;

@@ -21,7 +21,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <future>
+#include <memory>
 #include <utility>
 
 #include "core/report/device_verdict.h"
@@ -47,6 +47,12 @@ bool is_tight(const simulator::Outcome& outcome) {
   return runs && !outcome.device.has_room();
 }
 
+/// Whether two workloads differ in sizes at most.
+bool trains_the_same(const Workload& a, const Workload& b) {
+  return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
+         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits;
+}
+
 /// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
   FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Tight));
@@ -57,60 +63,90 @@ Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& pl
 
 }  // namespace
 
+std::int64_t RemedyList::work_of_request() const {
+  return request_.predictors ? request_.predictors->work() : request_.predictor.work();
+}
+
+std::optional<std::int64_t> RemedyList::work_left() const {
+  if (request_.most_work == 0) return std::nullopt;
+  return request_.most_work / 100 * percent_ - (work_of_request() - work_before_) - other_work_;
+}
+
+// To expand a spec takes as long as some predictions. Where a change is in the machine, there is the model that it
+// makes.
+Result<Model> RemedyList::model_of(const Workload& workload) const {
+  const Model& known = request_.predictor.model();
+  const bool is_known =
+      trains_the_same(workload, request_.workload) &&
+      std::all_of(workload.dimensions.begin(), workload.dimensions.end(), [&](const Dimension& dimension) {
+        const Dimension* now = find_dimension(known.dimensions, dimension.name);
+        return now != nullptr && now->value == dimension.value;
+      });
+  return is_known ? Result<Model>(known) : build_model(request_.spec, workload);
+}
+
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
-  if (is_stopped() || !check(plan, request_.predictor.index()).empty()) return;
+  if (is_over() || !check(plan, request_.predictor.index()).empty()) return;
   auto ground = ground_with(change, plan, request_.workload, request_.cluster);
   add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
 }
 
 bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
-  Result<Model> model = build_model(request_.spec, workload);
+  if (is_over()) return false;
+  Result<Model> model = model_of(workload);
   // What would be refused is no remedy.
-  if (is_stopped() || !model || !check(plan, *model).empty()) return false;
+  if (!model || !check(plan, *model).empty()) return false;
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = price(predictor, plan);
+  other_work_ += predictor.work();
   auto ground = ground_with(trial.change, plan, workload, cluster);
   add(std::move(trial), outcome, std::move(ground));
   return outcome && outcome->fits;
 }
 
-std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const {
-  if (is_stopped()) return std::nullopt;
-  Result<Model> model = build_model(request_.spec, workload);
+std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload, const Cluster& cluster) {
+  if (is_over()) return std::nullopt;
+  Result<Model> model = model_of(workload);
   if (!model) return std::nullopt;
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = predictor.evaluate(plan, simulator::Detail::Device, cluster.gpu.usable_memory.value);
+  other_work_ += predictor.work();
   if (!outcome) return std::nullopt;
   return outcome->fits;
 }
 
 std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space) {
-  std::optional<Remedy> remedy = searched(std::move(trial), workload, cluster, space);
+  const Ground ground{workload, cluster, space};
+  std::optional<Remedy> remedy = searched(std::move(trial), ground, search_options(ground));
   if (!remedy) return std::nullopt;
   const bool fits = remedy->verdict == Verdict::Fits;
   keep_if_it_helps(*std::move(remedy));
   return fits;
 }
 
-// Near the edge of memory a search may walk thousands of plans, each as long as it has parameters. One that only says
-// what comes of a change is given up before that takes seconds.
-SearchOptions RemedyList::search_options() const {
-  constexpr std::int64_t kMostParameters = 300'000;
-  constexpr std::int64_t kFewest = 40;
-  constexpr std::int64_t kMost = 1000;
-  const auto num_parameters = static_cast<std::int64_t>(request_.predictor.model().parameters.size());
-  return {.should_stop = request_.should_stop,
-          .most_walks = std::clamp(kMostParameters / num_parameters, kFewest, kMost)};
+// What is known of the models and layouts of the same sizes and machine is known to a search with another plan, too.
+SearchOptions RemedyList::search_options(const Ground& ground, std::int64_t parts) const {
+  SearchOptions options{.should_stop = request_.should_stop, .gives_up = true, .only_plan = true};
+  const std::optional<std::int64_t> left = work_left();
+  options.most_work = left ? std::max<std::int64_t>(1, *left / parts) : 0;
+  const bool is_same = trains_the_same(ground.workload, request_.workload) &&
+                       ground.workload.dimensions == request_.workload.dimensions && ground.cluster == request_.cluster;
+  options.predictors = is_same && request_.predictors ? request_.predictors : std::make_shared<Predictors>();
+  return options;
 }
 
-std::optional<Remedy> RemedyList::searched(Trial trial, const Workload& workload, const Cluster& cluster,
-                                           const Space& space) const {
-  if (is_stopped()) return std::nullopt;
-  Space bounded = space;
+void RemedyList::count_work(const SearchOptions& options) {
+  if (options.predictors != request_.predictors) other_work_ += options.predictors->work();
+}
+
+std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, const SearchOptions& options) {
+  if (is_over()) return std::nullopt;
+  Space bounded = ground.space;
   bounded.explain = false;
   bounded.pareto_points = 0;
-  const auto found = search(request_.spec, workload, cluster, bounded, search_options());
+  const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, options);
+  count_work(options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   const bool tight = is_tight(found->report);
   return Remedy{.what = std::move(trial.what),
@@ -203,13 +239,19 @@ void RemedyList::sort() {
   });
 }
 
-std::optional<Remedy> RemedyList::searched(const Kept& kept) const {
-  const auto& [workload, cluster, space] = *kept.ground;
+std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts) {
+  if (is_over()) return std::nullopt;
+  const Ground& ground = *kept.ground;
+  const SearchOptions options = search_options(ground, parts);
   // What does not fit by one plan may do so by another.
-  const bool may_fit = kept.remedy.verdict == Verdict::Fits ||
-                       has_fitting_plan(request_.spec, workload, cluster, space, search_options()).value_or(false);
-  if (!may_fit) return std::nullopt;
-  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, workload, cluster, space);
+  if (kept.remedy.verdict != Verdict::Fits) {
+    const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, ground.space, options);
+    if (!fits || !fits->value_or(false)) {
+      count_work(options);
+      return std::nullopt;
+    }
+  }
+  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, ground, options);
 }
 
 // Those that a short answer shows: two that are free at most where there are others.
@@ -230,15 +272,11 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
   return first;
 }
 
-// Each on a thread of its own: a search shares nothing with another but what it reads.
 void RemedyList::search_the_first() {
-  std::vector<std::pair<Kept*, std::future<std::optional<Remedy>>>> searches;
-  for (Kept* kept : first_to_search()) {
-    searches.emplace_back(kept, std::async(std::launch::async, [this, kept] { return searched(*kept); }));
-  }
-  for (auto& [kept, search] : searches) {
-    const std::optional<Remedy> found = search.get();
-    if (found && found->verdict == Verdict::Fits) kept->remedy = *found;
+  const std::vector<Kept*> first = first_to_search();
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::optional<Remedy> found = searched(*first[i], static_cast<std::int64_t>(first.size() - i));
+    if (found && found->verdict == Verdict::Fits) first[i]->remedy = *found;
   }
   // A search may name what needs less for what is as fast as the plan that there is.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });
@@ -270,10 +308,16 @@ RemedyKind kind_of(const Remedy& remedy) {
   return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 
+// Each group leaves work for those after it: what makes a plan fit may be in the last.
 Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request) {
+  constexpr int kOfPlan = 35;
+  constexpr int kOfSizes = 60;
   RemedyList list(request);
+  list.allow(kOfPlan);
   try_plan_changes(list);
+  list.allow(kOfSizes);
   try_size_changes(list);
+  list.allow(100);
   return list.take();
 }
 

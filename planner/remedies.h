@@ -3,7 +3,9 @@
 // What would help: changes to a plan, its workload or its machine, each predicted again and priced in bytes and
 // seconds.
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +36,11 @@ struct RemedyRequest {
   std::optional<Remedy> with_segments = {};
   /// SearchOptions::added_settings: every change asks for them, too.
   std::string added_settings = {};
+  /// Of `workload` and `cluster`, `predictor` among them: what searches of changed plans run on. Null: their own.
+  std::shared_ptr<Predictors> predictors = {};
+  /// Work (simulator::Predictor::work) of all that is tried and searched together: what is left of it then is left
+  /// out; 0: no limit.
+  std::int64_t most_work = kMostWorkOfRemedies;
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

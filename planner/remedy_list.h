@@ -22,7 +22,11 @@ struct Trial {
 class RemedyList {
  public:
   /// REQUIRES: `request` outlives this object.
-  explicit RemedyList(const RemedyRequest& request) : request_(request), plan_(request.best.plan) {}
+  explicit RemedyList(const RemedyRequest& request)
+      : request_(request), plan_(request.best.plan), work_before_(work_of_request()) {}
+
+  /// From now on so many hundredths of the work may have been done when something new is tried.
+  void allow(int percent) { percent_ = percent; }
 
   /// A change of the plan alone.
   void try_plan(std::string what, PlanChoices change, const Plan& plan);
@@ -37,7 +41,7 @@ class RemedyList {
   void keep(Remedy remedy) { keep_if_it_helps(std::move(remedy)); }
 
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
-  std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
+  std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster);
 
   /// Those that fit first, then by what they save. The first that make the plan fit, or a step faster, are searched for
   /// what their choices give.
@@ -59,22 +63,35 @@ class RemedyList {
   };
 
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
+  /// Of the predictors that the request brings.
+  std::int64_t work_of_request() const;
+  /// What may still be done; nothing: there is no limit.
+  std::optional<std::int64_t> work_left() const;
+  /// Whether nothing more is tried.
+  bool is_over() const { return is_stopped() || work_left().value_or(1) <= 0; }
+  /// The model with these sizes.
+  Result<Model> model_of(const Workload& workload) const;
   void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground = {});
   bool helps(const Remedy& remedy) const;
   void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
-  std::optional<Remedy> searched(Trial trial, const Workload& workload, const Cluster& cluster,
-                                 const Space& space) const;
-  SearchOptions search_options() const;  ///< Of a search that a remedy takes.
+  std::optional<Remedy> searched(Trial trial, const Ground& ground, const SearchOptions& options);
+  /// Of a search that a remedy takes: it gives up after one part in `parts` of the work that is left.
+  SearchOptions search_options(const Ground& ground, std::int64_t parts = 1) const;
+  /// Counts what was done for a search.
+  void count_work(const SearchOptions& options);
   std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
                                     const Cluster& cluster) const;
   void sort();
   /// What comes of typing a change; nothing where that is not found, or takes too long to find out.
-  std::optional<Remedy> searched(const Kept& kept) const;
+  std::optional<Remedy> searched(const Kept& kept, std::int64_t parts);
   std::vector<Kept*> first_to_search();
   void search_the_first();
 
   const RemedyRequest& request_;
   const Plan& plan_;
+  std::int64_t work_before_;
+  std::int64_t other_work_ = 0;  ///< Of predictors that were made for a change.
+  int percent_ = 100;
   std::vector<Kept> remedies_;
 };
 

@@ -41,6 +41,8 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "core/base/parse_units.h"
@@ -116,9 +118,10 @@ std::string refinement_of(PredictedCost& cost, const Families& families, const E
 void name_among_ties(Attempt& attempt, const Model& model, Bytes budget, const SearchOptions& options,
                      PointFound& found, SearchResult& result) {
   const Families& families = attempt.limit.within;
-  const auto [named, is_whole] =
-      named_among_ties(attempt.cost, attempt.timed(), families, *found.point, budget.count(), options.should_stop,
-                       [&](const Plan& plan) { return !said_exactly_by(plan, model).empty(); });
+  const auto [named, is_whole] = named_among_ties(
+      attempt.cost, attempt.timed(), families, *found.point, budget.count(),
+      [&] { return is_stopped(options) || has_spent(options); },
+      [&](const Plan& plan) { return is_said_exactly(plan, model); });
   result.proof.compared_ties = is_whole;
   const double slower = named.cost.time / found.point->cost.time;
   result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
@@ -138,6 +141,7 @@ class OutsideOfLimit {
       cost_.emplace(space.base, beyond.families, predictor_of, space.room);
       BranchAndBound fastest(*cost_, Objective::Time);
       fastest.stop_when(options.should_stop);
+      fastest.settle_when(options.has_spent);
       const std::int64_t budget =
           budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
       if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
@@ -160,10 +164,13 @@ class OutsideOfLimit {
     // memory. So a proof may take all of them: the best of those that are likely to need little comes first.
     constexpr std::int64_t kMost = 300;
     const std::int64_t most = space.max_predictions == 0 ? 0 : std::min(space.max_predictions, kMost);
-    memory.probe_by_live_bytes(options.should_stop);
+    memory.probe_by_live_bytes(
+        [&] { return is_stopped(options) || (has_spent(options) && memory.smallest().has_value()); });
     const std::int64_t begin = effort_of(memory);
     smallest.on_progress(teller(options, SearchStage::Smallest, *in.families));
-    smallest.stop_when([&] { return is_stopped(options) || (most > 0 && effort_of(memory) - begin >= most); });
+    smallest.stop_when(
+        [&] { return is_stopped(options) || has_spent(options) || (most > 0 && effort_of(memory) - begin >= most); });
+    smallest.settle_when({});
     in.point = smallest.next(std::numeric_limits<std::int64_t>::max());
     if (in.point || is_stopped(options)) return in;
     in.point = simplest_of(memory, *in.cost, *in.families);
@@ -193,7 +200,7 @@ class OutsideOfLimit {
 /// What a capture has no recording of is refused before it is searched: every plan of the space would need it.
 Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Cluster& cluster, Predictors& predictors) {
   if (spec.captured == nullptr) return {};
-  for (const std::int64_t micro_batch : predictors.micro_batches()) {
+  for (const std::int64_t micro_batch : space.micro_batches) {
     simulator::Predictor& predictor = predictors.of(micro_batch);
     if (auto misfit = passes_misfit(space.base, predictor.model())) return tl::unexpected(Errors{*std::move(misfit)});
     Plan plan = space.base;
@@ -220,45 +227,49 @@ std::string note_on_bounds(std::int64_t num_broken) {
       counted(num_broken, "plan"));
 }
 
-void add_notes(const ModelSpec& spec, const Model& model, const Space& space, const Attempt& attempt,
-               SearchResult& result) {
+void add_notes(const ModelSpec& spec, const Model& model, const Space& space, SearchResult& result) {
   if (const auto note = note_on_checkpointing(spec, model, space)) result.notes.push_back(*note);
-  if (!result.proof.is_proven) result.notes.push_back(note_on_bounds(attempt.num_broken_bounds()));
+  if (!result.proof.doubt.empty()) result.notes.push_back(result.proof.doubt);
 }
 
 /// What a search runs on: a model for each micro-batch, and the space that they leave.
 struct Ground {
-  Predictors predictors;
+  std::shared_ptr<Predictors> predictors;
   Space space;
 
   const Model& model() { return *index().model; }
-  const ModelIndex& index() { return predictors.of(space.micro_batches.front()).index(); }
+  const ModelIndex& index() { return predictors->of(space.micro_batches.front()).index(); }
   PredictorOf predictor_of() {
-    return [this](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); };
+    return [this](std::int64_t micro_batch) -> simulator::Predictor& { return predictors->of(micro_batch); };
   }
 };
 
-/// The same, as long as a plan is looked for. REQUIRES: both outlive it.
+/// The same for all that looks for a plan on this ground, with the limit of its work. REQUIRES: both outlive it.
 SearchOptions while_looking(const SearchOptions& options, const Ground& ground) {
   SearchOptions looking = options;
-  looking.should_stop = [&options, &ground] {
-    const bool is_over = options.most_walks > 0 && ground.predictors.num_walks() >= options.most_walks;
-    return is_over || is_stopped(options);
-  };
+  looking.predictors = ground.predictors;
+  if (options.has_spent || options.most_work == 0) return looking;
+  const std::int64_t most = ground.predictors->work() + options.most_work;
+  const auto has_spent = [predictors = ground.predictors, most] { return predictors->work() >= most; };
+  if (options.gives_up) {
+    looking.should_stop = [&options, has_spent] { return has_spent() || is_stopped(options); };
+  } else {
+    looking.has_spent = has_spent;
+  }
   return looking;
 }
 
-Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space) {
+Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+                         const std::shared_ptr<Predictors>& shared) {
   FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
   std::vector<std::int64_t> micro_batches;
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
-  FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
-  Ground ground{std::move(predictors), space};
+  Ground ground{shared ? shared : std::make_shared<Predictors>(), space};
   keep_recorded(spec, ground.space);
   // A formula of the spec may leave some of them without a model.
-  ground.space.micro_batches = ground.predictors.micro_batches();
+  FSDP_TRY(ground.space.micro_batches, ground.predictors->add(spec, workload, cluster, micro_batches));
   ground.space = checkpointable(ground.space, ground.model());
-  if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
+  if (const auto recorded = check_recorded(spec, ground.space, cluster, *ground.predictors); !recorded) {
     return tl::unexpected(recorded.error());
   }
   if (space.objective == SearchObjective::Tokens && !space.micro_batch && !space.global_batch &&
@@ -281,14 +292,15 @@ namespace {
 /// Predictions of plans that do not fit, before expandable segments are tried.
 constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
-/// Whether some plan of the whole space fits, by memory alone. False where that is not known after `most` predictions
-/// (0: no limit).
-Result<bool> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                            const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most = 0) {
+/// Whether some plan of the whole space fits, by memory alone. Nothing where that is not known after `most` predictions
+/// (0: no limit), or where nothing more may be spent.
+Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                                           const PredictorOf& predictor_of, const SearchOptions& options,
+                                           std::int64_t most = 0) {
   FSDP_TRY(Families families, families_for(whole(space), index, cluster));
   Attempt attempt(space, std::move(families), predictor_of, options);
-  return !attempt.limit.within.families.empty() &&
-         attempt.has_fitting(budget_of(cluster), options, most).value_or(false);
+  if (attempt.limit.within.families.empty()) return std::optional(false);
+  return attempt.has_fitting(budget_of(cluster), options, most);
 }
 
 /// The fastest plan that fits with expandable segments; nothing where there is none, or they are not searched.
@@ -297,15 +309,16 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
                                                     const SearchOptions& options) {
   const std::optional<Space> wider = expanded(ground.space, cluster);
   if (!wider) return std::optional<SearchResult>();
-  FSDP_TRY(const bool fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), options));
+  FSDP_TRY(const auto fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), options));
   if (is_stopped(options)) return stopped();
-  if (!fits) return std::optional<SearchResult>();
+  if (!fits.value_or(false)) return std::optional<SearchResult>();
   SearchOptions told = options;
   told.added_settings = kExpandableSegments;
-  FSDP_TRY(SearchResult result, search(spec, workload, cluster, *wider, told));
-  if (result.verdict != Verdict::Fits) return std::optional<SearchResult>();
-  result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
-  return std::optional(std::move(result));
+  const auto does_fit = [](const SearchResult& result) { return result.verdict == Verdict::Fits; };
+  const auto add_note = [&](SearchResult& result) {
+    result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
+  };
+  return search_if(spec, workload, cluster, *wider, told, does_fit, add_note);
 }
 
 /// The fastest plan without CPU offload, where the usual values have only slower ones with it that fit, and the whole
@@ -319,8 +332,8 @@ Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec
   constexpr std::int64_t kMost = 200;
   Space on_devices = ground.space;
   on_devices.cpu_offload = false;
-  FSDP_TRY(const bool fits, fits_somewhere(on_devices, ground.index(), cluster, ground.predictor_of(), options, kMost));
-  if (!fits) return std::optional<SearchResult>();
+  FSDP_TRY(const auto fits, fits_somewhere(on_devices, ground.index(), cluster, ground.predictor_of(), options, kMost));
+  if (!fits.value_or(false)) return std::optional<SearchResult>();
   const Seconds step = attempt.cost.outcome(choice, Detail::Time).step;
   const auto is_faster = [&](const SearchResult& result) {
     return result.verdict == Verdict::Fits && result.best.step < step;
@@ -361,6 +374,9 @@ Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Wo
   const std::string_view none = proof.is_proven && !proof.stopped_early ? "No plan" : "No plan was found that";
   SearchOptions told = options;
   if (told.typed == nullptr) told.typed = &space;
+  // Which of two is named is known when both are.
+  told.on_best = {};
+  told.only_plan = false;
   const auto found_in = [&](Space tight, const std::string& settings) -> Result<std::optional<SearchResult>> {
     tight.room = Room::None;
     tight.may_expand_segments = false;
@@ -383,6 +399,7 @@ Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Wo
   if (!result) return result;
   result->notes.insert(result->notes.begin(),
                        fmt::format("{} has room to spare: this is the fastest that runs.", none));
+  if (options.on_best) options.on_best(*result);
   return result;
 }
 
@@ -394,6 +411,21 @@ Result<std::optional<SearchResult>> search_elsewhere(const ModelSpec& spec, cons
   return search_without_offload(spec, workload, cluster, space, ground, attempts.answer(), options);
 }
 
+/// What keeps the answer from being proven.
+void add_doubt(Attempts& attempts, SearchResult& result) {
+  if (!result.proof.is_proven) {
+    result.proof.doubt = note_on_bounds(attempts.answer().num_broken_bounds());
+  } else if (result.verdict == Verdict::DoesNotFit && attempts.is_open()) {
+    result.proof.stopped_early = true;
+    result.proof.doubt = "Not proven: the search came to the limit of its work before it knew whether some plan fits.";
+  }
+}
+
+void add_doubt_of_units(const Space& space, const Families& families, const Cluster& cluster, SearchResult& result) {
+  const auto mixed = note_on_mixed_units(space, families, result.best, cluster);
+  if (result.proof.doubt.empty() && mixed) result.notes.push_back(result.proof.doubt = *mixed);
+}
+
 /// What would give the plan room, or make it faster where it has room.
 Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                         const Space& space, simulator::Predictor& predictor,
@@ -402,22 +434,28 @@ Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& w
   Candidate best = result.best;
   if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
   const bool fits = has_room(result.report);
+  // Where nothing fits, suggestions are the answer.
+  constexpr std::int64_t kTimesWhereNothingFits = 4;
+  const std::int64_t most_work =
+      fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
   return remedies_for({spec, workload, cluster, predictor, best, fits ? Verdict::Fits : Verdict::DoesNotFit,
                        options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
-                       segments, options.added_settings});
+                       segments, options.added_settings, options.predictors, most_work});
 }
 
 }  // namespace
 
-Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                              const Space& space, const SearchOptions& options) {
-  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
+Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                             const Space& space, const SearchOptions& options) {
+  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space, options.predictors));
   const SearchOptions looking = while_looking(options, ground);
-  FSDP_TRY(bool fits, fits_somewhere(ground.space, ground.index(), cluster, ground.predictor_of(), looking));
-  if (const std::optional<Space> wider = expanded(ground.space, cluster); wider && !fits && !is_stopped(looking)) {
-    FSDP_TRY(fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), looking));
+  FSDP_TRY(auto fits, fits_somewhere(ground.space, ground.index(), cluster, ground.predictor_of(), looking));
+  if (const auto wider = expanded(ground.space, cluster); wider && !fits.value_or(false) && !is_stopped(looking)) {
+    FSDP_TRY(const auto with, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), looking));
+    // What is open without them stays so where they do not help.
+    if (!with || *with || fits) fits = with;
   }
-  if (!fits && is_stopped(looking)) return stopped();
+  if (!fits.value_or(false) && is_stopped(looking)) return stopped();
   return fits;
 }
 
@@ -426,7 +464,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (Errors errors = simulator::check_rank(options.rank.value_or(0), cluster); !errors.empty()) {
     return tl::unexpected(std::move(errors));
   }
-  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
+  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space, options.predictors));
   const Space& filled = ground.space;
   const Model& model = ground.model();
   const PredictorOf predictor_of = ground.predictor_of();
@@ -443,12 +481,10 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const HostLimit& limit = attempt.limit;
   PredictedCost& cost = attempt.cost;
   const std::optional<EvaluatedPoint>& fitting = attempt.fitting;
-
   if (!fitting) {
     FSDP_TRY(std::optional<SearchResult> tight, search_tight(spec, workload, cluster, space, ground, attempt, looking));
     if (tight) return *std::move(tight);
   }
-
   SearchResult result;
   result.facts = facts_of(model);
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
@@ -460,15 +496,18 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   assert(found.point.has_value());
   result.objective = space.objective;
   if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Memory) {
-    name_among_ties(attempt, model, budget_of(cluster), options, found, result);
-    if (is_stopped(options)) return stopped();
+    name_among_ties(attempt, model, budget_of(cluster), looking, found, result);
+    if (is_stopped(looking)) return stopped();
   }
-  add_notes(spec, model, filled, attempt, result);
+  add_doubt(attempts, result);
+  add_notes(spec, model, filled, result);
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
   std::optional<Remedy> segments;
-  FSDP_TRY(other, better_with_segments(spec, workload, cluster, space, attempt, result, options, segments));
+  FSDP_TRY(other, better_with_segments(spec, workload, cluster, space, attempt, result, looking, segments));
   if (other) return *std::move(other);
+  add_doubt_of_units(filled, *found.families, cluster, result);
+  if (options.only_plan) return result;
   FSDP_TRY(result.report, report_of(found, result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
   if (space.explain) {
@@ -479,13 +518,13 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   // What is told of other plans compares times of steps.
   if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Time) return result;
   if (result.verdict == Verdict::Fits) {
-    result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
+    result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, looking);
   }
   if (space.explain) {
     result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
-             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), options, result, segments));
+             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), looking, result, segments));
   }
   if (is_stopped(options)) return stopped();
   return result;

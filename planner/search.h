@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@ struct Proof {
   Bytes saved;                      ///< Memory that the fastest plan needs more than the named one.
   /// All plans within kTieShare were compared for their memory. False: a limit ended that, and one may need less.
   bool compared_ties = true;
+  std::string doubt = {};  ///< What is not known, and why: among the notes, too. Empty: all of this is.
 
   bool operator==(const Proof&) const = default;
 };
@@ -131,8 +133,16 @@ struct SearchProgress {
 
 /// Whether "no plan fits" is known, and not only that none was found.
 inline bool no_plan_fits(const SearchResult& result) {
-  return result.verdict == Verdict::DoesNotFit && result.proof.is_proven;
+  return result.verdict == Verdict::DoesNotFit && result.proof.is_proven && result.proof.doubt.empty();
 }
+
+class Predictors;
+
+/// Work that takes about a second of a CPU, in a release build.
+inline constexpr std::int64_t kWorkOfSecond = 40'000'000;
+/// What a search may take unless it is told more or less.
+inline constexpr std::int64_t kMostWork = 6 * kWorkOfSecond;
+inline constexpr std::int64_t kMostWorkOfRemedies = kWorkOfSecond / 4;
 
 struct SearchOptions {
   /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the
@@ -142,9 +152,14 @@ struct SearchOptions {
   /// Asked before each prediction, from several threads; once it says true the search ends with an error. Empty: nobody
   /// stops it.
   std::function<bool()> should_stop;
-  /// Walks through the allocator after which a search that has not found its plan ends with an error, as if it was
-  /// stopped; 0: it goes on. For who has no use for an answer that takes long.
-  std::int64_t most_walks = 0;
+  /// Work (simulator::Predictor::work) after which the search settles for the best that it has found, and says so;
+  /// 0: it goes on. It is counted, so that one request has one answer.
+  std::int64_t most_work = kMostWork;
+  /// It ends with an error there instead, as if it was stopped: for who has no use for an answer that takes long.
+  bool gives_up = false;
+  /// Work of all suggestions together, and four times that where nothing fits; 0: as much as they take. What is left of
+  /// them then is not searched or not tried.
+  std::int64_t most_work_of_remedies = kMostWorkOfRemedies;
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
@@ -153,6 +168,14 @@ struct SearchOptions {
   /// What the space of the search has beside what was asked for, and a suggestion has to ask for: the allocator's
   /// settings. Empty: nothing.
   std::string added_settings = {};
+
+  // What the parts of one search, and the searches that it starts, hand to each other.
+  /// Asked at every box; once it says true they settle for what they have. Empty: as `most_work` says.
+  std::function<bool()> has_spent = {};
+  /// Predictors of the same spec, workload and cluster; null: made anew.
+  std::shared_ptr<Predictors> predictors = {};
+  /// The result ends with `best` and `proof`: no report, front or explanation.
+  bool only_plan = false;
 };
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
@@ -160,9 +183,9 @@ struct SearchOptions {
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});
 
-/// Whether some plan of the whole space (planner/space.h) fits, which memory alone decides: proven either way. Errors:
-/// as those of search.
-Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                              const Space& space, const SearchOptions& options = {});
+/// Whether some plan of the whole space (planner/space.h) fits, which memory alone decides: proven either way. Nothing
+/// where SearchOptions::most_work ended the search before it was known. Errors: as those of search.
+Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                             const Space& space, const SearchOptions& options = {});
 
 }  // namespace fsdp::planner

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "planner/checkpointed_blocks.h"
 #include "planner/compared_search.h"
 #include "planner/explain.h"
+#include "planner/predictors.h"
 
 namespace fsdp::planner {
 
@@ -197,6 +199,15 @@ void add_proof(Proof& sum, const Proof& more) {
   sum.optimality_gap = std::max(sum.optimality_gap, more.optimality_gap);
   sum.stopped_early = sum.stopped_early || more.stopped_early;
   sum.is_proven = sum.is_proven && more.is_proven;
+  if (sum.doubt.empty()) sum.doubt = more.doubt;
+}
+
+/// What is not known of the answer is among its notes, whichever of the searches it comes from. That one of them found
+/// nothing that fits is no doubt where another did.
+void add_doubt(Proof& proof, SearchResult& result) {
+  if (result.verdict == Verdict::Fits && proof.is_proven) proof.doubt.clear();
+  const bool is_told = std::find(result.notes.begin(), result.notes.end(), proof.doubt) != result.notes.end();
+  if (!proof.doubt.empty() && !is_told) result.notes.push_back(proof.doubt);
 }
 
 std::string needs_of(const SearchResult& result) {
@@ -232,13 +243,18 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
                                 const SearchOptions& options) {
   FSDP_TRY(const Model model, build_model(request.spec, request.workload));
   FSDP_TRY(const Plan said, said_base(release, request.space, model, world_size(request.cluster)));
+  const std::vector<Space> spaces = spaces_of(release, request.space, said, model);
   SearchOptions told = options;
   told.on_best = {};
+  // They share the models, and the work: that of the whole space is one of them.
+  if (told.predictors == nullptr) told.predictors = std::make_shared<Predictors>();
+  const auto num_searches = static_cast<std::int64_t>(spaces.size()) + 1;
+  if (told.most_work > 0) told.most_work = std::max<std::int64_t>(1, told.most_work / num_searches);
   SaidPlans plans(release, request, options);
   std::optional<SearchResult> result;
   Proof proof{.compared_ties = false};
   double fastest = std::numeric_limits<double>::infinity();
-  for (const Space& space : spaces_of(release, request.space, said, model)) {
+  for (const Space& space : spaces) {
     FSDP_TRY(SearchResult found, search(request.spec, request.workload, request.cluster, space, told));
     add_proof(proof, found.proof);
     if (has_room(found.report)) fastest = std::min(fastest, found.best.step.count());
@@ -256,6 +272,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   if (is_time && fastest < result->best.step.count()) {
     proof.optimality_gap = std::max(proof.optimality_gap, 1 - fastest / result->best.step.count());
   }
+  add_doubt(proof, *result);
   result->proof = std::move(proof);
   result->refinement.clear();
   Space whole_space = request.space;

@@ -157,6 +157,17 @@ Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& mode
   return errors;
 }
 
+// Transformers' trainer says nothing that accelerate does not, and is the longer list.
+bool is_said_exactly(const Plan& plan, const Model& model) {
+  if (has_passes(model) || plan.optimizer.muon) return false;
+  constexpr Trainer kAll[] = {Trainer::Accelerate, Trainer::Torchtitan, Trainer::DeepSpeed};
+  return std::any_of(std::begin(kAll), std::end(kAll), [&](Trainer trainer) {
+    const std::vector<Limit> limits = limits_of(trainer, plan);
+    return std::none_of(limits.begin(), limits.end(),
+                        [&](const Limit& limit) { return limit.find(plan, model).has_value(); });
+  });
+}
+
 std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model) {
   std::vector<Trainer> trainers = {Trainer::Accelerate, Trainer::Transformers, Trainer::Torchtitan, Trainer::DeepSpeed};
   std::erase_if(trainers, [&](Trainer trainer) { return !unsaid(trainer, plan, model).empty(); });

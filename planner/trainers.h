@@ -94,6 +94,9 @@ std::string_view torchtitan_reshard_of(const Plan& plan);
 /// What the trainer's configuration cannot say of a plan. None: the trainer does what the plan says.
 Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& model);
 
+/// Whether some trainer's configuration says exactly this plan: said_exactly_by has one. It costs less to find out.
+bool is_said_exactly(const Plan& plan, const Model& model);
+
 /// The trainers whose configuration says exactly this plan, in the order of the enum.
 std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model);
 

@@ -282,6 +282,14 @@ std::size_t lines_of(const Document& document, int width) {
 
 }  // namespace
 
+std::size_t sections_of_verdict(const Document& brief) {
+  const auto plan = std::find_if(brief.begin(), brief.end(), [](const Section& section) {
+    const Entry* entry = std::get_if<Entry>(&section);
+    return entry != nullptr && entry->label == "plan";
+  });
+  return plan == brief.end() ? 0 : static_cast<std::size_t>(plan - brief.begin()) + 1;
+}
+
 Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& found,
                   const AnswerContext& context, int width) {
   Brief brief(report, explanation, context, width);
@@ -298,9 +306,15 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
     change(more);
     take(more);
   };
+  // How wide labels are must not depend on suggestions where the verdict is printed before they are known: those that
+  // may come have their lines.
+  if (context.may_suggest) {
+    const Extent others{.has_see = true, .has_assumption = true};
+    extent.has_assumption |= lines_of(brief.document(others), width) + kMostSuggestions <= kMostLines;
+  }
   with([](Extent& more) { more.suggestions = kMostSuggestions - 1; });
   with([](Extent& more) { more.has_see = true; });
-  with([](Extent& more) { more.has_assumption = true; });
+  if (!context.may_suggest) with([](Extent& more) { more.has_assumption = true; });
   with([](Extent& more) { more.suggestions = kMostSuggestions; });
   with([](Extent& more) { ++more.peak_lines; });
   return brief.document(extent);

@@ -3,6 +3,7 @@
 // The answer that a command gives when nobody asks for more: at most twelve lines of 80 columns. What it leaves out,
 // --verbose has.
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct AnswerContext {
   std::string train;                  ///< What to type to train by the plan (train_line); empty: nothing.
   std::vector<std::string> commands;  ///< What to type next, one a line of the verbose answer.
   bool no_plan_fits = false;          ///< The plan is the one of a space that needs least.
+  bool may_suggest = false;           ///< Suggestions come, or have come: room is kept for them.
   bool explains = false;              ///< Say more of the peak, and all suggestions.
   bool explains_units = false;        ///< Say what an auto-wrap policy found at each module.
 };
@@ -36,6 +38,10 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
 /// those that are short enough.
 std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<Remedy>& remedies,
                                           std::size_t most, int columns);
+
+/// How many sections of a brief_of say what was found: up to the plan. With AnswerContext::may_suggest they do not
+/// depend on suggestions, and neither does how wide the labels are.
+std::size_t sections_of_verdict(const Document& brief);
 
 /// The whole short answer. `explanation` and `notes` may be empty.
 Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& notes,

@@ -18,6 +18,7 @@ enum class End : std::uint8_t { Captured, Positions };
 
 Cell cell_of(const LargestSize& size, End end) {
   const std::string exact = std::to_string(size.size);
+  if (size.is_open) return {size.size == 0 ? "?" : grouped(size.size) + " or more", exact};
   if (size.size == 0) return {"-", exact};
   if (!size.is_last) return {grouped(size.size), exact};
   return {end == End::Positions ? "all " + grouped(size.size) : grouped(size.size) + " or more", exact};
@@ -46,7 +47,8 @@ std::string how_of(const FitMode& mode) {
 std::string sizes_text(const FitTable& table, const std::vector<LargestSize>& sizes, End end) {
   std::vector<std::string> texts;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const std::string size = sizes[i].size == 0 ? "none" : cell_of(sizes[i], end).text;
+    const bool is_none = sizes[i].size == 0;
+    const std::string size = is_none ? (sizes[i].is_open ? "none found" : "none") : cell_of(sizes[i], end).text;
     texts.push_back(fmt::format("{} {}", size, how_of(table.modes[i])));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
@@ -57,6 +59,21 @@ std::string of_tokens(const FitTable& table) {
   return table.sequence ? fmt::format(" of {} tokens", grouped(*table.sequence)) : "";
 }
 
+/// "4x L4", and what makes it fit.
+std::string machine_text(const FitRow& row) {
+  return row.is_offloaded ? row.machine + ", with CPU offload" : row.machine;
+}
+
+bool any_row(const FitTable& table, bool (*is_so)(const FitRow&)) {
+  return std::any_of(table.rows.begin(), table.rows.end(), is_so);
+}
+
+bool is_row_open(const FitRow& row) {
+  const auto is_size_open = [](const LargestSize& size) { return size.is_open; };
+  return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), is_size_open) ||
+         std::any_of(row.sequence.begin(), row.sequence.end(), is_size_open);
+}
+
 /// The verdict of one machine, or of all.
 Entry verdict_of(const FitTable& table) {
   const auto num_training = std::count_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
@@ -65,7 +82,7 @@ Entry verdict_of(const FitTable& table) {
   if (table.rows.size() > 1) {
     std::string smallest;
     const auto first = std::find_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
-    if (first != table.rows.end()) smallest = fmt::format("; the smallest is {}", first->machine);
+    if (first != table.rows.end()) smallest = fmt::format("; the smallest is {}", machine_text(*first));
     return {label,
             {fmt::format("{} can be trained on {} of {} machines{}.", table.model, num_training, table.rows.size(),
                          smallest)},
@@ -73,7 +90,7 @@ Entry verdict_of(const FitTable& table) {
   }
   const FitRow& row = table.rows.front();
   if (!row.why_not.empty()) return {label, {row.why_not}, style};
-  std::vector<std::string> lines = {fmt::format("{} on {}", table.model, row.machine),
+  std::vector<std::string> lines = {fmt::format("{} on {}", table.model, machine_text(row)),
                                     fmt::format("samples{} in a micro-batch: {}", of_tokens(table),
                                                 sizes_text(table, row.micro_batch, End::Captured))};
   if (!row.sequence.empty()) {
@@ -90,9 +107,14 @@ Entry meaning_of(const FitTable& table) {
         "tokens: of a sample, with {} on each GPU, in steps of {}; \"all\" are as many as the model has positions.",
         counted(table.micro_batch, "sample"), kSequenceStep));
   }
-  lines.emplace_back(
+  const bool some_open = any_row(table, is_row_open);
+  lines.push_back(fmt::format(
       "Each is the largest for which some FSDP2 plan fits, with expandable segments where none does without; that the "
-      "next larger one does not is proven.");
+      "next larger one does not is proven{}.",
+      some_open ? ", but for \"or more\" and \"?\", where the question came to the limit of its work (--effort)" : ""));
+  if (table.rows.size() > 1 && any_row(table, [](const FitRow& row) { return row.is_offloaded; })) {
+    lines.emplace_back("Parameters stay on the GPUs, but where nothing fits so: there it is with CPU offload.");
+  }
   if (!table.only_captured.empty()) {
     lines.push_back(
         fmt::format("Only micro-batches that were captured can be asked: {}.", fmt::join(table.only_captured, ", ")));
@@ -100,16 +122,20 @@ Entry meaning_of(const FitTable& table) {
   return {.label = "figures", .lines = std::move(lines)};
 }
 
-/// What to type for the plan of a figure, or what may help where there is none.
+/// What to type for the plan of a figure of the smallest machine, or what may help where there is none.
 Entry next_of(const FitTable& table, const std::string& model) {
-  for (const FitRow& row : table.rows) {
-    for (std::size_t i = 0; i < row.micro_batch.size(); ++i) {
-      if (row.micro_batch[i].size == 0) continue;
-      PlanChoices choices = row.choices;
-      choices.batch = row.micro_batch[i].size;
-      choices.checkpoint = table.modes[i].checkpoint;
-      return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
-    }
+  const auto row = std::find_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
+  if (row != table.rows.end()) {
+    PlanChoices choices = row->choices;
+    const auto fits = [](const LargestSize& size) { return size.size > 0; };
+    const auto batch = std::find_if(row->micro_batch.begin(), row->micro_batch.end(), fits);
+    const auto tokens = std::find_if(row->sequence.begin(), row->sequence.end(), fits);
+    const bool is_batch = batch != row->micro_batch.end();
+    const auto mode = is_batch ? batch - row->micro_batch.begin() : tokens - row->sequence.begin();
+    choices.batch = is_batch ? batch->size : table.micro_batch;
+    if (!is_batch) choices.sequence = tokens->size;
+    choices.checkpoint = table.modes[static_cast<std::size_t>(mode)].checkpoint;
+    return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
   }
   return {
       .label = "try",
@@ -124,7 +150,7 @@ Table table_of(const FitTable& table) {
   add_columns(result, table, "batch", "micro_batch");
   if (has_sequences(table)) add_columns(result, table, "tokens", "sequence");
   for (const FitRow& row : table.rows) {
-    std::vector<Cell> cells = {row.machine, cell(row.memory)};
+    std::vector<Cell> cells = {machine_text(row), cell(row.memory)};
     for (const LargestSize& size : row.micro_batch) cells.push_back(cell_of(size, End::Captured));
     cells.resize(2 + table.modes.size());
     for (const LargestSize& size : row.sequence) cells.push_back(cell_of(size, End::Positions));

@@ -118,9 +118,9 @@ class Predictor {
   Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction,
                            Bytes too_large = kWholePrediction);
 
-  /// How many plans were walked through the allocator so far to see what they need, each of their different ranks
-  /// apart.
-  std::int64_t num_walks() const;
+  /// What was done so far, in steps of some 20 ns: a limit in it is the same on every machine. It begins with what
+  /// making the predictor took.
+  std::int64_t work() const;
 
   /// Without a look at memory. Errors: those of evaluate.
   Result<StepTimeline> timeline(const Plan& plan);

@@ -228,12 +228,16 @@ Document printable(Document document) {
 }
 
 std::string to_text(const Document& document, const Terminal& terminal) {
+  return to_text(document, terminal, 0, document.size());
+}
+
+std::string to_text(const Document& document, const Terminal& terminal, std::size_t first, std::size_t end) {
   const int indent = label_width(document);
   std::string text;
-  for (const Section& section : document) {
-    const Table* table = std::get_if<Table>(&section);
+  for (std::size_t i = first; i < std::min(end, document.size()); ++i) {
+    const Table* table = std::get_if<Table>(&document[i]);
     if (table != nullptr && table->only_for_scripts) continue;
-    text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, section);
+    text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, document[i]);
   }
   return text;
 }

@@ -3,6 +3,7 @@
 // What a command has to say, as data: labeled sentences and tables. It is laid out once for people, and written once
 // for Markdown and for CSV, so that all three say the same.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -66,6 +67,8 @@ Document printable(Document document);
 /// Labels in the first columns, text beside them. A table that is too wide for a terminal wraps its columns of text,
 /// and prints its rows one below the other when that is not enough; into a pipe every row is one line.
 std::string to_text(const Document& document, const Terminal& terminal);
+/// The same of the sections from `first` on, before `end`: an answer that is printed in parts is laid out as a whole.
+std::string to_text(const Document& document, const Terminal& terminal, std::size_t first, std::size_t end);
 std::string to_markdown(const Document& document);
 /// The tables only, one after the other with an empty line between; the first column is the table's name. RFC 4180.
 std::string to_csv(const Document& document);

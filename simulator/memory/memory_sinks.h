@@ -39,6 +39,7 @@ class LiveSink {
   }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    ++num_events_;
     const std::int64_t rounded = round_up_to_power(bytes, PoolBytes::kBlock);
     const auto s = static_cast<std::size_t>(stream);
     const std::size_t pool = 2 * s + (rounded > SegmentPool::kLargestSmall ? 1 : 0);
@@ -79,6 +80,7 @@ class LiveSink {
     pool_live_[2 * s + 1] -= sums.large;
   }
   void play(const TapeRun& run, MemoryStream stream = MemoryStream::Compute) {
+    ++num_events_;
     static_assert(PoolBytes::kLargestSmall == SegmentPool::kLargestSmall);
     const auto s = static_cast<std::size_t>(stream);
     peak_[s] = std::max(peak_[s], live_[s] + run.peak);
@@ -101,6 +103,9 @@ class LiveSink {
     peak_ = live_;
     pool_peak_ = pool_live_;
   }
+
+  /// Of all walks so far: what they took.
+  std::int64_t num_events() const { return num_events_; }
 
   /// No allocator lives in less, however often it gives back its cache.
   Bytes allocated_lower_bound() const { return Bytes(all_peak_); }
@@ -149,6 +154,7 @@ class LiveSink {
   }
 
   std::vector<Place> places_;  // [num ids]
+  std::int64_t num_events_ = 0;
   std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
@@ -169,6 +175,7 @@ class AllocatorSink {
       : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough), holds_(holds) {}
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    ++num_requests_;
     bytes_[id] = bytes;
     live_ += bytes;
     peak_ = std::max(peak_, live_);
@@ -206,6 +213,7 @@ class AllocatorSink {
   bool has_enough() const { return has_failed_ || allocator_.reserved_bytes() > enough_; }
   /// Whether a device with a limit ran out of memory: the walk is over then.
   bool has_failed() const { return has_failed_; }
+  std::int64_t num_requests() const { return num_requests_; }
   Bytes live() const { return Bytes(live_); }
   Bytes peak_live() const { return Bytes(peak_); }
   Bytes peak_allocated() const { return allocator_.peak_allocated_bytes(); }
@@ -218,6 +226,7 @@ class AllocatorSink {
 
  private:
   std::vector<std::int64_t> bytes_;
+  std::int64_t num_requests_ = 0;
   std::int64_t live_ = 0;
   std::int64_t peak_ = 0;
   CachingAllocator& allocator_;

@@ -40,6 +40,7 @@ class PoolSink {
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     if (bytes == 0) return;
+    ++num_requests_;
     const std::int64_t size = round_up_to_power(bytes, kMinBlockSize);
     const int number = pool_of(size, stream);
     SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
@@ -64,6 +65,7 @@ class PoolSink {
   void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
     if (count == 1) return alloc(id, bytes, stream, category);
     if (bytes == 0) return;
+    num_requests_ += 1 + count / kAlikeInARequest;
     const std::int64_t size = round_up_to_power(bytes, kMinBlockSize);
     const int number = pool_of(size, stream);
     SegmentPool& pool = pools_[static_cast<std::size_t>(number)];
@@ -127,6 +129,8 @@ class PoolSink {
   Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
   Bytes peak_allocated() const { return Bytes(most_allocated_); }
   Bytes peak_live() const { return Bytes(most_live_); }
+  /// Of all walks so far: what they took.
+  std::int64_t num_requests() const { return num_requests_; }
   void reset_peak() {
     most_ = 0;
     most_live_ = live_;
@@ -150,6 +154,8 @@ class PoolSink {
     std::int64_t ticket = 0;
     Place place;
   };
+
+  static constexpr std::int64_t kAlikeInARequest = 8;  // They are served faster together.
 
   static int pool_of(std::int64_t size, MemoryStream stream) {
     return 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
@@ -188,6 +194,7 @@ class PoolSink {
   }
   std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ =
       make_pools(std::make_index_sequence<2 * std::size_t{kNumMemoryStreams}>());
+  std::int64_t num_requests_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t most_ = 0;  // Before the cache was emptied.
   std::int64_t live_ = 0;

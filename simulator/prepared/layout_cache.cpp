@@ -28,7 +28,10 @@ std::list<LayoutCache::Entry>::iterator LayoutCache::find(const Plan& plan) {
 
 Result<Layout> LayoutCache::take(const Plan& plan, std::int64_t rank) {
   const auto found = find(plan);
-  if (found == entries_.end() || !found->is_here) return make_layout(index_, plan, rank);
+  if (found == entries_.end() || !found->is_here) {
+    num_laid_out_ += static_cast<std::int64_t>(index_.model->parameters.size());
+    return make_layout(index_, plan, rank);
+  }
   if (Errors errors = reshard_as(found->layout, index_, plan); !errors.empty())
     return tl::unexpected(std::move(errors));
   if (found->layout.rank != rank) see_from(found->layout, rank);

@@ -34,6 +34,9 @@ class LayoutCache {
   /// Sums of a layout that was taken for this plan. They stay until the next `give_back`.
   const LayoutSums& sums(const Plan& plan, const Layout& layout);
 
+  /// Parameters of all layouts that had to be made.
+  std::int64_t num_laid_out() const { return num_laid_out_; }
+
  private:
   /// What a layout depends on beside the rank and reshard_after_forward.
   struct Key {
@@ -62,6 +65,7 @@ class LayoutCache {
   void drop_old_ones();
 
   const ModelIndex& index_;
+  std::int64_t num_laid_out_ = 0;
   std::list<Entry> entries_;  ///< The last one that was asked for comes first.
 };
 

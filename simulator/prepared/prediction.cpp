@@ -79,16 +79,22 @@ bool is_beyond_pools(const PoolSink& pools) {
   return pools.peak_reserved() > Bytes(std::int64_t{1} << 42);
 }
 
+/// A request of the whole model of the allocator takes as long as so many of a pool.
+constexpr std::int64_t kWorkOfAllocator = 12;
+
 Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
-                          CachingAllocator& allocator, Bytes enough) {
+                          CachingAllocator& allocator, Bytes enough, std::int64_t& work) {
   if (can_use_pools(prepared, settings)) {
+    const std::int64_t before = pools.num_requests();
     pools.reset(prepared.ids.total, settings, enough, true);
     walk_all_steps(prepared, pools);
+    work += pools.num_requests() - before;
     if (!is_beyond_pools(pools)) return pools.peak_reserved();
   }
   allocator.reset({.total = kEndlessMemory, .progress = StreamProgress::OnDemand}, settings);
   AllocatorSink sink(prepared.ids.total, allocator, enough, true);
   walk_all_steps(prepared, sink);
+  work += kWorkOfAllocator * sink.num_requests();
   return allocator.peak_reserved_bytes();
 }
 
@@ -112,7 +118,7 @@ void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings,
   if (!result.is_whole || !uses_other_streams(prepared)) return;
   const Bytes rest = sum_of(result.outside) + result.margin;
   const Bytes most = enough >= kEndlessMemory ? kEndlessMemory : enough - rest;
-  const Bytes reserved = reserved_while_held(prepared, settings, pools, allocator, most);
+  const Bytes reserved = reserved_while_held(prepared, settings, pools, allocator, most, result.work);
   result.held = std::max(Bytes(0), reserved - result.peaks.reserved);
   result.margin += result.held;
   result.is_whole = reserved <= most;
@@ -422,8 +428,10 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& 
   const Bytes most = most_reserved(enough, result.outside, prepared.plan);
   bool is_done = false;
   if (can_use_pools(prepared, settings)) {
+    const std::int64_t before = pools.num_requests();
     pools.reset(prepared.ids.total, settings, most);
     result.phases = walk_phases(prepared, outside, pools);
+    result.work += pools.num_requests() - before;
     result.is_whole = !pools.has_enough();
     is_done = !is_beyond_pools(pools);
   }
@@ -431,6 +439,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& 
     allocator.reset({.total = kEndlessMemory}, settings);
     AllocatorSink sink(prepared.ids.total, allocator, most);
     result.phases = walk_phases(prepared, outside, sink);
+    result.work += kWorkOfAllocator * sink.num_requests();
     result.is_whole = !sink.has_enough();
   }
   for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);

@@ -99,7 +99,8 @@ struct MemoryPrediction {
   /// frees while another stream may use it (record_stream) comes back later.
   Bytes held;
   std::vector<DeviceTerm> outside;
-  bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.
+  bool is_whole = true;   ///< False: the walk ended above `enough`, and the peaks are those up to there.
+  std::int64_t work = 0;  ///< What the walks took, in requests of a pool.
 };
 
 /// Walks initialization and steps, until the device peak and the margin are above `enough`: through `pools` where the

@@ -119,6 +119,26 @@ RC_GTEST_PROP(BranchAndBound, TheSmallestPointIsThatOfBruteForceTiesIncluded, ()
   expect_brute_force(Objective::Memory);
 }
 
+RC_GTEST_PROP(BranchAndBound, SettlesForAPointWithinTheBudgetAndAGapThatReachesToTheBest, ()) {
+  TableModel model = random_model();
+  const std::int64_t budget = *rc::gen::inRange(0, 13);
+  for (auto& [point, cost] : model.costs) cost.time += 1;  // A gap is relative.
+  model.weakness = std::min(model.weakness, 0.5);
+  const int most = *rc::gen::inRange(0, 6);
+  BranchAndBound search(model, Objective::Time);
+  search.settle_when([&] { return model.num_exact >= most; });
+  const auto found = search.next(budget);
+  const auto best = brute_force(model, Objective::Time, budget);
+  if (!found) {
+    RC_ASSERT(!best || search.is_spent());
+    return;
+  }
+  RC_ASSERT(best.has_value());
+  RC_ASSERT(found->cost.memory <= budget);
+  RC_ASSERT(found->cost.time <= model.costs.at(*best).time * (1 + search.gap()) + 1e-9);
+  RC_ASSERT(counted_boxes(search.counts()) == search.counts().space);
+}
+
 RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, ()) {
   TableModel model = random_model();
   std::set<std::pair<std::int64_t, double>> front;

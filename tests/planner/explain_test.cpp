@@ -193,7 +193,8 @@ TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
   asked.choices.cpu_offload = false;
   const auto answer = [](const PlanRequest& request) {
     const ResolvedRequest resolved = *resolve(request, "model_specs");
-    return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
+    // Each suggestion is searched to its end.
+    return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space, {.most_work_of_remedies = 0});
   };
   const SearchResult found = answer(asked);
   ASSERT_EQ(found.verdict, Verdict::DoesNotFit);

@@ -58,6 +58,7 @@ bool is_found(PlanChoices choices, const std::string& model) {
   Space space = request->space;
   space.explain = false;
   space.pareto_points = 0;
+  space.room = Room::Spare;  // A figure has room to spare.
   const auto found = search(request->spec, request->workload, request->cluster, space);
   EXPECT_TRUE(found.has_value());
   return has_room(found->report);
@@ -108,8 +109,46 @@ TEST(WhatFits, ANameThatIsUnknownIsAnErrorAndNoRow) {
   EXPECT_NE(table.error().front().what.find("X9"), std::string::npos);
 }
 
+TEST(WhatFits, WhatNeedsCpuOffloadIsAskedWithItAsASearchDoes) {
+  const PlanRequest request{.model = "qwen3_1_7b", .choices = {.gpus = 1, .gpu_name = "L4"}};
+  PlanChoices on_gpu = request.choices;
+  on_gpu.cpu_offload = false;
+  on_gpu.batch = 1;
+  ASSERT_FALSE(is_found(on_gpu, "qwen3_1_7b"));
+  ASSERT_TRUE(is_found(request.choices, "qwen3_1_7b"));
+  const auto table = what_fits(request, kShipped);
+  ASSERT_TRUE(table.has_value());
+  const FitRow& row = table->rows[0];
+  EXPECT_TRUE(row.is_offloaded);
+  EXPECT_EQ(row.choices.cpu_offload, true);
+  ASSERT_TRUE(row.trains());
+  PlanChoices choices = row.choices;
+  choices.checkpoint = table->modes[1].checkpoint;
+  choices.batch = row.micro_batch[1].size;
+  EXPECT_TRUE(is_found(choices, "qwen3_1_7b"));
+  ++*choices.batch;
+  EXPECT_FALSE(is_found(choices, "qwen3_1_7b"));
+}
+
+TEST(WhatFits, AQuestionThatCameToItsLimitIsLeftOpen) {
+  const PlanRequest request{.model = "gpt2", .choices = {.gpus = 2, .gpu_name = "L4"}};
+  FitOptions options;
+  const auto whole = what_fits(request, kShipped, options);
+  options.most_work = 1;
+  const auto cut = what_fits(request, kShipped, options);
+  ASSERT_TRUE(whole.has_value() && cut.has_value());
+  for (std::size_t i = 0; i < whole->modes.size(); ++i) {
+    const LargestSize known = whole->rows[0].micro_batch[i];
+    const LargestSize found = cut->rows[0].micro_batch[i];
+    EXPECT_FALSE(known.is_open);
+    EXPECT_TRUE(found.is_open || found == known);
+    EXPECT_LE(found.size, known.size);
+  }
+}
+
 TEST(WhatFits, WhatIsTooLargeForAMachineHasNoFigures) {
-  const PlanRequest request{.model = "llama3_1_70b", .choices = {.gpus = 1, .gpu_name = "L4"}};
+  PlanRequest request{.model = "llama3_1_70b", .choices = {.gpus = 1, .gpu_name = "L4"}};
+  request.choices.cpu_offload = false;
   const auto table = what_fits(request, kShipped);
   ASSERT_TRUE(table.has_value());
   for (const auto& sizes : {table->rows[0].micro_batch, table->rows[0].sequence}) {

@@ -186,7 +186,7 @@ TEST(NoPlanFits, APlanThatFitsByExpandableSegmentsSaysSo) {
   ASSERT_LT(enough, least(""));
   c.cluster.gpu.usable_memory.value = enough;
   EXPECT_EQ(search(c.spec, c.workload, c.cluster, c.space)->verdict, Verdict::DoesNotFit);
-  EXPECT_FALSE(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space));
+  EXPECT_EQ(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space), false);
   c.space.may_expand_segments = true;
   const auto found = search(c.spec, c.workload, c.cluster, c.space);
   EXPECT_EQ(found->verdict, Verdict::Fits);
@@ -194,7 +194,7 @@ TEST(NoPlanFits, APlanThatFitsByExpandableSegmentsSaysSo) {
   EXPECT_EQ(found->notes.front(),
             "No plan fits without expandable segments: set PYTORCH_ALLOC_CONF=expandable_segments:True, as the plan "
             "says.");
-  EXPECT_TRUE(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space));
+  EXPECT_EQ(*has_fitting_plan(c.spec, c.workload, c.cluster, c.space), true);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Bytes least_with_room() {
   while (enough - none > Bytes(1)) {
     const Bytes middle = none + Bytes((enough - none).count() / 2);
     const Case c = small_case(middle);
-    (*has_fitting_plan(c.spec, c.workload, c.cluster, c.space) ? enough : none) = middle;
+    (has_fitting_plan(c.spec, c.workload, c.cluster, c.space)->value() ? enough : none) = middle;
   }
   return enough;
 }
