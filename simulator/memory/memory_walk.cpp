@@ -75,7 +75,7 @@ class MemoryWalk<Sink>::Impl {
       enter(steps[action.main]);
       for (std::size_t i = action.begin; i < action.main; ++i) free(steps[i]);
       run(steps[action.main]);
-      if (is_flat()) flat_.launch(kernels_of(steps[action.main]));
+      if (holds()) launch(kernels_of(steps[action.main]));
       for (std::size_t i = action.main + 1; i < action.end; ++i) free(steps[i]);
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
@@ -86,6 +86,22 @@ class MemoryWalk<Sink>::Impl {
 
  private:
   bool is_flat() const { return in_.layout->flat != FlatParameters::None; }
+
+  // Whether what other streams have used comes back late.
+  bool holds() const {
+    if constexpr (requires { sink_.holds(); }) {
+      return sink_.holds();
+    } else {
+      return false;
+    }
+  }
+
+  // The computation was given so many kernels.
+  void launch(std::int64_t kernels) {
+    if (is_flat()) return flat_.launch(kernels);
+    if (zero3_.is_zero3()) return zero3_.launch(kernels);
+    if (zero_.is_zero()) zero_.launch(kernels);
+  }
 
   // What an instruction launches on the stream of the computation, at least: collectives and copies are not counted,
   // and of an optimizer in a loop one kernel for each unit.

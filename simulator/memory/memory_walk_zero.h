@@ -14,7 +14,7 @@
 //
 // With overlap_comm, reductions have a stream of their own. A gradient that is larger than the bucket is reduced where
 // it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
-// backward, where it waits for the whole device. The buffers go behind that.
+// backward, where it waits for the whole device, and where the queue of launches is full. The buffers go behind that.
 //
 // With offload_optimizer neither the fp32 part nor gradients of it are on the device:
 //
@@ -160,6 +160,9 @@ class ZeroWalk {
     if (is_view) drop_parts();
     if (!is_view) drop(SingleTensor::ZeroGrad32);
   }
+
+  /// The computation was given so many kernels.
+  void launch(std::int64_t kernels) { held_.launch(MemoryStream::Compute, kernels); }
 
   /// The updated parts are gathered, where there are several, and the step is over.
   void gather() { sink_.collective(); }

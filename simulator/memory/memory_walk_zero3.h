@@ -26,9 +26,9 @@
 //   a gradient             by the copy into the bucket, or by its reduction;
 //   the CPU waits          for the oldest of three parameters that were asked for, the oldest of three reductions, the
 //                          reductions of a micro-batch at its end, whether the norm is finite, and the whole device
-//                          where parameters are gathered one by one.
+//                          where parameters are gathered one by one; and where the queue of launches is full.
 //
-// Nothing else makes it wait for the computation. So all that a forward gathers and lets go may be held to its end.
+// Nothing else makes it wait for the computation. So what a short forward gathers and lets go may be held to its end.
 //
 // With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host; with a ratio below
 // 1 the first sub-groups' copy, moments and fp32 gradients are here at all times, and PyTorch's AdamW updates them.
@@ -37,17 +37,15 @@
 // the host, too, and the engine moves none: each comes to the device on its way into a gather, and stays until that is
 // waited for where it is gathered alone. The CPU waits for these copies.
 //
-// Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
+// Sources: DeepSpeed 0.19.8, runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
 // step; with offload: _offload_grad_partition_at_boundary, _constant_buffered_norm2,
 // complete_grad_norm_calculation_for_cpu_offload), partition_parameters.py (_post_init_method, _partition_param,
 // _partition_param_sec, _all_gather_dtype, AllGatherCoalescedHandle.wait, free_param, _allgather_params_coalesced,
 // _all_gather_sequential), partitioned_param_coordinator.py (__ongoing_fetch_events),
-// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
-// 0.19.8.
+// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), utils.py (is_invalid_grad_norm).
 //
-// Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it where
-// no block runs again; the lists that ranks compare in the first two steps.
+// Not modeled: scalars of overflow checks, kernels that save a view of their weight, lists that ranks compare at first.
 
 #include <algorithm>
 #include <cstdint>
@@ -110,6 +108,9 @@ class Zero3Walk {
 
   /// The first step, whose schedule may be another one, is over.
   void pass_first_step() { is_first_step_ = false; }
+
+  /// The computation was given so many kernels.
+  void launch(std::int64_t kernels) { held_.launch(MemoryStream::Compute, kernels); }
 
   // ---- parameters --------------------------------------------------------------------------------------------------
 

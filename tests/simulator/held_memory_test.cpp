@@ -116,6 +116,20 @@ TEST(HeldMemory, IsBoundedByTheQueueOfLaunches) {
   EXPECT_LT(held_alone(160).count(), 1.2 * static_cast<double>(of_eighty.count()));
 }
 
+// The same of ZeRO-3, whose forward makes its CPU wait for nothing else: all blocks would be as many times as much.
+TEST(HeldMemory, OfZero3IsBoundedByTheQueueOfLaunches) {
+  const auto held = [](int layers) {
+    Plan plan = zero_plan_for(Framework::Zero3);
+    plan.optimizer.kind = OptimizerKind::Sgd;
+    plan.zero.max_reuse_distance = plan.zero.prefetch_bucket_size = plan.zero.param_persistence_threshold = 0;
+    const planner::SmallTransformer sizes{.layers = layers, .hidden = 512, .heads = 8};
+    return predicted_of(*build_model(planner::small_transformer(sizes)), plan).report.memory.held;
+  };
+  const Bytes of_many = held(320);
+  EXPECT_GT(of_many, Bytes(2 * 10 * 3'100'000));
+  EXPECT_LT(held(640).count(), 1.2 * static_cast<double>(of_many.count()));
+}
+
 // From what has room to what does not run: the report and the short answer of a search say the same.
 TEST(HeldMemory, MakesAPlanTightAndRefusesNone) {
   const Plan plan = plan_for(Framework::Fsdp1, 4);
