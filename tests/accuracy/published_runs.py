@@ -29,6 +29,8 @@ GIB = 2**30
 # What the model code of a source does, as `runtime` of a plan says it.
 _TITAN = {"flavor": "torchtitan"}
 _WRITTEN_OUT = {"rms_norm": "written_out", "repeat_kv": True}  # Until torchtitan 3b39d7ab0 (2025-03) and ff0829c10 (2026-01).
+_UNSLOTH = {"rms_norm": "fused", "cross_entropy": "flash_attn", "upcast_logits": False, "float_logits": True, "use_cache": False}
+_LIT_LLAMA = {"rotary": "complex", "upcast_logits": False, "use_cache": False}
 CODES: dict[str, dict[str, Any]] = {
     "transformers": {"flavor": "transformers"},
     # self.output(h).float(), and the loop names it until the next batch: until e29b6b4d4 (2024-06) and e10cb9494 (2024-10).
@@ -44,8 +46,16 @@ CODES: dict[str, dict[str, Any]] = {
     "litgpt": {"flavor": "transformers", "implementations": {"upcast_logits": False, "repeat_kv": True, "use_cache": False}},
     "torchtune": {"flavor": "transformers",
                   "implementations": {"rotary": "complex", "float_logits": True, "repeat_kv": True, "use_cache": False}},
-    # Its weights are cast by autocast, of which the planner knows nothing: FSDP's mixed precision in its place.
+    # Their weights are cast by autocast, of which the planner knows nothing: FSDP's mixed precision in its place.
     "autocast": {"flavor": "transformers"},
+    "autocast-eager": {"flavor": "transformers", "implementations": {"attention": "eager", "use_cache": False}},
+    # transformers 4.48, and with the norm, the rotation and the loss of unsloth's kernels, on logits.float().
+    "fms": {"flavor": "transformers"},
+    "fms-fast": {"flavor": "transformers", "implementations": _UNSLOTH},
+    "autocast-fast": {"flavor": "transformers", "implementations": _UNSLOTH},
+    # Before and after its pull request #389, which passed limit_all_gathers=True: PyTorch 2.0's default was False.
+    "lit-llama-2023-05": {"flavor": "transformers", "implementations": _LIT_LLAMA},
+    "lit-llama": {"flavor": "transformers", "implementations": _LIT_LLAMA},
     "prime-rl": {"flavor": "transformers", "implementations": {"float_logits": True, "use_cache": False}},
 }  # fmt: skip
 # Two metrics, LanguageCrossEntropy and LanguagePerplexity (use_train_metrics, on unless a configuration says otherwise), that Composer
@@ -53,7 +63,7 @@ CODES: dict[str, dict[str, Any]] = {
 METRICS_BYTES_PER_LOGIT = 2 * ((2 + 4) + (4 + 4))
 CARDS = {"A100 40GB SXM": "a100_40gb_sxm", "A100 80GB SXM": "a100_80gb_sxm", "H100 SXM": "h100_80gb_sxm"}
 ANSWERS = {"": "fits", "margin": "tight: within the margin", "streams": "tight: streams may hold more", "cache_flushes": "tight: empties its cache"}
-TIED = ("FineWeb-ablation-1.7B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.2-3B")
+TIED = ("FineWeb-ablation-1.7B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.2-3B", "PowerLM-3b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +96,7 @@ class Run:
     tokens_per_second_per_gpu: float
     reserved_gib: float
     allocated_gib: float
+    device_gib: float  # What nvidia-smi saw at most, less what was in use before.
     outcome: str  # ran, or out of memory.
 
     @property
@@ -110,6 +121,10 @@ class Run:
     @property
     def is_eager(self) -> bool:
         return self.compiled == "no"
+
+    @property
+    def is_autocast(self) -> bool:
+        return self.code.startswith("autocast")
 
     @property
     def group(self) -> str:
@@ -144,7 +159,7 @@ class Run:
             "runtime": {**CODES[self.code], "name": f"pytorch-{self.runtime}"},
         }
         if self.runtime == "fsdp1":
-            plan["fsdp1"] = {"use_orig_params": True}
+            plan["fsdp1"] = {"use_orig_params": True, "limit_all_gathers": self.code != "lit-llama-2023-05"}
         if self.runtime == "ddp":
             plan |= {"mesh": {"replicate": self.gpus, "shard": 1}, "units": [{"modules": [""]}],
                      "sync_every_micro_batch": False, "ddp": {"gradient_as_bucket_view": False}}  # fmt: skip
@@ -167,6 +182,7 @@ class Prediction:
     runs: bool
     tight: str  # Why it has no room to spare, where it runs: margin, streams or cache_flushes; else "".
     margin: int
+    held: int  # In the margin: what streams may hold.
     flushes: float  # Seconds of a step, at most, that emptying the cache takes.
 
     @property
@@ -189,6 +205,17 @@ class Prediction:
     @property
     def allocated_error(self) -> float:
         return self.allocated / GIB / self.run.allocated_gib - 1
+
+    @property
+    def kind(self) -> str:
+        """What the margin goes by."""
+        return {"fsdp1": "FSDP1, beside what streams may hold", "ddp": "DDP and one GPU"}.get(self.run.runtime, self.run.runtime.upper())
+
+    @property
+    def over(self) -> float:
+        """What was taken beyond the peak that is predicted and what streams may hold, as a share of what is reserved."""
+        taken, predicted = (self.run.device_gib, self.device) if self.run.device_gib else (self.run.reserved_gib, self.reserved)
+        return (taken * GIB - predicted - self.held) / self.reserved
 
     @property
     def has_room(self) -> bool:
@@ -240,7 +267,7 @@ def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[st
     return Prediction(run, step, low, high, memory["reserved_peak_bytes"],
                       memory["allocated_peak_bytes"], memory["device_peak_bytes"], memory["budget_bytes"],
                       report["verdict"] == "fits", memory.get("tight", ""), memory["margin_bytes"],
-                      memory.get("cache_flush_time", 0.0))  # fmt: skip
+                      memory.get("held_bytes", 0), memory.get("cache_flush_time", 0.0))  # fmt: skip
 
 
 def _spec(run: Run, modules: list[dict[str, Any]], tied: dict[str, str]) -> dict[str, Any]:
@@ -280,7 +307,7 @@ def _llama(run: Run) -> dict[str, Any]:
     layer = {"num_attention_heads": run.heads, "num_key_value_heads": run.kv_heads, "intermediate_size": run.intermediate}
     layer |= {"head_dim": head, "qk_norm": True} if run.model.startswith("Qwen3") else {}
     # Others get labels that are shifted.
-    shift = {"shift": True} if run.code in ("transformers", "litgpt") else {}
+    shift = {"shift": True} if run.code in ("transformers", "litgpt", "fms", "fms-fast", "autocast-fast", "autocast-eager") else {}
     return _spec(run, [
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": run.vocabulary, "hidden_size": run.hidden},
         {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": head},

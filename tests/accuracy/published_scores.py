@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Iterable
 
-from published_runs import GIB, Prediction
+from published_runs import Prediction
 
 LEAST_OF_A_RANK = 3  # Plans of one model on one cluster.
 
@@ -45,13 +46,24 @@ def with_reserved(predictions: list[Prediction]) -> list[Prediction]:
     return [p for p in predictions if p.run.is_eager and p.run.reserved_gib and p.device <= p.budget]
 
 
+def with_margin(predictions: list[Prediction]) -> list[Prediction]:
+    """Eager runs of which it was published what the device or the allocator took, where no limit of the card came between."""
+    return [p for p in predictions if p.run.is_eager and (p.run.reserved_gib or p.run.device_gib) and p.device <= p.budget]
+
+
 def inside_the_margin(predictions: list[Prediction]) -> list[Prediction]:
-    """Of runs whose reserved memory was published, those that reserved no more than is predicted and kept free."""
-    return [p for p in with_reserved(predictions) if p.run.reserved_gib * GIB <= p.reserved + p.margin]
+    """Of these, those that took no more than is predicted and kept free."""
+    return [p for p in with_margin(predictions) if p.over * p.reserved <= p.margin - p.held]
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The least value that so many are at most."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def with_allocated(predictions: list[Prediction]) -> list[Prediction]:
-    return [p for p in predictions if p.run.is_eager and p.run.allocated_gib and p.run.code != "autocast"]
+    return [p for p in predictions if p.run.is_eager and p.run.allocated_gib and not p.run.is_autocast]
 
 
 def inside(predictions: list[Prediction]) -> float:
