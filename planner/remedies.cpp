@@ -41,12 +41,6 @@ constexpr double kLeastSavedMemory = 0.01;  ///< Of the device's peak.
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
 
-/// Whether it runs by its device, and has no room there.
-bool is_tight(const simulator::Outcome& outcome) {
-  const bool runs = outcome.is_whole && outcome.device.verdict == Verdict::Fits && outcome.host_missing == Bytes(0);
-  return runs && !outcome.device.has_room();
-}
-
 /// Whether two workloads differ in sizes at most.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
@@ -62,6 +56,15 @@ Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& pl
 }
 
 }  // namespace
+
+bool runs_tight(const simulator::Outcome& outcome) {
+  const bool runs = outcome.is_whole && outcome.device.verdict == Verdict::Fits && outcome.host_missing == Bytes(0);
+  return runs && !outcome.device.has_room();
+}
+
+Verdict verdict_of(const simulator::Outcome& outcome) {
+  return outcome.fits || runs_tight(outcome) ? Verdict::Fits : Verdict::DoesNotFit;
+}
 
 std::int64_t RemedyList::work_of_request() const {
   return request_.predictors ? request_.predictors->work() : request_.predictor.work();
@@ -85,8 +88,16 @@ Result<Model> RemedyList::model_of(const Workload& workload) const {
   return is_known ? Result<Model>(known) : build_model(request_.spec, workload);
 }
 
+void RemedyList::keep(Remedy remedy, const Plan& plan) {
+  if (!is_over() && check(plan, request_.predictor.index()).empty()) {
+    if (const auto outcome = price(request_.predictor, plan)) remedy.same_plan = price_of(*outcome);
+  }
+  keep_if_it_helps(std::move(remedy));
+}
+
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_over() || !check(plan, request_.predictor.index()).empty()) return;
+  if (!is_offered(plan, request_.predictor.model())) return;
   auto ground = ground_with(change, plan, request_.workload, request_.cluster);
   add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
 }
@@ -95,7 +106,7 @@ bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& work
   if (is_over()) return false;
   Result<Model> model = model_of(workload);
   // What would be refused is no remedy.
-  if (!model || !check(plan, *model).empty()) return false;
+  if (!model || !check(plan, *model).empty() || !is_offered(plan, *model)) return false;
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = price(predictor, plan);
   other_work_ += predictor.work();
@@ -117,10 +128,11 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
 
 std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space) {
+  if (request_.is_offered) return std::nullopt;
   const Ground ground{workload, cluster, space};
   std::optional<Remedy> remedy = searched(std::move(trial), ground, search_options(ground));
   if (!remedy) return std::nullopt;
-  const bool fits = remedy->verdict == Verdict::Fits;
+  const bool fits = remedy->has_room();
   keep_if_it_helps(*std::move(remedy));
   return fits;
 }
@@ -148,15 +160,14 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, co
   const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, options);
   count_work(options);
   if (!found || found->proof.stopped_early) return std::nullopt;
-  const bool tight = is_tight(found->report);
   return Remedy{.what = std::move(trial.what),
                 .change = std::move(trial.change),
                 .is_searched = true,
                 .samples = trial.samples,
                 .delta_bytes = found->best.device_peak - request_.best.device_peak,
                 .delta_time = found->best.step - request_.best.step,
-                .verdict = tight ? Verdict::DoesNotFit : found->verdict,
-                .is_tight = tight};
+                .verdict = found->verdict,
+                .is_tight = is_tight(found->report)};
 }
 
 /// Nothing where the choices say more of a search than what is copied here: a batch, a mesh for another world, or how
@@ -166,7 +177,8 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
   const bool says_how_it_reduces = change.reduce_scatter_buffers || change.separate_reduce_scatter;
   const bool says_more = change.batch || change.accumulation || says_how_it_reduces;
-  if (request_.space == nullptr || says_more || is_other_world) return std::nullopt;
+  const bool is_searched = request_.space != nullptr && !request_.is_offered;
+  if (!is_searched || says_more || is_other_world) return std::nullopt;
   Space space = *request_.space;
   space.base.optimizer = plan.optimizer;
   space.base.initialization = plan.initialization;
@@ -195,16 +207,24 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   return Ground{std::move(asked), cluster, std::move(space)};
 }
 
+RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
+  return {.delta_bytes = outcome.peaks.device - request_.best.device_peak,
+          .delta_time = outcome.step - request_.best.step,
+          .verdict = verdict_of(outcome),
+          .is_tight = runs_tight(outcome)};
+}
+
 void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
   if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
   if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
+  const RemedyPrice priced = price_of(*outcome);
   keep_if_it_helps({.what = std::move(trial.what),
                     .change = std::move(trial.change),
                     .samples = trial.samples,
-                    .delta_bytes = outcome->peaks.device - request_.best.device_peak,
-                    .delta_time = outcome->step - request_.best.step,
-                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit,
-                    .is_tight = is_tight(*outcome)},
+                    .delta_bytes = priced.delta_bytes,
+                    .delta_time = priced.delta_time,
+                    .verdict = priced.verdict,
+                    .is_tight = priced.is_tight},
                    std::move(ground));
 }
 
@@ -213,7 +233,7 @@ bool RemedyList::helps(const Remedy& remedy) const {
       Bytes(static_cast<std::int64_t>(kLeastSavedMemory * static_cast<double>(request_.best.device_peak.count())));
   const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
   const bool saves_time = remedy.delta_time <= -kLeastSavedTime * request_.best.step;
-  const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
+  const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.has_room();
   return saves_bytes || saves_time || begins_to_fit;
 }
 
@@ -229,11 +249,11 @@ void RemedyList::sort() {
   std::stable_sort(remedies_.begin(), remedies_.end(), [&](const Kept& one, const Kept& other) {
     const Remedy& a = one.remedy;
     const Remedy& b = other.remedy;
-    if (a.verdict != b.verdict) return a.verdict == Verdict::Fits;
+    if (a.has_room() != b.has_room()) return a.has_room();
     if (a.is_tight != b.is_tight) return a.is_tight;
     if (is_second(a) != is_second(b)) return is_second(b);
     if (kind_of(a) != kind_of(b)) return kind_of(a) < kind_of(b);
-    if (a.verdict != Verdict::Fits) return a.delta_bytes < b.delta_bytes;
+    if (!a.has_room()) return a.delta_bytes < b.delta_bytes;
     if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
     return a.delta_bytes < b.delta_bytes;
   });
@@ -244,7 +264,7 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts)
   const Ground& ground = *kept.ground;
   const SearchOptions options = search_options(ground, parts);
   // What does not fit by one plan may do so by another.
-  if (kept.remedy.verdict != Verdict::Fits) {
+  if (!kept.remedy.has_room()) {
     const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, ground.space, options);
     if (!fits || !fits->value_or(false)) {
       count_work(options);
@@ -261,8 +281,8 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
   for (Kept& kept : remedies_) {
     const bool is_shown =
         request_.verdict != Verdict::Fits || kept.remedy.delta_time <= -kLeastSavedTime * request_.best.step;
-    const bool fits = kept.remedy.verdict == Verdict::Fits;
-    if ((request_.verdict == Verdict::Fits && !fits) || !is_shown || first.size() == kMostSearched) break;
+    if ((request_.verdict == Verdict::Fits && !kept.remedy.has_room()) || !is_shown || first.size() == kMostSearched)
+      break;
     // What is frozen makes another job of it, and a line too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
     const bool is_one_more = kind_of(kept.remedy) == RemedyKind::Free && first.size() + 1 == kMostSearched;
@@ -275,8 +295,10 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
 void RemedyList::search_the_first() {
   const std::vector<Kept*> first = first_to_search();
   for (std::size_t i = 0; i < first.size(); ++i) {
-    const std::optional<Remedy> found = searched(*first[i], static_cast<std::int64_t>(first.size() - i));
-    if (found && found->verdict == Verdict::Fits) first[i]->remedy = *found;
+    std::optional<Remedy> found = searched(*first[i], static_cast<std::int64_t>(first.size() - i));
+    if (!found || !found->has_room()) continue;
+    found->same_plan = first[i]->remedy.price();
+    first[i]->remedy = *std::move(found);
   }
   // A search may name what needs less for what is as fast as the plan that there is.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });

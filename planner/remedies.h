@@ -26,7 +26,7 @@ struct RemedyRequest {
   const Cluster& cluster;
   simulator::Predictor& predictor;  ///< Of the plan's own workload and cluster.
   const Candidate& best;
-  Verdict verdict = Verdict::Unknown;  ///< Of `best`.
+  Verdict verdict = Verdict::Unknown;  ///< Of `best`: Fits where it has room to spare.
   /// Asked before each prediction, from several threads; once it says true nothing more is tried. Empty: nobody stops
   /// it.
   std::function<bool()> should_stop = {};
@@ -41,6 +41,9 @@ struct RemedyRequest {
   /// Work (simulator::Predictor::work) of all that is tried and searched together: what is left of it then is left
   /// out; 0: no limit.
   std::int64_t most_work = kMostWorkOfRemedies;
+  /// Which changed plans are offered, where not all are: those that a trainer can say. They are not searched. Empty:
+  /// all.
+  std::function<bool(const Plan& plan, const Model& model)> is_offered = {};
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

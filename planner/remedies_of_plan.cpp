@@ -125,7 +125,7 @@ void try_allocator(RemedyList& list) {
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
   // The same plan is no faster with them. What fits beside it may be.
-  if (list.request().with_segments) return list.keep(*list.request().with_segments);
+  if (list.request().with_segments) return list.keep(*list.request().with_segments, plan);
   list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
 }
 

@@ -18,6 +18,12 @@ struct Trial {
   std::int64_t samples = 0;  ///< Remedy::samples.
 };
 
+/// Whether a plan runs by its device, and has no room there. With Detail::Tight.
+bool runs_tight(const simulator::Outcome& outcome);
+
+/// Fits where it runs. With Detail::Tight.
+Verdict verdict_of(const simulator::Outcome& outcome);
+
 /// Predicts changed plans and keeps the changes that help.
 class RemedyList {
  public:
@@ -37,8 +43,8 @@ class RemedyList {
   /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
   /// the choice would find something else.
   std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space);
-  /// What was searched elsewhere.
-  void keep(Remedy remedy) { keep_if_it_helps(std::move(remedy)); }
+  /// What was searched elsewhere; `plan`: the same plan with that change.
+  void keep(Remedy remedy, const Plan& plan);
 
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
   std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster);
@@ -67,10 +73,15 @@ class RemedyList {
   std::int64_t work_of_request() const;
   /// What may still be done; nothing: there is no limit.
   std::optional<std::int64_t> work_left() const;
+  /// Whether the plan may be offered at all.
+  bool is_offered(const Plan& plan, const Model& model) const {
+    return !request_.is_offered || request_.is_offered(plan, model);
+  }
   /// Whether nothing more is tried.
   bool is_over() const { return is_stopped() || work_left().value_or(1) <= 0; }
   /// The model with these sizes.
   Result<Model> model_of(const Workload& workload) const;
+  RemedyPrice price_of(const simulator::Outcome& outcome) const;
   void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground = {});
   bool helps(const Remedy& remedy) const;
   void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});

@@ -57,17 +57,34 @@ struct Proof {
   bool operator==(const Proof&) const = default;
 };
 
+/// What a change brings beside a plan that there is.
+struct RemedyPrice {
+  Bytes delta_bytes;
+  Seconds delta_time{0};
+  Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
+  bool is_tight = false;               ///< and this where it does so without room to spare.
+
+  bool has_room() const { return verdict == Verdict::Fits && !is_tight; }
+  bool operator==(const RemedyPrice&) const = default;
+};
+
 /// What one change to the plan would bring: each is predicted, none is estimated.
 struct Remedy {
   std::string what;    ///< "checkpoint 8 more layers"
   PlanChoices change;  ///< What asks for it, as choices beside those that were made.
-  /// Of what the choices give: a new search ran. Else of the same plan with this one change.
+  /// The price is of what the choices give: a new search ran. Else of the same plan with this one change.
   bool is_searched = false;
   std::int64_t samples = 0;  ///< Of a step, where it has another number of them then; 0: as many as before.
   Bytes delta_bytes;
   Seconds delta_time{0};
-  Verdict verdict = Verdict::Unknown;  ///< Fits: with room to spare.
-  bool is_tight = false;               ///< It runs, without room to spare: `verdict` says it does not fit.
+  Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
+  bool is_tight = false;               ///< and this where it does so without room to spare.
+
+  /// Of a searched one: the same plan with this one change, where it makes such a plan.
+  std::optional<RemedyPrice> same_plan = {};
+
+  bool has_room() const { return verdict == Verdict::Fits && !is_tight; }
+  RemedyPrice price() const { return {delta_bytes, delta_time, verdict, is_tight}; }
 
   bool operator==(const Remedy&) const = default;
 };

@@ -10,12 +10,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/plan/torch_version.h"
 #include "planner/changed_plans.h"
 #include "planner/predictors.h"
 #include "planner/remedy_kind.h"
+#include "planner/remedy_list.h"
 #include "planner/rewrap.h"
 
 namespace fsdp::planner {
@@ -141,13 +143,14 @@ std::optional<Priced> price(const RemedyRequest& request, const Tried& tried) {
   simulator::Predictor& predictor = own ? *own : request.predictor;
   if (!check(tried.plan, predictor.model()).empty() || !check_torch(tried.plan).empty()) return std::nullopt;
   const auto timeline = predictor.timeline(tried.plan);
-  const auto memory = predictor.evaluate(tried.plan, simulator::Detail::Device);
+  const auto memory = predictor.evaluate(tried.plan, simulator::Detail::Tight);
   if (!timeline || !memory) return std::nullopt;
   return Priced{.remedy = {.what = tried.what,
                            .change = tried.change,
                            .delta_bytes = memory->peaks.device - request.best.device_peak,
                            .delta_time = timeline->step - request.best.step,
-                           .verdict = memory->fits ? Verdict::Fits : Verdict::DoesNotFit},
+                           .verdict = verdict_of(*memory),
+                           .is_tight = runs_tight(*memory)},
                 .account = account_of(*timeline)};
 }
 
@@ -157,10 +160,10 @@ std::optional<TimeChange> best_for(const Wait& wait, const std::vector<Priced>& 
     const Seconds left = exposed_of(priced.account, wait);
     const bool helps = wait.exposed - left > kLeastOfWait * wait.exposed;
     if (!helps || priced.remedy.delta_time > -kLeastSavedTime * step) continue;
-    const bool fits = priced.remedy.verdict == Verdict::Fits;
-    const bool best_fits = best && best->remedy.verdict == Verdict::Fits;
-    const bool is_better = !best || (fits != best_fits ? fits : priced.remedy.delta_time < best->remedy.delta_time);
-    if (is_better) best = TimeChange{priced.remedy, left};
+    const auto place = [](const Remedy& remedy) {
+      return std::tuple(remedy.verdict != Verdict::Fits, remedy.is_tight, remedy.delta_time);
+    };
+    if (!best || place(priced.remedy) < place(best->remedy)) best = TimeChange{priced.remedy, left};
   }
   return best;
 }

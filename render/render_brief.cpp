@@ -85,11 +85,14 @@ std::string with_sign(T value, std::string (*format)(T)) {
 std::string effect_of(const StepReport& report, const Remedy& remedy) {
   const std::string peak = format_bytes(report.memory.peaks.device + remedy.delta_bytes);
   const std::string_view limit = remedy.is_searched ? "" : " or less";
-  if (remedy.verdict != Verdict::Fits) {
-    return fmt::format("needs {}{}, still {}", peak, limit,
-                       remedy.is_tight || is_tight(report) ? "tight" : "too large");
+  const bool begins_to_run = report.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
+  if (!remedy.has_room() && !begins_to_run) {
+    return fmt::format("needs {}{}, still {}", peak, limit, remedy.is_tight ? "tight" : "too large");
   }
-  std::string text = has_room(report) ? "" : is_tight(report) ? "has room, " : "fits, ";
+  std::string text = has_room(report)   ? ""
+                     : is_tight(report) ? "has room, "
+                     : remedy.is_tight  ? "fits, tight, "
+                                        : "fits, ";
   text += fmt::format("{} a step", format_time(report.time.step + remedy.delta_time));
   if (remedy.samples > 0) text += fmt::format(" of {}", counted(remedy.samples, "sample"));
   text += limit;
@@ -102,10 +105,11 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
 
 /// Of a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
 bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
-  if (remedy.verdict == Verdict::Fits) {
+  if (remedy.has_room()) {
     return !has_room(report) || remedy.delta_time <= -kLeastSavedTime * report.time.step;
   }
-  return !has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal;
+  const bool begins_to_run = report.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
+  return begins_to_run || (!has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal);
 }
 
 /// The first that are worth a line; the last line is for one that is not free, where there is one.

@@ -86,6 +86,40 @@ std::string folded(const std::string& flag) {
   return fmt::format("{}", fmt::join(fold_names(words), " "));
 }
 
+/// A suggestion has one price, of the plan with the change; and beside it what a search with its option finds, where
+/// one ran.
+Table table_of(const std::vector<Remedy>& remedies, std::size_t most) {
+  const bool has_searched = std::ranges::any_of(remedies, &Remedy::is_searched);
+  Table table{.name = "next",
+              .columns = {{"what if", "what"},
+                          {"memory", "delta_bytes", true},
+                          {"step", "delta_seconds", true},
+                          {"verdict", "verdict"}}};
+  if (has_searched) {
+    table.columns.push_back({"searched", "searched_delta_bytes", true});
+    table.columns.push_back({"step", "searched_delta_seconds", true});
+  }
+  table.columns.push_back({"option", "flag"});
+  for (const Remedy& remedy : remedies) {
+    if (table.rows.size() == most) break;
+    std::vector<Cell> row = {remedy.what};
+    const std::optional<RemedyPrice> price = remedy.is_searched ? remedy.same_plan : remedy.price();
+    if (price) {
+      row.insert(row.end(), {signed_cell(price->delta_bytes), signed_cell(price->delta_time),
+                             verdict_cell(price->verdict, price->is_tight)});
+    } else {
+      row.insert(row.end(), {Cell{}, Cell{}, verdict_cell(remedy.verdict, remedy.is_tight)});
+    }
+    if (remedy.is_searched) {
+      row.insert(row.end(), {signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time)});
+    }
+    row.resize(table.columns.size() - 1);
+    row.push_back(folded(flags_of(remedy.change)));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 void add_next(Document& document, const AnswerContext& context) {
   if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
@@ -148,31 +182,16 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
     document.push_back(
         table_of("faster", "but does not fit", explanation.rejected, true, verbose ? kAll : kRejectedRows));
   }
-  Table table{.name = "next",
-              .columns = {{"what if", "what"},
-                          {"memory", "delta_bytes", true},
-                          {"step", "delta_seconds", true},
-                          {"verdict", "verdict"},
-                          {"option", "flag"}}};
-  for (const Remedy& remedy : explanation.remedies) {
-    if (!verbose && table.rows.size() == kMostRemedies) break;
-    table.rows.push_back({remedy.what, signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time),
-                          verdict_cell(remedy.is_tight ? Verdict::Fits : remedy.verdict, remedy.is_tight),
-                          folded(flags_of(remedy.change))});
-  }
+  Table table = table_of(explanation.remedies, verbose ? kAll : kMostRemedies);
   if (table.rows.empty()) return;
   document.push_back(std::move(table));
-  std::string searched;
-  for (const Remedy& remedy : explanation.remedies) {
-    if (remedy.is_searched) searched += fmt::format("{}{}", searched.empty() ? "" : ", ", flags_of(remedy.change));
-  }
-  if (!searched.empty()) searched = fmt::format(" What comes of {} was searched.", searched);
+  const bool has_searched = std::ranges::any_of(explanation.remedies, &Remedy::is_searched);
   document.push_back(
       Entry{.label = "",
             .lines = {fmt::format(
                 "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes the "
-                "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less.{}",
-                searched)}});
+                "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less{}.",
+                has_searched ? "; \"searched\" has what it gives, where that was looked for" : "")}});
 }
 
 Document document_of(const SearchResult& result, const View& view, const AnswerContext& context) {

@@ -85,6 +85,7 @@ std::string change_of(const StepReport& report, const ExplainedWait& explained) 
                                  format_time(explained.change->exposed), format_time(-remedy.delta_time));
   text += fmt::format(", {}", format_bytes(report.memory.peaks.device + remedy.delta_bytes));
   if (remedy.verdict != Verdict::Fits) text += ", does not fit";
+  if (remedy.is_tight) text += ", without room to spare";
   return text;
 }
 
@@ -122,6 +123,7 @@ void write_wait(JsonWriter& json, const ExplainedWait& explained) {
     json.member("delta_seconds", remedy.delta_time.count());
     json.member("delta_bytes", remedy.delta_bytes.count());
     json.member("verdict", name_of(remedy.verdict));
+    if (remedy.is_tight) json.member("tight", true);
     json.end_object();
   } else {
     json.value(nullptr);

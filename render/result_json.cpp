@@ -2,6 +2,7 @@
 #include "core/plan/plan_names.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "core/plan/plan_names.h"
@@ -70,14 +71,19 @@ ExplainAddition explain_of(const Explanation& explanation) {
     explain.rejected.push_back({plan_of(candidate), candidate.missing});
   }
   for (const Remedy& remedy : explanation.remedies) {
+    std::optional<PriceAddition> same_plan;
+    if (const auto& price = remedy.same_plan) {
+      same_plan = {price->delta_bytes.count(), price->delta_time.count(), price->verdict, price->is_tight};
+    }
     explain.remedies.push_back({.what = remedy.what,
                                 .flag = flags_of(remedy.change),
                                 .delta_bytes = remedy.delta_bytes.count(),
                                 .delta_seconds = remedy.delta_time.count(),
-                                .verdict = remedy.is_tight ? Verdict::Fits : remedy.verdict,
+                                .verdict = remedy.verdict,
                                 .is_tight = remedy.is_tight,
                                 .priced = remedy.is_searched ? "search" : "same plan",
-                                .kind = std::string(word_of(kind_of(remedy)))});
+                                .kind = std::string(word_of(kind_of(remedy))),
+                                .same_plan = same_plan});
   }
   if (explanation.wrap) explain.wrap = policy_of(*explanation.wrap);
   return explain;

@@ -78,6 +78,14 @@ struct SearchAddition {
   double samples_per_second = 0;          ///< Of all GPUs.
 };
 
+/// What a change brings beside the plan.
+struct PriceAddition {
+  std::int64_t delta_bytes = 0;
+  double delta_seconds = 0;
+  Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;  ///< It runs, without room to spare.
+};
+
 /// A change, predicted again.
 struct RemedyAddition {
   std::string what;
@@ -85,9 +93,10 @@ struct RemedyAddition {
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;      ///< It runs, without room to spare.
-  std::string priced;         ///< "search" or "same plan".
-  std::string kind = "free";  ///< Or "training", "machine": what it costs beside bytes and seconds.
+  bool is_tight = false;                        ///< It runs, without room to spare.
+  std::string priced;                           ///< "search" or "same plan".
+  std::string kind = "free";                    ///< Or "training", "machine": what it costs beside bytes and seconds.
+  std::optional<PriceAddition> same_plan = {};  ///< Of the same plan with the change, where `priced` is "search".
 };
 
 /// Modules of which an auto-wrap policy of PyTorch says the same.

@@ -92,6 +92,13 @@ static void tight_field(Fields& fields, Like<bool> auto& is_tight) {
   fields.optional_if(is_tight, "tight", "It runs, without room to spare.", is_tight);
 }
 
+static void fields_of(Fields& fields, Like<PriceAddition> auto& price) {
+  fields.required("delta_bytes", "More or less device peak.", price.delta_bytes);
+  fields.required("delta_seconds", "More or less step time. In seconds.", price.delta_seconds);
+  fields.required("verdict", "Whether it fits then.", price.verdict, DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, price.is_tight);
+}
+
 static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
   fields.required("what", "The change.", remedy.what);
   fields.required("flag", "The option that asks for it.", remedy.flag);
@@ -107,6 +114,10 @@ static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
                   "free: the same training on the same machine. training: precision, samples, lengths or what is "
                   "trained are others then. machine: other machines.",
                   remedy.kind, OneOf{"kind", kRemedyKinds});
+  field_if_any(fields, "same_plan",
+               "Where priced is search: the reported plan with this one change, as explain has it of the plan file. "
+               "Missing: it makes no such plan.",
+               remedy.same_plan, kAddedRow);
 }
 
 static void fields_of(Fields& fields, Like<PolicyRowAddition> auto& row) {

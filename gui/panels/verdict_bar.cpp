@@ -57,7 +57,7 @@ class Chip : public QPushButton {
 QString effects_of(const planner::Remedy& remedy, bool says_fits) {
   QStringList effects;
   const bool fits = remedy.verdict == Verdict::Fits;
-  if (says_fits && fits) effects << VerdictBar::tr("fits");
+  if (says_fits && remedy.has_room()) effects << VerdictBar::tr("fits");
   if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
   if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
   if (remedy.is_tight) effects << VerdictBar::tr("tight");
@@ -474,9 +474,9 @@ void VerdictBar::show_chips() {
                                            : tr("A click changes this plan and searches nothing; predicted");
     chip->setToolTip(tr("%1\n%2: %3.")
                          .arg(text_of(planner::flags_of(remedy.change)), how,
-                              remedy.verdict == Verdict::Fits ? tr("fits")
-                              : remedy.is_tight               ? tr("fits, tight")
-                                                              : tr("does not fit")));
+                              remedy.has_room() ? tr("fits")
+                              : remedy.is_tight ? tr("fits, tight")
+                                                : tr("does not fit")));
     chip->setAccessibleName(chip->text());
     chip->setMaximumWidth(460);
     connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });

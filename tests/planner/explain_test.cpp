@@ -13,6 +13,7 @@
 #include "core/report/device_verdict.h"
 #include "planner/plan_request.h"
 #include "planner/predictors.h"
+#include "planner/remedies.h"
 #include "planner/remedy_kind.h"
 #include "planner/search.h"
 #include "planner/ties.h"
@@ -145,7 +146,7 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
   ASSERT_NE(remedy, nullptr);
   asked.choices = with_change(asked.choices, remedy->change);
   const SearchResult fsdp2 = answer();
-  EXPECT_EQ(has_room(fsdp2.report), remedy->verdict == Verdict::Fits);
+  EXPECT_EQ(has_room(fsdp2.report), remedy->has_room());
   EXPECT_EQ(fsdp2.best.step - zero.best.step, remedy->delta_time);
   EXPECT_EQ(fsdp2.best.device_peak - zero.best.device_peak, remedy->delta_bytes);
 }
@@ -236,7 +237,7 @@ TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
 /// Where a suggestion for a plan that fits stands: what makes it faster first; of those what is free, then what changes
 /// the training, then other machines; of those the fastest.
 std::tuple<bool, bool, int, double> place_of_suggestion(const SearchResult& result, const Remedy& remedy) {
-  return {remedy.verdict != Verdict::Fits, remedy.delta_time > -kLeastSavedTime * result.best.step,
+  return {!remedy.has_room(), remedy.delta_time > -kLeastSavedTime * result.best.step,
           static_cast<int>(kind_of(remedy)), remedy.delta_time.count()};
 }
 
@@ -352,6 +353,35 @@ TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
   EXPECT_EQ(find(answer(Initialization::Meta, little), "--initialization"), nullptr);
 }
 
+// A search that ran says beside its own price what the same plan with the change takes: that is what a plan file has.
+TEST(Explain, ASuggestionHasOnePriceOfTheSamePlanWhereverItIsTold) {
+  Question question(Bytes(8LL << 30));
+  question.space.base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+  const SearchResult result = question.answer();
+  Workload workload = question.workload;
+  workload.dimensions = {{"batch", find_dimension(result.best.plan.dimensions, "batch")->value}};
+  simulator::Predictor predictor(*build_model(question.spec, workload), question.cluster);
+  const auto of_file = *remedies_for({.spec = question.spec,
+                                      .workload = workload,
+                                      .cluster = question.cluster,
+                                      .predictor = predictor,
+                                      .best = result.best,
+                                      .verdict = Verdict::Fits});
+  int searched = 0;
+  int compared = 0;
+  for (const Remedy& remedy : result.explanation.remedies) {
+    searched += remedy.is_searched && remedy.same_plan ? 1 : 0;
+    const auto same = std::find_if(of_file.begin(), of_file.end(), [&](const Remedy& other) {
+      return other.change == remedy.change && other.samples == remedy.samples;
+    });
+    if (same == of_file.end()) continue;
+    ++compared;
+    EXPECT_EQ(remedy.is_searched ? remedy.same_plan : remedy.price(), same->price()) << remedy.what;
+  }
+  EXPECT_GT(searched, 0);
+  EXPECT_GT(compared, searched);
+}
+
 TEST(Explain, ASuggestionThatChangesTheSamplesOfAStepSaysSo) {
   Question question(Bytes(8LL << 30));
   question.space.shard.reset();
@@ -446,8 +476,8 @@ TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
   EXPECT_EQ(find(result, "--gpus"), nullptr);
   // Remedies that make it fit come first.
   const auto& remedies = result.explanation.remedies;
-  EXPECT_TRUE(std::is_partitioned(remedies.begin(), remedies.end(),
-                                  [](const Remedy& remedy) { return remedy.verdict == Verdict::Fits; }));
+  EXPECT_TRUE(
+      std::is_partitioned(remedies.begin(), remedies.end(), [](const Remedy& remedy) { return remedy.has_room(); }));
 }
 
 TEST(Explain, MoreGpusAreThoseOfNodesThatExist) {

@@ -63,11 +63,12 @@ TEST(TimeAccount, TellsWhatEachMomentIsFor) {
 
 struct Question {
   ModelSpec spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 8192, .batch = 4, .sequence = 256});
-  Cluster cluster = small_cluster(4, 2, Bytes(std::int64_t{8} << 30));
+  Cluster cluster;
   Plan plan;
   simulator::Predictor predictor;
 
-  explicit Question(int accumulation) : predictor(*build_model(spec), cluster) {
+  explicit Question(int accumulation, Bytes memory = Bytes(std::int64_t{8} << 30))
+      : cluster(small_cluster(4, 2, memory)), predictor(*build_model(spec), cluster) {
     plan = *base_plan(spec, {});
     plan.mesh = {1, 8};
     plan.accumulation = accumulation;
@@ -120,6 +121,22 @@ TEST(TimeAccount, AChangeKeepsWhatItPromises) {
     EXPECT_EQ(exposed_of(account, explained.wait), explained.change->exposed);
   }
   EXPECT_GT(synced, 0) << "reductions of each micro-batch cost more than those of one";
+}
+
+// One word for all: what runs fits, and is tight where it has no room to spare.
+TEST(TimeAccount, AChangeThatRunsWithoutRoomFitsAndIsTight) {
+  Question synced(8);
+  synced.plan.sync_every_micro_batch = false;
+  const auto outcome = synced.predictor.evaluate(synced.plan, simulator::Detail::Device);
+  const Bytes between = outcome->peaks.device + Bytes(outcome->margin.count() / 2);
+  int told = 0;
+  for (const ExplainedWait& explained : Question(8, between).answer().waits) {
+    if (!explained.change || explained.change->remedy.change.gradient_sync != GradientSync::Last) continue;
+    ++told;
+    EXPECT_EQ(explained.change->remedy.verdict, Verdict::Fits);
+    EXPECT_TRUE(explained.change->remedy.is_tight);
+  }
+  EXPECT_GT(told, 0);
 }
 
 }  // namespace
