@@ -85,12 +85,12 @@ std::vector<std::string> next_commands(const Output& output, const std::string& 
 
 /// How to train by the plan that was found; empty: it does not fit. `predictors`: of the search; null: none are left.
 std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file,
-                          Predictors* predictors) {
+                          Predictors* predictors, const std::optional<TrainerRelease>& wanted) {
   if (report.verdict == Verdict::DoesNotFit) return {};
   if (predictors != nullptr) {
     for (const std::int64_t micro_batch : predictors->micro_batches()) {
       const Model& model = predictors->of(micro_batch).model();
-      if (model.dimensions == report.plan.dimensions) return train_line(report.plan, model, plan_file);
+      if (model.dimensions == report.plan.dimensions) return train_line(report.plan, model, plan_file, wanted);
     }
   }
   Workload workload = request.workload;
@@ -98,7 +98,7 @@ std::string train_line_of(const ResolvedRequest& request, const StepReport& repo
   if (!sizes) return {};
   workload.dimensions = *std::move(sizes);
   const Result<Model> model = build_model(request.spec, workload);
-  return model ? train_line(report.plan, *model, plan_file) : std::string();
+  return model ? train_line(report.plan, *model, plan_file, wanted) : std::string();
 }
 
 /// `no_plan_fits`: that of verdict_of.
@@ -136,15 +136,17 @@ struct PlanAnswer {
   std::function<std::string()> json;
   Document further;  ///< What --quiet says behind the plan.
   std::function<Document(const AnswerContext&)> document;
-  std::size_t num_printed = 0;       ///< Sections of the document that are on the screen.
-  Predictors* predictors = nullptr;  ///< Of the search; null: none are left.
+  std::size_t num_printed = 0;                ///< Sections of the document that are on the screen.
+  Predictors* predictors = nullptr;           ///< Of the search; null: none are left.
+  std::optional<TrainerRelease> wanted = {};  ///< By --for.
 };
 
 AnswerContext context_of(const CommandLine& line, const Output& output, const SearchResult& result,
-                         const ResolvedRequest& request, Predictors* predictors) {
+                         const ResolvedRequest& request, Predictors* predictors,
+                         const std::optional<TrainerRelease>& wanted = {}) {
   const std::string kept = line.value(Option::Output).value_or("");
   return {.batch_origin = request.batch_origin,
-          .train = train_line_of(request, result.report, kept, predictors),
+          .train = train_line_of(request, result.report, kept, predictors, wanted),
           .commands = next_commands(output, kept, result.verdict),
           .may_suggest = predictors != nullptr,
           .explains_units = line.has(Option::Explain)};
@@ -173,7 +175,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {
     const Document document =
-        answer.document(context_of(line, output, answer.result, answer.request, answer.predictors));
+        answer.document(context_of(line, output, answer.result, answer.request, answer.predictors, answer.wanted));
     answer.num_printed > 0 ? output.print_from(document, answer.num_printed) : output.print(document);
   }
   return written ? Outcome(code) : tl::unexpected(written.error());
@@ -290,7 +292,8 @@ std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
 /// How much of an answer is on the screen before the search ends, and what the search left.
 struct Printed {
   std::size_t num_sections = 0;
-  Predictors* predictors = nullptr;  ///< Null: none are left.
+  Predictors* predictors = nullptr;           ///< Null: none are left.
+  std::optional<TrainerRelease> wanted = {};  ///< By --for.
 };
 
 /// The answer of one search.
@@ -304,7 +307,8 @@ Outcome finish_search(const CommandLine& line, const Output& output, const Resol
        .further = {},
        .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); },
        .num_printed = printed.num_sections,
-       .predictors = printed.predictors});
+       .predictors = printed.predictors,
+       .wanted = printed.wanted});
 }
 
 /// plan --for accelerate, trainer or torchtitan.
@@ -321,13 +325,15 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   note_decimal_sizes(line, output);
   Errors none;  // They were read before.
   set_objective(objective, read_choices(line, none).choices, *request);
+  request->space.explain = !output.quiet;
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  options.larger_gpus = request->larger_gpus;
   set_effort(line, work, options, request->space);
   const auto result = search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
-  return finish_search(line, output, *request, *result);
+  return finish_search(line, output, *request, *result, {.wanted = release});
 }
 
 /// plan --for: as the trainer has it.

@@ -199,6 +199,31 @@ std::optional<Error> units_beside(const Plan& plan, const Model& model, const Ac
       hint};
 }
 
+/// A parameter of the ends that has a name outside of their unit, too: two units cannot share it.
+std::optional<Error> tie_beyond_ends(const Plan&, const Model& model) {
+  const AccelerateEnds ends = accelerate_ends_of(model);
+  for (const std::vector<std::string>& unit : {ends.tail, std::vector<std::string>{ends.embedding}}) {
+    const auto is_in_unit = [&](const std::string& name) {
+      return std::any_of(unit.begin(), unit.end(),
+                         [&](const std::string& module) { return !module.empty() && is_inside(name, module); });
+    };
+    for (const Parameter& parameter : model.parameters) {
+      std::vector<std::string> names = parameter.tied_names;
+      names.push_back(parameter.name);
+      const auto outside = std::partition(names.begin(), names.end(), is_in_unit);
+      if (outside == names.begin() || outside == names.end()) continue;
+      return Error{
+          "/units",
+          fmt::format("{} \"{}\" of it is also \"{}\" outside: PyTorch 2.13 refuses that, and up to 2.12 the two "
+                      "are trained apart.",
+                      described(ends), names.front(), *outside),
+          "Plan for a release without such units, --trainer-version 1.12.0 of accelerate or 4.57.3 of "
+          "transformers, or write --to fsdp2."};
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> other_units(const Plan& plan, const Model& model) {
   return units_beside(plan, model, {});
 }
@@ -485,6 +510,7 @@ constexpr Limit kLimitsOfAccelerateFsdp1[] = {
 
 constexpr Limit kLimitsOfAccelerate[] = {
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "accelerate"); }, shard_over_all},
+    {tie_beyond_ends, nullptr, true},
     {other_units_beside_ends, wrap_beside_ends},
     {other_reshard_beside_ends, reshard_alike_beside_ends},
     {other_precision, mix_as_accelerate},
@@ -494,7 +520,7 @@ constexpr Limit kLimitsOfAccelerate[] = {
 /// The same before there were units of the ends.
 constexpr Limit kLimitsOfAccelerateWithoutEnds[] = {
     kLimitsOfAccelerate[0], {other_units, wrap_by_class}, {other_reshard, reshard_alike},
-    kLimitsOfAccelerate[3], kLimitsOfAccelerate[4],       kLimitsOfAccelerate[5],
+    kLimitsOfAccelerate[4], kLimitsOfAccelerate[5],       kLimitsOfAccelerate[6],
 };
 constexpr Limit kLimitsOfTransformersLoop[] = {
     {gradient_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = false; }},

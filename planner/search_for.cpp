@@ -5,6 +5,9 @@
 // keeps the head gathered, and predicted again. The best of these with room to spare is the answer;
 // where none has it, the best that runs.
 //
+// Suggestions are changes of that plan which the trainer says exactly. What their options find is another search of
+// this kind, and is not looked for: they are priced as the plan with the one change.
+//
 // The gap is that of the searches, and what the answer is slower than the fastest plan that they found.
 //
 // Not modeled: units that a policy chooses by another class than the blocks' (Embedding under accelerate 1.12), unless
@@ -29,6 +32,7 @@
 #include "planner/compared_search.h"
 #include "planner/explain.h"
 #include "planner/predictors.h"
+#include "planner/remedies.h"
 
 namespace fsdp::planner {
 
@@ -135,6 +139,25 @@ class SaidPlans {
     result.explanation = {};
     result.explanation.binding = binding_of(result.report);
     return true;
+  }
+
+  /// What the trainer says as well, and would make the best of them faster, smaller or fit. Errors: of a prediction.
+  Result<std::vector<Remedy>> remedies_of(const SearchResult& result) {
+    FSDP_TRY(Predictor * predictor, predictor_of(result.best.plan));
+    Candidate best = result.best;
+    if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
+    return remedies_for(
+        {.spec = request_.spec,
+         .workload = request_.workload,
+         .cluster = request_.cluster,
+         .predictor = *predictor,
+         .best = best,
+         .verdict = has_room(result.report) ? Verdict::Fits : Verdict::DoesNotFit,
+         .should_stop = options_.should_stop,
+         .larger_gpus = options_.larger_gpus,
+         .space = &request_.space,
+         .most_work = options_.most_work_of_remedies,
+         .is_offered = [this](const Plan& plan, const Model& model) { return unsaid(release_, plan, model).empty(); }});
   }
 
  private:
@@ -280,6 +303,9 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   whole_space.pareto_points = 0;
   FSDP_TRY(const SearchResult free, search(request.spec, request.workload, request.cluster, whole_space, told));
   if (std::string note = comparison(release, *result, free); !note.empty()) result->notes.push_back(std::move(note));
+  if (request.space.explain) {
+    FSDP_TRY(result->explanation.remedies, plans.remedies_of(*result));
+  }
   return *std::move(result);
 }
 

@@ -10,8 +10,8 @@
 namespace fsdp::planner {
 
 /// As search(), of the plans that `release` says exactly; a note compares it with the best plan of the whole space.
-/// Suggestions are left out: they are of plans that it might not say. Errors: those of search(), and what of the
-/// request the trainer has nothing near to.
+/// Suggestions are those that it says as well, each the plan with one change. Errors: those of search(), and what of
+/// the request the trainer has nothing near to.
 Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedRequest& request,
                                 const SearchOptions& options = {});
 

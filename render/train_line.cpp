@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -31,16 +32,25 @@ std::string_view target_of(Trainer trainer) {
 
 }  // namespace
 
-std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file) {
+std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file,
+                       const std::optional<TrainerRelease>& wanted) {
   const std::string_view begin = plan_file.empty() ? "add -o plan.json, then " : "";
   const std::string_view file = plan_file.empty() ? "plan.json" : std::string_view(plan_file);
   if (has_passes(model)) return fmt::format("{}fsdp-plan run {} -- and the command of the script", begin, file);
-  std::vector<std::string_view> targets;
-  for (const Trainer trainer : said_exactly_by(plan, model)) targets.push_back(target_of(trainer));
+  std::vector<std::string> targets;
+  const bool has_wanted = wanted && unsaid(*wanted, plan, model).empty();
+  if (has_wanted) {
+    const bool is_newest = wanted->version == TrainerRelease(wanted->trainer).version;
+    targets.push_back(fmt::format("{}{}{}", target_of(wanted->trainer), is_newest ? "" : " --trainer-version ",
+                                  is_newest ? "" : wanted->version));
+  }
+  for (const Trainer trainer : said_exactly_by(plan, model)) {
+    if (!has_wanted || trainer != wanted->trainer) targets.emplace_back(target_of(trainer));
+  }
   const Errors unsaid = unsaid_of_code(plan, model);
-  if (unsaid.empty()) targets.push_back(name_of(kRuntimeTable, plan.runtime.framework));
+  if (unsaid.empty()) targets.emplace_back(name_of(kRuntimeTable, plan.runtime.framework));
   if (targets.empty()) return fmt::format("no trainer by this plan: {} {}", unsaid.front().what, unsaid.front().hint);
-  const std::vector<std::string_view> others(targets.begin() + 1, targets.end());
+  const std::vector<std::string> others(targets.begin() + 1, targets.end());
   return fmt::format("{}fsdp-plan export {} --to {}{}", begin, file, targets.front(),
                      others.empty() ? "" : fmt::format(" (also {})", fmt::join(others, ", ")));
 }

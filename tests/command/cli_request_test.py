@@ -31,7 +31,13 @@ def check_names_of_other_programs(tester):
                         (f"gpt2 {machines} --global-batch 64 --batch 3", "no multiple of a micro-batch of 3"),
                         ("gpt2 --gpus 4 --gpu RTX6000", "RTX 6000 (Ada) is not in the library. Write --mem 48G"),
                         ("gpt2 --gpus 4 --gpu A10", "A10 is not in the library. Write --mem 24G"),
-                        ("gpt2 --gpu H100 --gpus 512", "Write --nodes 64 --gpus 8."),
+                        ("gpt2 --gpu H100 --gpus 512", "Write --world-size 512, or --nodes 64 --gpus 8."),
+                        ("gpt2 --gpu H100 --world-size 12", "Write --world-size 8 or 16, or other nodes: --nodes 3 --gpus 4."),
+                        ("gpt2 --gpu H100 --world-size 12 --gpus 4 --nodes 2", "--nodes 2 of --gpus 4 are 8 GPUs, and not 12."),
+                        ("gpt2 --gpu H100 --world-size 8 --gpus 4,8", "It is one size, and --gpus asks for several."),
+                        ("gpt2 --gpu H100 --world-size 8 --at-most 8", "It is one size, and --at-most asks for several."),
+                        ("gpt2 --gpu H100 --world-size many", 'error: --world-size: "many" is not'),
+                        ("gpt2 --gpu H100 --world-size 12 --batch none", 'error: --batch: "none" is not'),
                         ("gpt2 --gpu H100 --gpus 8 --nodes 100000", "Write at most 2048 nodes of 8."),
                         ("axolotl.yaml", "such as axolotl, LLaMA-Factory or TRL"),
                         ("any.yaml", "This is a YAML file")):
@@ -74,6 +80,44 @@ def check_a_plan_for_a_trainer_has_room(tester):
     tester.check(report["verdict"] == "fits" and "tight" not in report["memory"], "The plan has no room to spare.")
 
 
+def check_a_trainer_is_offered_what_it_says(tester):
+    """Suggestions of a plan for a trainer are there, and typed they give a plan for it that is as good as promised."""
+    words = "qwen3_8b --gpu 4090 --gpus 4 --seq 2048 --for accelerate"
+    report = json.loads(tester.run(f"{words} --json")[1])
+    remedies = report["explain"]["remedies"]
+    tester.check(len(remedies) > 2, f"Suggestions: {remedies}")
+    flags = " ".join(each["flag"] for each in remedies)
+    tester.check("--prefetch" not in flags and "8bit" not in flags, f"accelerate has no words for these: {flags}")
+    good = [each for each in remedies if each["verdict"] == "fits" and "tight" not in each and each["kind"] != "machine"]
+    tester.check(good and all(each["priced"] == "same plan" for each in good), f"{good}")
+    for remedy in good[:3]:
+        code, out, err = tester.run(f"{words} {remedy['flag']} --json")
+        tester.check(code == 0, f"{remedy['flag']} ends with {code}: {err}")
+        promised = report["time"]["step"] + remedy["delta_seconds"]
+        step = json.loads(out)["time"]["step"] if code == 0 else 0
+        tester.check(step <= promised * 1.02, f"{remedy['flag']} takes {step} s, and {promised} was promised.")
+
+
+def check_a_release_is_kept(tester):
+    """What accelerate of today cannot train is refused with a release that can, and `use` names that release."""
+    words = "bert_large --gpu L4 --gpus 2 --for accelerate"
+    code, out, err = tester.run(words)
+    said = "Plan for a release without such units, --trainer-version 1.12.0 of accelerate"
+    tester.check(code == 2 and out == "" and said in " ".join(err.split()) and err.count("error:") == 1, f"{words}: {code} {err}")
+    code, out, _ = tester.run(f"{words} --trainer-version 1.12.0")
+    tester.check(code == 0 and "export plan.json --to accelerate --trainer-version 1.12.0" in " ".join(out.split()), f"{words}: {code}\n{out}")
+
+
+def check_a_world_size(tester):
+    """As launchers say it."""
+    for world, machines in (("16", "--gpus 8 --nodes 2"), ("4", "--gpus 4"), ("8 --gpus 4", "--gpus 4 --nodes 2")):
+        for words in ("gpt2 --gpu H100 --json", "fit gpt2 --gpu H100 --json", "clock all_gather 256M --gpu H100 --json"):
+            tester.check(tester.run(f"{words} --world-size {world}")[:2] == tester.run(f"{words} {machines}")[:2],
+                         f"{words}: --world-size {world} is not {machines}.")
+    of_cluster = "gpt2 --cluster AWS-g5.12xlarge --quiet"
+    tester.check(tester.run(f"{of_cluster} --num-processes 8") == tester.run(f"{of_cluster} --nodes 2"), "A cluster has nodes of its own.")
+
+
 def check_that_a_no_without_proof_is_a_no(tester):
     """Nothing is broken on this machine: a bound of the search is, and that is said."""
     code, out, err = tester.run("gpt2 --gpus 4 --mem 16G --batch 1000000 --quiet")
@@ -95,6 +139,9 @@ def main(root, binary):
         check_a_printed_batch_can_be_typed_back(tester)
         check_cards_without_bf16(tester)
         check_a_plan_for_a_trainer_has_room(tester)
+        check_a_trainer_is_offered_what_it_says(tester)
+        check_a_release_is_kept(tester)
+        check_a_world_size(tester)
         check_that_a_no_without_proof_is_a_no(tester)
         check_bounds_of_fsdp1_with_offload(tester)
         for problem in tester.problems:

@@ -265,6 +265,23 @@ TEST(AccelerateEnds, AreWhatTransformersSaysTheyAre) {
   EXPECT_EQ(ends("mlp"), AccelerateEnds{});
 }
 
+// BERT's output bias has a name in the head and one beside it, so that the unit of the head takes it from the root.
+TEST(AccelerateEnds, AreRefusedWhereTheyShareAParameterWithAnotherUnit) {
+  const ModelSpec spec = *read_model_spec("model_specs/bert_large.json");
+  const Model model = *build_model(spec);
+  Plan plan = *base_plan(spec, {});
+  plan.mesh = {1, 4};
+  plan.units = {{{""}, {}}};
+  plan.mixed_precision = {Dtype::BFloat16, Dtype::BFloat16, Dtype::BFloat16};
+  const Errors errors = unsaid(Trainer::Accelerate, plan, model);
+  ASSERT_EQ(errors.size(), 1) << error_places(errors);
+  EXPECT_NE(errors.front().what.find(" outside: PyTorch 2.13 refuses that"), std::string::npos) << errors.front().what;
+  EXPECT_NE(errors.front().hint.find("--trainer-version 1.12.0"), std::string::npos);
+  const Result<Plan> older = nearest_said(kAccelerate, plan, model);
+  EXPECT_TRUE(older) << to_string(older.error().front());
+  EXPECT_TRUE(nearest_said(Trainer::Accelerate, sayable(), trained_model()));
+}
+
 TEST(Releases, AreFoundByTheirFirstNumbers) {
   EXPECT_EQ(find_release(Trainer::Accelerate, "1.15", "")->version, "1.15.0");
   EXPECT_EQ(find_release(Trainer::Transformers, "5", "")->version, "5.24.0");
