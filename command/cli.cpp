@@ -9,6 +9,7 @@
 
 #include "command/cli_commands.h"
 #include "command/cli_help.h"
+#include "command/cli_machines.h"
 #include "core/base/nearest.h"
 #include "core/base/object_reader.h"
 #include "core/base/printable.h"
@@ -180,7 +181,12 @@ int run(std::span<const std::string> arguments, Console& console) {
     return kExitInput;
   }
   for (const std::string& note : line->notes) output.note(note);
-  const Outcome outcome = answer_of(*line, output);
+  const CommandLine meant = with_world_in_nodes(*line, console.library, errors);
+  if (!errors.empty()) {
+    print_errors(errors, console, err);
+    return kExitInput;
+  }
+  const Outcome outcome = answer_of(meant, output);
   if (!outcome) {
     print_errors(outcome.error().errors, console, err);
     return outcome.error().code;

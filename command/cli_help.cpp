@@ -273,13 +273,13 @@ std::string help_of(const OptionInfo& info, const OptionWords& said) {
 
 /// The options of the short help of a command, the model's first.
 constexpr std::array kEveryday = {
-    Option::Batch,      Option::Sequence,    Option::Precision,        Option::OptimizerName, Option::GpuName,
-    Option::Gpus,       Option::Nodes,       Option::Memory,           Option::ClusterFile,   Option::Checkpoint,
-    Option::Offload,    Option::Steps,       Option::FindBatch,        Option::Apply,         Option::CompareWith,
-    Option::Tolerance,  Option::BatchOption, Option::Batches,          Option::Device,        Option::RunFolder,
-    Option::Weights,    Option::Tokens,      Option::CheckpointFolder, Option::AllocConf,     Option::DeviceMemory,
-    Option::ClockDtype, Option::ExportTo,    Option::Nearest,          Option::Output,        Option::Json,
-    Option::Verbose,    Option::Quiet,
+    Option::Batch,        Option::Sequence,   Option::Precision,   Option::OptimizerName,    Option::GpuName,
+    Option::Gpus,         Option::Nodes,      Option::Memory,      Option::ClusterFile,      Option::Checkpoint,
+    Option::WorldSize,    Option::Offload,    Option::Steps,       Option::FindBatch,        Option::Apply,
+    Option::CompareWith,  Option::Tolerance,  Option::BatchOption, Option::Batches,          Option::Device,
+    Option::RunFolder,    Option::Weights,    Option::Tokens,      Option::CheckpointFolder, Option::AllocConf,
+    Option::DeviceMemory, Option::ClockDtype, Option::ExportTo,    Option::Nearest,          Option::Output,
+    Option::Json,         Option::Verbose,    Option::Quiet,
 };
 /// A command with no more options has no short help.
 constexpr std::size_t kFew = 16;

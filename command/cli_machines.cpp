@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <array>
 
+#include "command/cli_request.h"
 #include "command/cli_values.h"
 #include "core/base/split.h"
+#include "planner/plan_machines.h"
+#include "planner/plan_request.h"
 
 namespace fsdp::planner {
 
@@ -101,6 +104,55 @@ SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
   const auto asked = OptionReader(line, errors).choice(Option::Objective, kObjectiveTable);
   if (asked == AskedObjective::Memory) return SearchObjective::Memory;
   return asked == AskedObjective::Tokens ? SearchObjective::Tokens : SearchObjective::Time;
+}
+
+namespace {
+
+/// --gpus or --nodes, where it is there and a number.
+std::optional<int> number_of(const CommandLine& line, Option option, Errors& errors) {
+  const std::vector<int> numbers = numbers_of(line, option, kLargestWorld, errors);
+  return numbers.empty() ? std::nullopt : std::optional(numbers.front());
+}
+
+/// The nodes that make up --world-size; nothing: they do not, which is among the errors.
+std::optional<MachineSize> size_of_world(const CommandLine& line, const std::string& library, Errors& errors) {
+  OptionReader read(line, errors);
+  const std::optional<std::int64_t> world = read.count(Option::WorldSize);
+  for (const Option option : {Option::Gpus, Option::Nodes, Option::AtMost}) {
+    if (option == Option::AtMost ? !line.has(option) : !is_list(line, option)) continue;
+    read.fail(Option::WorldSize, fmt::format("It is one size, and {} asks for several.", flag_of(option)),
+              "Leave out one of the two.");
+  }
+  const MachineSize said{number_of(line, Option::Gpus, errors), number_of(line, Option::Nodes, errors)};
+  if (!errors.empty()) return std::nullopt;
+  int usual = 8;
+  if (const auto name = line.value(Option::ClusterFile)) {
+    // What is wrong with it is said with the rest of the request.
+    const Result<Cluster> cluster = resolve_machines({.cluster_file = *name}, library);
+    if (cluster) usual = cluster->gpus_per_node;
+  }
+  return read.keep(planner::size_of_world(*world, said, usual));
+}
+
+}  // namespace
+
+CommandLine with_world_in_nodes(const CommandLine& line, const std::string& library, Errors& errors) {
+  CommandLine meant = line;
+  if (!line.has(Option::WorldSize)) return meant;
+  const auto size = size_of_world(line, library, errors);
+  meant.values[static_cast<std::size_t>(Option::WorldSize)].clear();
+  if (size) {
+    meant.values[static_cast<std::size_t>(Option::Gpus)] = {std::to_string(*size->gpus)};
+    meant.values[static_cast<std::size_t>(Option::Nodes)] = {std::to_string(*size->nodes)};
+  } else if ((line.command == Command::Plan || line.command == Command::Fit) && !line.arguments.empty()) {
+    Errors others;
+    PlanRequest request = read_choices(without_lists(meant), others);
+    request.model = line.arguments.front();
+    request.unread.push_back(PlanChoice::Gpus);  // Nothing is said of the machines, and all of the rest.
+    append(others, check_request(request, library));
+    add_once(errors, others);
+  }
+  return meant;
 }
 
 MachineWords read_machine_words(const CommandLine& line, Errors& errors) {

@@ -2,7 +2,10 @@
 
 // Lists of machines on a command line: --gpus 4,8 --gpu L4,A10G --at-most 16.
 
+#include <string>
+
 #include "command/cli_options.h"
+#include "core/base/result.h"
 #include "planner/machine_choice.h"
 #include "planner/space.h"
 
@@ -23,6 +26,10 @@ std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors);
 
 /// The same command line without options that list machines.
 CommandLine without_lists(CommandLine line);
+
+/// The same command line with --gpus and --nodes in place of --world-size. Adds to `errors` what is wrong with it, and
+/// then with the rest of a request, too.
+CommandLine with_world_in_nodes(const CommandLine& line, const std::string& library, Errors& errors);
 
 /// What a command line says of several machines.
 struct MachineWords {

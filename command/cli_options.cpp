@@ -147,6 +147,10 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
     of_choice(PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
 
+    OptionInfo{Option::WorldSize, "--world-size,--num-processes", "N", "", kMachines,
+               "GPUs in all, as launchers count them: up to 8 in one node, more in nodes of 8, of --gpus, or of the "
+               "cluster's size",
+               kSearches | Command::Clock},
     OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
                "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",
                Command::Plan},

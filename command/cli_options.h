@@ -130,6 +130,7 @@ enum class Option {
   ReduceScatterBuffers,
   SeparateReduceScatter,
   // Which machine.
+  WorldSize,
   AtMost,
   Objective,
   Price,

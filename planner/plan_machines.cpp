@@ -65,8 +65,11 @@ Errors check_sizes(const PlanChoices& choices) {
     const std::string all =
         nodes > 1 ? fmt::format("{} nodes of {} GPUs?", nodes, gpus) : fmt::format("{} GPUs in one node?", gpus);
     return {{std::string(place_of(PlanChoice::Gpus)), fmt::format("{} No node has more than {}.", all, kLargestNode),
-             world > kLargestWorld ? fmt::format("Write --nodes and --gpus for at most {} GPUs in all.", kLargestWorld)
-                                   : fmt::format("Write --nodes {} --gpus {}.", *split.nodes, *split.gpus)}};
+             world > kLargestWorld
+                 ? fmt::format("Write --nodes and --gpus for at most {} GPUs in all.", kLargestWorld)
+                 : fmt::format("Write {}--nodes {} --gpus {}.",
+                               size_of_world(world, {}) ? fmt::format("--world-size {}, or ", world) : "", *split.nodes,
+                               *split.gpus)}};
   }
   if (world <= kLargestWorld) return {};
   return {
@@ -138,6 +141,40 @@ MachineSize split_world(std::int64_t world) {
     if (world > 8 && world % gpus == 0) return {gpus, static_cast<int>(world / gpus)};
   }
   return world <= 8 ? MachineSize{static_cast<int>(world), 1} : MachineSize{1, static_cast<int>(world)};
+}
+
+Result<MachineSize> size_of_world(std::int64_t world, const MachineSize& said, int usual) {
+  const auto refuse = [](std::string what, std::string hint) {
+    return failure("--world-size", std::move(what), std::move(hint));
+  };
+  if (world > kLargestWorld) {
+    return refuse(
+        fmt::format("{} GPUs are more than {}, for which collectives and times are known.", world, kLargestWorld),
+        fmt::format("Write at most --world-size {}.", kLargestWorld));
+  }
+  const auto count = [](std::int64_t number) { return static_cast<int>(number); };
+  if (said.gpus && said.nodes) {
+    const std::int64_t product = std::int64_t{*said.gpus} * *said.nodes;
+    if (product == world) return said;
+    return refuse(
+        fmt::format("--nodes {} of --gpus {} are {} GPUs, and not {}.", *said.nodes, *said.gpus, product, world),
+        fmt::format("Write --world-size {}, or leave out one of the three.", product));
+  }
+  if (!said.gpus && !said.nodes && world <= usual) return MachineSize{count(world), 1};
+  const int part = said.nodes ? *said.nodes : said.gpus.value_or(usual);
+  if (world % part == 0) {
+    const int other = count(world / part);
+    return said.nodes ? MachineSize{other, part} : MachineSize{part, other};
+  }
+  const std::int64_t below = world / part * part;
+  std::string hint =
+      fmt::format("Write --world-size {}{}", below > 0 ? fmt::format("{} or ", below) : "", below + part);
+  const MachineSize split = split_world(world);
+  const bool is_free = !said.gpus && !said.nodes && *split.gpus > 1;
+  if (is_free) hint += fmt::format(", or other nodes: --nodes {} --gpus {}", *split.nodes, *split.gpus);
+  return refuse(said.nodes ? fmt::format("{} GPUs cannot be shared out over {} nodes alike.", world, part)
+                           : fmt::format("{} GPUs are no whole number of nodes of {}.", world, part),
+                hint + ".");
 }
 
 Errors check_machines(const PlanChoices& choices, const std::string& library) {

@@ -27,6 +27,10 @@ struct MachineSize {
 /// So many GPUs as they are rented: one node of up to 8, or nodes of 8, else of 4, 2 or 1. Both numbers are there.
 MachineSize split_world(std::int64_t world);
 
+/// The nodes that make up a world: those of the size that is said, else one node of up to `usual` GPUs, or several of
+/// that. Errors: of --world-size, where they do not, with the nearest worlds that they make up.
+Result<MachineSize> size_of_world(std::int64_t world, const MachineSize& said, int usual = 8);
+
 /// The machines, from the library in the folder `library`. Without any choice about them: nothing is given, and nothing
 /// is assumed. Errors: unknown names, sizes that make no sense, choices that exclude each other.
 Result<Cluster> resolve_machines(const PlanChoices& choices, const std::string& library);

@@ -321,10 +321,14 @@ TEST(Machines, NodesHaveTheSizesThatExist) {
     return errors_text(resolved_of("mlp", {.gpus = gpus, .nodes = nodes, .gpu_name = "H100 SXM"}));
   };
   EXPECT_EQ(errors_of_sizes(16, {}), "");
-  EXPECT_EQ(errors_of_sizes(512, {}),
-            "--gpus: 512 GPUs in one node? No node has more than 16. Write --nodes 64 --gpus 8.\n");
+  EXPECT_EQ(
+      errors_of_sizes(512, {}),
+      "--gpus: 512 GPUs in one node? No node has more than 16. Write --world-size 512, or --nodes 64 --gpus 8.\n");
+  EXPECT_EQ(errors_of_sizes(100, {}),
+            "--gpus: 100 GPUs in one node? No node has more than 16. Write --nodes 25 --gpus 4.\n")
+      << "a world of 100 is no nodes of 8";
   EXPECT_EQ(errors_of_sizes(32, 2),
-            "--gpus: 2 nodes of 32 GPUs? No node has more than 16. Write --nodes 8 --gpus 8.\n");
+            "--gpus: 2 nodes of 32 GPUs? No node has more than 16. Write --world-size 64, or --nodes 8 --gpus 8.\n");
   EXPECT_EQ(errors_of_sizes(8, 2048), "");
   EXPECT_EQ(errors_of_sizes(8, 100'000),
             "--nodes: 800000 GPUs in all are more than 16384, for which collectives and times are known. Write at most "
@@ -338,6 +342,40 @@ TEST(Machines, AWorldIsSplitIntoNodesAsTheyAreRented) {
   EXPECT_EQ(split_world(12), (MachineSize{4, 3}));
   EXPECT_EQ(split_world(10), (MachineSize{2, 5}));
   EXPECT_EQ(split_world(9), (MachineSize{1, 9}));
+}
+
+TEST(Machines, AWorldSizeIsAsManyNodesAsItTakes) {
+  const auto size = [](std::int64_t world, const MachineSize& said, int usual = 8) {
+    return size_of_world(world, said, usual).value();
+  };
+  EXPECT_EQ(size(512, {}), (MachineSize{8, 64}));
+  EXPECT_EQ(size(4, {}), (MachineSize{4, 1}));
+  EXPECT_EQ(size(16, {4, {}}), (MachineSize{4, 4}));
+  EXPECT_EQ(size(12, {{}, 3}), (MachineSize{4, 3}));
+  EXPECT_EQ(size(16, {4, 4}), (MachineSize{4, 4}));
+  EXPECT_EQ(size(16, {}, 4), (MachineSize{4, 4})) << "as a cluster has them";
+}
+
+TEST(Machines, AWorldSizeThatNodesDoNotMakeUpIsRefusedWithTheNearest) {
+  const auto refusal = [](std::int64_t world, const MachineSize& said) {
+    const auto size = size_of_world(world, said);
+    return size ? "" : to_string(size.error().front());
+  };
+  EXPECT_EQ(
+      refusal(12, {}),
+      "--world-size: 12 GPUs are no whole number of nodes of 8. Write --world-size 8 or 16, or other nodes: --nodes "
+      "3 --gpus 4.");
+  EXPECT_EQ(refusal(13, {}), "--world-size: 13 GPUs are no whole number of nodes of 8. Write --world-size 8 or 16.");
+  EXPECT_EQ(refusal(3, {4, {}}), "--world-size: 3 GPUs are no whole number of nodes of 4. Write --world-size 4.");
+  EXPECT_EQ(refusal(512, {{}, 3}),
+            "--world-size: 512 GPUs cannot be shared out over 3 nodes alike. Write --world-size 510 or 513.");
+  EXPECT_EQ(
+      refusal(512, {8, 2}),
+      "--world-size: --nodes 2 of --gpus 8 are 16 GPUs, and not 512. Write --world-size 16, or leave out one of the "
+      "three.");
+  EXPECT_EQ(refusal(800'000, {}),
+            "--world-size: 800000 GPUs are more than 16384, for which collectives and times are known. Write at most "
+            "--world-size 16384.");
 }
 
 TEST(Machines, WhatOfThemIsMissingIsSaid) {
