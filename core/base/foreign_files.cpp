@@ -17,7 +17,11 @@ constexpr std::string_view kWhatToDo =
 constexpr std::string_view kFolderInstead =
     "Name its folder, which has the model's config.json, as save_pretrained writes both.";
 constexpr std::string_view kLauncherHint =
-    "Its launcher can be rehearsed: fsdp-plan rehearse -- accelerate launch --config_file FILE train.py.";
+    "Plan for it: fsdp-plan MODEL --for accelerate. Its launcher can be rehearsed: fsdp-plan rehearse -- accelerate "
+    "launch --config_file FILE train.py.";
+constexpr std::string_view kTorchtitanHint =
+    "Plan for it: fsdp-plan MODEL --for torchtitan. Its launcher can be rehearsed: fsdp-plan rehearse -- torchrun "
+    "-m torchtitan.train --job.config_file FILE.";
 constexpr std::string_view kTrainerHint =
     "Its command can be captured, or rehearsed: fsdp-plan capture -o my.model.json -- COMMAND.";
 
@@ -78,7 +82,7 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
     return error("a configuration of accelerate", kLauncherHint);
   }
   if (has_line(text, {"[parallelism]", "[activation_checkpoint]", "[job]"})) {
-    return error("a configuration of torchtitan", kWhatToDo);
+    return error("a configuration of torchtitan", kTorchtitanHint);
   }
   const bool is_named_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
   if (has_line(text, {"base_model:", "model_name_or_path:", "adapter:", "lora_r:", "finetuning_type:"})) {

@@ -291,6 +291,10 @@ void BlockBuilder::fail(std::string what, std::string hint) {
   if (errors_.size() < 5) errors_.push_back(Error{.where = {}, .what = std::move(what), .hint = std::move(hint)});
 }
 
+void BlockBuilder::fail_by_size(std::string what, std::string hint) {
+  if (errors_.size() < 5) errors_.push_back(Error{std::string(kInSizes), std::move(what), std::move(hint)});
+}
+
 Result<BlockDefinition> BlockBuilder::finish() {
   if (!errors_.empty()) return tl::unexpected(std::move(errors_));
   end_locals();

@@ -112,6 +112,9 @@ struct AttentionOptions {
   double scale = 0;      ///< Factor of the scores; 0: 1 / sqrt(head_dim).
 };
 
+/// Error::where of a mistake of the sizes, which may be those of a workload.
+inline constexpr std::string_view kInSizes = "sizes";
+
 class BlockBuilder {
  public:
   /// `available` are the values of the model that the block may take as its inputs, by name.
@@ -263,6 +266,8 @@ class BlockBuilder {
 
   /// Notes a mistake of the block's options that no shape rule can see.
   void fail(std::string what, std::string hint = {});
+  /// The same of a size that the options allow, and the sizes of the workload do not go with.
+  void fail_by_size(std::string what, std::string hint);
 
   /// The block, or all that was wrong with it. The builder is spent afterwards.
   Result<BlockDefinition> finish();

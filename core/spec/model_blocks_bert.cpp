@@ -20,8 +20,8 @@ void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue ids = b.input("input_ids");
   const std::int64_t seq = b.size(ids, 1);
   if (seq > max_positions) {
-    b.fail(fmt::format("The model has {} positions, fewer than the sequence's {}.", max_positions, seq),
-           "Take a shorter sequence.");
+    b.fail_by_size(fmt::format("The model has {} positions, fewer than the sequence's {}.", max_positions, seq),
+                   fmt::format("Take at most {}.", max_positions));
   }
   for (const char* name : {"word_embeddings", "position_embeddings", "token_type_embeddings"}) {
     b.declare(name, "Embedding");

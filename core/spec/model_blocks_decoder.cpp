@@ -157,9 +157,9 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
   b.named_output("inputs_embeds", tokens);
   const std::int64_t seq = b.size(ids, 1);
   if (seq > options.integer("max_positions")) {
-    b.fail(
+    b.fail_by_size(
         fmt::format("The model has {} positions, fewer than the sequence's {}.", options.integer("max_positions"), seq),
-        "Take a shorter sequence.");
+        fmt::format("Take at most {}.", options.integer("max_positions")));
   }
   const BlockValue positions = b.embedding("wpe", b.positions({1, seq}), options.integer("max_positions"), width);
   b.named_output("position_embeds", positions);

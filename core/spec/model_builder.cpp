@@ -180,7 +180,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   auto definition = builder.finish();
   if (!definition) {
     Errors errors = std::move(definition).error();
-    for (Error& error : errors) error.where = module.where;
+    for (Error& error : errors) error.where = error.where == kInSizes ? where_of_sizes(module.where) : module.where;
     return tl::unexpected(std::move(errors));
   }
   for (const SpecRename& rename : module.outputs) {

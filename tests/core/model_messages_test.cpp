@@ -343,8 +343,7 @@ TEST(ModelMessages, OfPositionsThatTheModelLacks) {
   const auto model = build_model(*spec, Workload{.dimensions = {{"seq", 2048}}});
   ASSERT_FALSE(model.has_value());
   EXPECT_EQ(to_string(model.error().front()),
-            "model_specs/gpt2.json:14:5: /modules/0: The model has 1024 positions, fewer than the sequence's 2048. "
-            "Take a shorter sequence.");
+            "seq 2048: The model has 1024 positions, fewer than the sequence's 2048. Take at most 1024.");
 }
 
 }  // namespace
