@@ -19,16 +19,18 @@ class Total:
     def add(self, root: Any) -> None:
         """Counts what is below `root`."""
         self._flat(root)
+        packed = _packed_weights(root)
         for parameter in root.parameters():
-            self._count(parameter, elements_of(parameter), parameter.requires_grad)
+            state = packed.get(id(parameter))
+            self._count(parameter, elements_of(parameter, state), parameter.requires_grad, state)
 
-    def _count(self, parameter: Any, elements: int, trainable: bool) -> None:
+    def _count(self, parameter: Any, elements: int, trainable: bool, state: Any = None) -> None:
         if id(parameter) in self._seen:
             return
         self._seen.add(id(parameter))
         self.parameters += elements
         self.trainable += elements if trainable else 0
-        packed = getattr(parameter, "quant_state", None)
+        packed = getattr(parameter, "quant_state", None) or state
         dtype = str(getattr(packed, "quant_type", None) or parameter.dtype)
         self.dtypes[dtype] = self.dtypes.get(dtype, 0) + elements
 
@@ -51,10 +53,21 @@ class Total:
                 self._count(parameter, elements, parameter.requires_grad)
 
 
-def elements_of(parameter: Any) -> int:
+def _packed_weights(root: Any) -> dict[int, Any]:
+    """The states of quantization by weight. A weight that FSDP2 has made a DTensor has lost its own, and the module keeps it
+    (bitsandbytes, fix_4bit_weight_quant_state_from_module)."""
+    states = ((module, getattr(module, "quant_state", None)) for module in root.modules())
+    return {
+        id(weight): state
+        for module, state in states
+        if state is not None and (weight := getattr(module, "weight", None)) is not None
+    }
+
+
+def elements_of(parameter: Any, state: Any = None) -> int:
     """Elements of the unsharded parameter: a DTensor's are global already, ZeRO-3 keeps them aside, and bitsandbytes packs two of 4 bits
-    into a byte, with the shape that they had in the state of the quantization."""
-    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    into a byte, with the shape that they had in the state of the quantization, which is `state` where the parameter has none."""
+    shape = getattr(getattr(parameter, "quant_state", None) or state, "shape", None)
     if shape is not None:
         return math.prod(shape)
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())

@@ -21,7 +21,7 @@ from fsdp_rehearsal.ledger import Label, Ledger, curve, rows_at_peak  # noqa: E4
 from fsdp_rehearsal.loops import EndlessLoop, Loops  # noqa: E402
 from fsdp_rehearsal.memory import Timeline  # noqa: E402
 from fsdp_rehearsal.meter import Cut  # noqa: E402
-from fsdp_rehearsal.sizes import elements_of  # noqa: E402
+from fsdp_rehearsal.sizes import Total, elements_of  # noqa: E402
 from fsdp_rehearsal.steps import Steps  # noqa: E402
 from fsdp_rehearsal.versions import check_torch  # noqa: E402
 
@@ -34,6 +34,17 @@ class Parameters(unittest.TestCase):
         packed = mock.Mock(spec=["numel", "quant_state"])
         packed.numel.return_value, packed.quant_state.shape = 6, (3, 4)
         self.assertEqual(elements_of(packed), 12)
+
+    def test_a_module_keeps_what_a_sharded_weight_has_lost(self):
+        weight = mock.Mock(spec=["numel", "requires_grad", "dtype"], requires_grad=False, dtype="torch.bfloat16")
+        weight.numel.return_value = 6
+        module = mock.Mock(spec=["weight", "quant_state"], weight=weight)
+        module.quant_state.shape, module.quant_state.quant_type = (3, 8), "nf4"
+        root = mock.Mock(spec=["modules", "parameters"])
+        root.modules.return_value, root.parameters.return_value = [root, module], [weight]
+        total = Total()
+        total.add(root)
+        self.assertEqual((total.parameters, total.trainable, total.dtypes), (24, 0, {"nf4": 24}))
 
 
 class Torch(unittest.TestCase):
