@@ -99,7 +99,7 @@ MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout)
 }
 
 // When one rank fails, the connections of the others break or time out within the same second. Rank 0 may serve the
-// store, so it waits longest before it goes.
+// store, so it waits longest before it goes. A store of rank 0 that does not answer is a rank 0 that does not.
 std::vector<int> silent_ranks(const StorePointer& store, const Launch& launch) {
   static constexpr std::chrono::milliseconds kForOthers{2000};
   static constexpr std::chrono::milliseconds kBetweenLooks{50};
@@ -128,7 +128,9 @@ std::vector<int> silent_ranks(const StorePointer& store, const Launch& launch) {
   for (;; std::this_thread::sleep_for(kBetweenLooks)) {
     const std::lock_guard lock(silent->mutex);
     if (!silent->ranks.empty() && std::chrono::steady_clock::now() < until) continue;
-    return silent->is_known ? std::vector<int>(silent->ranks.begin(), silent->ranks.end()) : std::vector<int>();
+    if (silent->is_known) return {silent->ranks.begin(), silent->ranks.end()};
+    const bool is_of_rank_0 = launch.store_file.empty() && !launch.agent_has_store && launch.rank != 0;
+    return is_of_rank_0 ? std::vector<int>{0} : std::vector<int>();
   }
 }
 

@@ -6,8 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <vector>
 
@@ -125,6 +128,27 @@ TEST_F(StoreTest, NobodyIsSilentWhereAllHaveFailed) {
   const MeetingPlace place = make_store(launch_of(1), kSoon);
   place.store->set("failed/0", std::string("yes"));
   EXPECT_EQ(silent_ranks(place.store, launch_of(1)), std::vector<int>());
+}
+
+/// A store whose process has stopped.
+class StoppedStore : public c10d::FileStore {
+ public:
+  using FileStore::FileStore;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+    FileStore::set(key, value);
+  }
+};
+
+TEST_F(StoreTest, RankZeroIsSilentWhereTheStoreThatItServesIs) {
+  const auto stopped = [&] { return c10::make_intrusive<StoppedStore>(path_, -1); };
+  Launch launch = launch_of(1, 3);
+  EXPECT_EQ(silent_ranks(stopped(), launch), std::vector<int>()) << "a file is nobody's";
+  launch.store_file.clear();
+  launch.master_address = "127.0.0.1";
+  EXPECT_EQ(silent_ranks(stopped(), launch), std::vector<int>{0});
+  launch.agent_has_store = true;
+  EXPECT_EQ(silent_ranks(stopped(), launch), std::vector<int>()) << "the agent serves it";
 }
 
 TEST(StoreAtAnAddress, RankZeroServesItAndHasItsDoor) {
