@@ -31,15 +31,15 @@ struct PlanPrediction {
 /// Reads the plan file that is the argument of a command, and predicts it for the rank that was asked for.
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output);
 
-/// Of which rank the report is to be, if the line says. Whether the machines have it is for those who know them.
+/// The rank that the report is to be of, if the line says. Whether the machines have it is for those who know them.
 Result<std::optional<std::int64_t>> read_rank(const CommandLine& line);
 
 /// Where answers are to be written, checked before anything is computed: folders that are not there, files that are,
 /// two answers in one file.
 Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files);
 
-/// Of a file that could not be written. One that is there by now, because another program was quicker, is the user's to
-/// mend, as check_outputs has it: kExitInput; all else is kExitRun.
+/// A file could not be written. One that is there by now, because another program was quicker, is the user's to mend,
+/// as check_outputs has it: kExitInput; all else is kExitRun.
 Failure not_written(const Errors& errors, const std::string& path, Overwrite overwrite);
 
 /// Writes the JSON of an answer to the file of -o, if there is one.

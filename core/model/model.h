@@ -38,7 +38,7 @@ struct Value {
   std::string name = {};
   Shape shape = {};
   std::optional<Dtype> dtype = {};
-  /// Of a captured model: the script asks for its gradient by itself (`requires_grad_()`), whatever it is made of.
+  /// The script of a captured model asks for its gradient by itself (`requires_grad_()`), whatever it is made of.
   bool requires_grad = false;
 
   bool operator==(const Value&) const = default;
@@ -112,7 +112,7 @@ struct Block {
   std::vector<Op> ops;       ///< In forward order.
   std::vector<int> outputs;  ///< In `values`: what the call gives to others.
   std::vector<LocalVariable> locals;
-  std::optional<Recording> recorded;  ///< Of a captured model: its ops are OpKind::Recorded, and have no rules.
+  std::optional<Recording> recorded;  ///< In a captured model: its ops are OpKind::Recorded, and have no rules.
 
   bool operator==(const Block&) const = default;
 };
@@ -155,7 +155,7 @@ struct Dimension {
   bool operator==(const Dimension&) const = default;
 };
 
-/// The one with this name; null: there is none. Of what a model, a plan or a workload has, or of what a spec has.
+/// The one with this name; null: there is none. A model, a plan, a workload and a spec have such lists.
 template <class D>
 const D* find_dimension(const std::vector<D>& dimensions, std::string_view name) {
   for (const D& dimension : dimensions) {
@@ -191,7 +191,7 @@ struct NamedValue {
 struct Pass {
   int call_end = 0;  ///< In `Model::calls`: its forward runs the calls from the end of the pass before to here.
   int loss = -1;     ///< In `Model::values`: where its backward begins.
-  std::vector<int> gradients;   ///< Of `roots_of`: models whose parameters get gradients. Another one that the backward
+  std::vector<int> gradients;   ///< In `roots_of`: models whose parameters get gradients. Another one that the backward
                                 ///< runs through is frozen in it (`requires_grad_(False)`).
   std::vector<int> optimizers;  ///< In `Model::optimizers`: those that step behind the backward, in that order.
 
@@ -202,7 +202,7 @@ struct Pass {
 struct Clearing {
   int pass = 0;              ///< In `Model::passes`; their number: behind the last one.
   int call = 0;              ///< In `Model::calls`: in front of it, or of the backward where the pass has no more.
-  std::vector<int> modules;  ///< Of `roots_of`: of all parameters below these.
+  std::vector<int> modules;  ///< In `roots_of`: all parameters below these.
 
   bool operator==(const Clearing&) const = default;
 };
@@ -216,19 +216,19 @@ struct Model {
   std::vector<Buffer> buffers;
   std::vector<Value> values;
   std::vector<int> inputs;              ///< In `values`: what the data loader puts on the device.
-  std::vector<int> inputs_beside_root;  ///< Of `inputs`, in `values`: what reaches a module inside without going
+  std::vector<int> inputs_beside_root;  ///< In `values`, some of `inputs`: they reach a module inside without going
                                         ///< through the arguments of the root's forward.
   std::vector<Block> blocks;
   std::vector<Call> calls;
   std::vector<Stack> stacks;
   std::vector<HeldValue> held;
   std::vector<NamedValue> named;
-  int loss = -1;  ///< In `values`. With several losses, their sum. Of a step of several passes that of the last one.
+  int loss = -1;  ///< In `values`. With several losses, their sum. A step of several passes has that of the last one.
   /// Empty: one forward and one backward, as of most models. Else the modules below the root are models of their own
   /// (`roots_of`), which the script trains by turns, each with an optimizer of its own or with others.
   std::vector<Pass> passes;
-  std::vector<std::vector<int>> optimizers;  ///< Of a step of passes: of `roots_of`, which models each optimizer steps.
-  std::vector<Clearing> clearings;           ///< Of a step of passes, in order.
+  std::vector<std::vector<int>> optimizers;  ///< In a step of passes: which of `roots_of` each optimizer steps.
+  std::vector<Clearing> clearings;           ///< In a step of passes, in order.
   /// Where the script of a captured model clears the gradients of the step before, as one that calls zero_grad()
   /// between loss and backward: in front of this call of the first micro-batch, in `calls`, whose number is the
   /// backward. -1: behind the optimizer's step, or in front of the forward.
@@ -237,9 +237,9 @@ struct Model {
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
   std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
-  /// Of a captured model: what it computes at a cost that nobody knows, as "mylib::scan". A step takes longer by that.
+  /// What a captured model computes at a cost that nobody knows, as "mylib::scan". A step takes longer by that.
   std::vector<std::string> without_cost;
-  /// Of a captured model that runs compiled: the share of what is predicted that its computing takes at least.
+  /// For a captured model that runs compiled: the share of what is predicted that its computing takes at least.
   double least_time_share = 1;
 
   bool operator==(const Model&) const = default;
@@ -262,7 +262,7 @@ inline constexpr int kMostRoots = 4;
 /// models below the module that holds them, else module 0.
 std::vector<int> roots_of(const Model& model);
 
-/// Of a step of passes: of which of `roots_of` a module is a part.
+/// In a step of passes: which of `roots_of` a module is a part of.
 int root_of(const Model& model, int module);
 
 /// Its place in `roots_of`; -1: it is the module that holds the models of a step of passes.
@@ -271,10 +271,10 @@ int root_number(const Model& model, int module);
 /// Whether a module is one of the models of a step of passes.
 bool is_model_of_passes(const Model& model, int module);
 
-/// Of a step of passes: whether a backward, in `Model::passes`, has gradients for parameters of a module.
+/// In a step of passes: whether a backward, in `Model::passes`, has gradients for parameters of a module.
 bool gives_gradients(const Model& model, int pass, int module);
 
-/// Of a step of passes: which of `Model::optimizers` steps a module's parameters; -1: none does.
+/// In a step of passes: which of `Model::optimizers` steps a module's parameters; -1: none does.
 int optimizer_of(const Model& model, int module);
 
 /// The module that a module, parameter or buffer lies in, by their names: "layers.0" for "layers.0.mlp"; "" (the root)
