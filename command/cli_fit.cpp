@@ -1,7 +1,6 @@
 // fit: the largest micro-batch and the longest sequence that fit each kind of GPU.
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "command/capture_first.h"
@@ -45,7 +44,8 @@ Outcome fit_command(const CommandLine& line, const Output& output) {
   } else {
     output.print(document_of(*table, request.model, output.quiet));
   }
-  const bool has_any = std::any_of(table->rows.begin(), table->rows.end(), std::mem_fn(&FitRow::trains));
+  const bool has_any = std::any_of(table->rows.begin(), table->rows.end(),
+                                   [](const FitRow& row) { return row.trains() || row.runs_tight(); });
   return has_any ? kExitYes : kExitNo;
 }
 

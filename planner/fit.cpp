@@ -8,6 +8,9 @@
 // Parameters stay on the GPUs, as a fast step wants them. A machine where nothing fits so is asked once more with CPU
 // offload, as a search would do.
 //
+// Of one machine it is asked, too, how far it goes without room to spare (docs/decisions/0089): a few sizes above the
+// largest that has room, nearest first, and of the last one that runs the fastest plan.
+//
 // A question that comes to the limit of its work counts as a no, and its answer says so.
 //
 // Not modeled: that a shorter step or a larger batch is worth more; what fits says nothing of speed.
@@ -217,6 +220,12 @@ Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std:
   return std::optional(lower - 1);
 }
 
+bool FitRow::runs_tight() const {
+  const auto runs = [](const LargestSize& size) { return size.tight > 0; };
+  return std::any_of(micro_batch.begin(), micro_batch.end(), runs) ||
+         std::any_of(sequence.begin(), sequence.end(), runs);
+}
+
 bool FitRow::trains() const {
   const auto fits = [](const LargestSize& size) { return size.size > 0; };
   return std::any_of(micro_batch.begin(), micro_batch.end(), fits) ||
@@ -264,6 +273,59 @@ Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, con
   return {};
 }
 
+/// The largest of the few sizes above `found` with which some plan runs, and how often that empties its cache.
+void add_tight(const Asked& asked, const SizeQuestion& question, const CheckpointChoice& checkpoint,
+               std::int64_t most_work, LargestSize& found) {
+  constexpr std::size_t kMostQuestions = 6;
+  const ResolvedRequest& request = *asked.request;
+  Space space = request.space;
+  space.checkpoint = checkpoint;
+  space.room = Room::None;
+  space.explain = false;
+  space.pareto_points = 0;
+  const SearchOptions options{.most_work = std::max<std::int64_t>(1, most_work / (2 * kMostQuestions))};
+  const auto runs = [&](std::size_t index) {
+    const auto does =
+        has_fitting_plan(request.spec, with_size(request.workload, question, index), request.cluster, space, options);
+    return does && does->value_or(false);
+  };
+  const auto above = std::upper_bound(question.sizes.begin(), question.sizes.end(), found.size);
+  std::size_t lower = static_cast<std::size_t>(above - question.sizes.begin());  // All below run.
+  const std::size_t first = lower;
+  std::size_t upper = question.sizes.size();
+  std::size_t stride = 1;
+  for (std::size_t asked_so_far = 0; lower < upper && asked_so_far < kMostQuestions; ++asked_so_far) {
+    const bool is_open_above = upper == question.sizes.size();
+    const std::size_t next = is_open_above ? std::min(lower + stride, upper) - 1 : lower + (upper - lower) / 2;
+    const bool does = runs(next);
+    (does ? lower : upper) = does ? next + 1 : next;
+    stride *= 2;
+  }
+  if (lower == first) return;
+  // As whoever types that size is answered.
+  space.room = Room::Either;
+  const auto plan = search(request.spec, with_size(request.workload, question, lower - 1), request.cluster, space,
+                           {.most_work = std::max<std::int64_t>(1, most_work / 2)});
+  if (!plan || plan->verdict != Verdict::Fits) return;
+  found.tight = question.sizes[lower - 1];
+  found.flushes = plan->report.memory.step_flushes;
+}
+
+/// How far each figure of the only machine goes without room to spare.
+void add_tight(const FitTable& table, const std::vector<SizeQuestion>& questions, const FitOptions& options,
+               Asked& asked) {
+  if (!asked.request || !asked.row.why_not.empty()) return;
+  const std::int64_t most_work = options.most_work > 0 ? options.most_work / 4 : kMostWork;
+  const auto parts = static_cast<std::int64_t>(2 * table.modes.size());
+  for (const SizeQuestion& question : questions) {
+    std::vector<LargestSize>& column = asked.row.*question.column;
+    for (std::size_t i = 0; i < column.size(); ++i) {
+      if (column[i].is_open || column[i].is_last) continue;
+      add_tight(asked, question, table.modes[i].checkpoint, most_work / parts, column[i]);
+    }
+  }
+}
+
 }  // namespace
 
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options) {
@@ -292,6 +354,7 @@ Result<FitTable> what_fits(const PlanRequest& request, const std::string& librar
   if (auto filled = offload_the_rest(table, machines, request, questions, options, unnamed); !filled) {
     return tl::unexpected(filled.error());
   }
+  if (machines.size() == 1) add_tight(table, questions, options, machines.front());
   for (Asked& asked : machines) table.rows.push_back(std::move(asked.row));
   return table;
 }

@@ -19,6 +19,9 @@ struct LargestSize {
   std::int64_t size = 0;  ///< 0: not even the smallest does.
   bool is_last = false;   ///< Nothing larger could be asked: of a capture, or of a model with so many positions.
   bool is_open = false;   ///< A larger one may fit: a limit of work ended the question.
+  /// A larger one with which some plan runs without room to spare; 0: none is known. Asked where there is one machine.
+  std::int64_t tight = 0;
+  std::int64_t flushes = 0;  ///< How often a step the fastest such plan gives back the allocator's cache.
 
   bool operator==(const LargestSize&) const = default;
 };
@@ -44,6 +47,8 @@ struct FitRow {
 
   /// Whether any size of any kind fits.
   bool trains() const;
+  /// Whether some size runs without room to spare.
+  bool runs_tight() const;
 
   bool operator==(const FitRow&) const = default;
 };

@@ -43,13 +43,21 @@ std::string how_of(const FitMode& mode) {
   return is_whole ? "with full checkpointing" : fmt::format("with checkpointing {}", mode.name);
 }
 
+/// " (14 would run tight, emptying its cache 2 times a step)"
+std::string tight_text(const LargestSize& size) {
+  if (size.tight == 0) return "";
+  const std::string flushes =
+      size.flushes > 0 ? fmt::format(", emptying its cache {} a step", counted(size.flushes, "time")) : "";
+  return fmt::format(" ({} would run tight{})", grouped(size.tight), flushes);
+}
+
 /// "2 without checkpointing, 9 with full checkpointing"
 std::string sizes_text(const FitTable& table, const std::vector<LargestSize>& sizes, End end) {
   std::vector<std::string> texts;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const bool is_none = sizes[i].size == 0;
     const std::string size = is_none ? (sizes[i].is_open ? "none found" : "none") : cell_of(sizes[i], end).text;
-    texts.push_back(fmt::format("{} {}", size, how_of(table.modes[i])));
+    texts.push_back(fmt::format("{} {}{}", size, how_of(table.modes[i]), tight_text(sizes[i])));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -90,6 +98,7 @@ Entry verdict_of(const FitTable& table) {
   }
   const FitRow& row = table.rows.front();
   if (!row.why_not.empty()) return {label, {row.why_not}, style};
+  const bool is_tight = !row.trains() && row.runs_tight();
   std::vector<std::string> lines = {fmt::format("{} on {}", table.model, machine_text(row)),
                                     fmt::format("samples{} in a micro-batch: {}", of_tokens(table),
                                                 sizes_text(table, row.micro_batch, End::Captured))};
@@ -97,7 +106,7 @@ Entry verdict_of(const FitTable& table) {
     lines.push_back(fmt::format("tokens in a sample, {} in a micro-batch: {}", table.micro_batch,
                                 sizes_text(table, row.sequence, End::Positions)));
   }
-  return {label, std::move(lines), style};
+  return {is_tight ? "FITS, TIGHT" : label, std::move(lines), is_tight ? Style::Warning : style};
 }
 
 Entry meaning_of(const FitTable& table) {
@@ -112,6 +121,9 @@ Entry meaning_of(const FitTable& table) {
       "Each is the largest for which some FSDP2 plan fits, with expandable segments where none does without; that the "
       "next larger one does not is proven{}.",
       some_open ? ", but for \"or more\" and \"?\", where the question came to the limit of its work (--effort)" : ""));
+  if (any_row(table, [](const FitRow& row) { return row.runs_tight(); })) {
+    lines.emplace_back("\"would run tight\": some plan runs, without room to spare, as far as was looked for.");
+  }
   if (table.rows.size() > 1 && any_row(table, [](const FitRow& row) { return row.is_offloaded; })) {
     lines.emplace_back("Parameters stay on the GPUs, but where nothing fits so: there it is with CPU offload.");
   }

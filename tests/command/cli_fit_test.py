@@ -6,6 +6,7 @@ usage: cli_fit_test.py PROJECT_ROOT BINARY
 
 import json
 import pathlib
+import re
 import shlex
 import sys
 import tempfile
@@ -55,10 +56,25 @@ def check_figures(tester):
     tester.check(quiet.startswith("FITS") and "batch" not in quiet, quiet)
 
 
+def check_how_far_it_runs_without_room(tester):
+    """What is said to run does, and gives back its cache as often; what runs without room alone is no "no"."""
+    words = "gpt2_large --gpus 2 --mem 16G"
+    _, text, _ = tester.run(f"fit {words} --quiet")
+    said = re.search(r"(\d+) with full checkpointing \((\d+) would run tight, emptying its cache (\d+) times a step\)", " ".join(text.split()))
+    tester.check(said and int(said[1]) < int(said[2]), text)
+    if said:
+        typed = f"{words} --batch {said[2]} --accumulate 1 --activation-checkpointing full --offload no --quiet"
+        code, out, _ = tester.run(typed)
+        tester.check(code == 0 and out.startswith("FITS, TIGHT") and f"empties its cache {said[3]} times" in " ".join(out.split()), f"{typed}: {out}")
+    words = "gpt2_large --gpus 2 --mem 1500MiB --offload yes"
+    codes = [tester.run(f"{command} --quiet") for command in (f"fit {words}", f"{words} --batch 1 --accumulate 1")]
+    tester.check(all(code == 0 and out.startswith("FITS, TIGHT") for code, out, _ in codes), f"{codes}")
+
+
 def check_no(tester):
-    code, rows = rows_of(tester, "llama3_1_70b --gpus 1 --gpu L4")
+    code, rows = rows_of(tester, "llama3_1_70b --gpus 1 --gpu L4 --offload no")
     tester.check(code == 1 and set(rows[0].values()) >= {0}, f"Exit {code}: {rows}")
-    _, text, _ = tester.run("fit llama3_1_70b --gpus 1 --gpu L4")
+    _, text, _ = tester.run("fit llama3_1_70b --gpus 1 --gpu L4 --offload no")
     tester.check(text.startswith("DOES NOT FIT") and "--offload yes" in text, text)
     code, rows = rows_of(tester, "llama3_1_8b --gpus 8 --gpu L4 --offload yes")
     tester.check(code == 0, f"CPU offload makes no difference: {rows}")
@@ -86,7 +102,7 @@ def check_mistakes(tester):
 def main(root, binary):
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
-        for check in (check_library, check_figures, check_no, check_capture, check_mistakes):
+        for check in (check_library, check_figures, check_how_far_it_runs_without_room, check_no, check_capture, check_mistakes):
             check(tester)
         for problem in tester.problems:
             print(problem)
