@@ -108,6 +108,7 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
     part_of_event = [-1] * len(recording.events)
     roots = {number for number, call in enumerate(recording.calls) if call.name == ""}
     inside, seen_root, is_backward = 0, False, False
+    early: list[int] = []  # what the script lets go when the root has returned, in front of what it computes then
     for position, event in enumerate(recording.events):
         is_backward = is_backward or event.what in ("end", "window")
         if is_backward:
@@ -127,15 +128,22 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
         call = event.call
         while call >= 0 and recording.calls[call].name is None:
             call = recording.calls[call].parent
-        if event.what != "free" and not (parts and parts[-1].call == call and parts[-1].after_root == (inside == 0)):
+        if event.what == "free" and event.number < 0 and inside == 0 and parts and not parts[-1].after_root:
+            early.append(position)
+        elif event.what != "free" and not (parts and parts[-1].call == call and parts[-1].after_root == (inside == 0)):
             parts.append(OpPart(call, inside == 0, member=member_of[call] if call >= 0 else -1))
-        if not parts:
+            for each in early:
+                part_of_event[each] = len(parts) - 1
+            early = []
+        if not parts or position in early:
             continue
         part_of_event[position] = len(parts) - 1
         if event.what == "alloc":
             parts[-1].made.append(event.number)
         elif event.what == "op":
             parts[-1].dispatched.append(event.number)
+    for each in early:
+        part_of_event[each] = len(parts) - 1
     return parts, before_root, part_of_event, clearings
 
 

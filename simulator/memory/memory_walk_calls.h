@@ -180,7 +180,7 @@ class CallWalk {
   }
 
   /// After backward: the loss and gradients of values that nothing waits for. What variables of the script hold is
-  /// there until the last backward of the step has ended.
+  /// there until the last backward of the step has ended, and some of it until they get another value.
   void end_backward() {
     drop_loss_gradient();
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
@@ -191,10 +191,7 @@ class CallWalk {
     for (const int id : unused_) drop(id);
     unused_.clear();
     grads_.end_backward();
-    for (std::size_t i = 0; i < num_carried_; ++i) {
-      if (std::exchange(carried_[i].is_alive, true)) continue;
-      sink_.alloc(carried_[i].id, carried_[i].bytes, MemoryStream::Compute, MemoryCategory::Activation);
-    }
+    for (std::size_t i = 0; i < num_carried_; ++i) leave(carried_[i]);
   }
 
  private:
@@ -206,22 +203,48 @@ class CallWalk {
     return value == model_.loss || std::any_of(model_.passes.begin(), model_.passes.end(), begins);
   }
 
-  /// What a variable of the script holds until the next micro-batch gives it another value.
+  /// What a variable of the script holds until the next micro-batch gives it another value. The tensor that was held
+  /// stays where it lies, so that the next one has another id: the two take turns.
   struct Carried {
-    int id = -1;
+    int own = -1;    // Its id, and
+    int other = -1;  // the one that takes turns with it. Without an own one it is made when the backward has ended.
     std::int64_t bytes = 0;
-    bool is_alive = false;
+    bool is_swapped = false;
+    int left = -1;  // That of the micro-batch before, where it is still there.
   };
 
-  // The tensor itself has a holder until the end of the backward; what lives on is another one in its place.
-  void carry(int id, std::int64_t bytes) {
-    if (num_carried_ == carried_.size()) carried_.emplace_back();
-    carried_[num_carried_].id = id;
-    carried_[num_carried_++].bytes = bytes;
+  static int current(const Carried& carried) { return carried.is_swapped ? carried.other : carried.own; }
+
+  // `held`: the tensor, if the event before held it. It goes no longer at the end of the backward.
+  void carry(int held, int other, std::int64_t bytes) {
+    if (num_carried_ == carried_.size()) carried_.push_back({.own = held, .other = other, .bytes = bytes});
+    if (carried_[num_carried_++].own >= 0) unused_.pop_back();
+  }
+
+  void leave(Carried& carried) {
+    const bool is_held = carried.own >= 0;
+    if (carried.left >= 0) return is_held ? drop(current(carried)) : void();
+    carried.left = is_held ? current(carried) : carried.other;
+    if (is_held) {
+      carried.is_swapped = !carried.is_swapped;
+      return;
+    }
+    refs_[carried.left] = 1;
+    sink_.alloc(carried.left, carried.bytes, MemoryStream::Compute, MemoryCategory::Activation);
   }
 
   void drop_carried(std::size_t which) {
-    if (which < carried_.size() && std::exchange(carried_[which].is_alive, false)) sink_.free(carried_[which].id);
+    if (which < carried_.size() && carried_[which].left >= 0) drop(std::exchange(carried_[which].left, -1));
+  }
+
+  // Of a storage that a call makes.
+  int id_of(int call, int storage) const { return turned(in_.ids->call_base[call] + storage); }
+
+  int turned(int id) const {
+    for (const Carried& carried : carried_) {
+      if (carried.own == id) return current(carried);
+    }
+    return id;
   }
 
   const Tape& tape_of(int call) const { return *(*in_.tapes)[call]; }
@@ -284,7 +307,7 @@ class CallWalk {
       const Storage& where = tape.output[o];
       if (where.kind != kind) continue;
       int id = -1;
-      if (where.kind == Storage::Kind::Inside) id = in_.ids->call_base[c] + where.index;
+      if (where.kind == Storage::Kind::Inside) id = id_of(c, where.index);
       if (where.kind == Storage::Kind::Input) id = storage_of_input(call, where.index);
       storage_of_value_[call.outputs[o]] = id;
       if (id < 0) continue;
@@ -334,13 +357,12 @@ class CallWalk {
       }
     } else {
       // Nearly all events are of these two kinds.
-      const int base = in_.ids->call_base[c];
       for (std::int32_t e = range.first; e < range.last; ++e) {
         const TapeEvent& event = events[e];
         if (event.kind == TapeEvent::Kind::Alloc) {
-          sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+          sink_.alloc(id_of(c, event.storage), event.bytes, MemoryStream::Compute, event.category);
         } else if (event.kind == TapeEvent::Kind::Free) {
-          sink_.free(base + event.storage);
+          sink_.free(id_of(c, event.storage));
         } else {
           play(event, e, c);
         }
@@ -354,13 +376,13 @@ class CallWalk {
 
   void play(const TapeEvent& event, std::int32_t e, int c) {
     const Call& call = model_.calls[c];
-    const int base = in_.ids->call_base[c];
+    const int own = id_of(c, event.storage);
     switch (event.kind) {
       case TapeEvent::Kind::Alloc:
-        sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+        sink_.alloc(own, event.bytes, MemoryStream::Compute, event.category);
         break;
       case TapeEvent::Kind::Free:
-        sink_.free(base + event.storage);
+        sink_.free(own);
         break;
       case TapeEvent::Kind::AllocParamGrad:
         units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
@@ -375,11 +397,12 @@ class CallWalk {
         unused_.push_back(storage_of_input(call, event.storage));
         break;
       case TapeEvent::Kind::HoldOwn:
-        refs_[base + event.storage] = std::max(refs_[base + event.storage], 1);
-        unused_.push_back(base + event.storage);
+        refs_[own] = std::max(refs_[own], 1);
+        unused_.push_back(own);
+        last_held_ = in_.ids->call_base[c] + event.storage;
         break;
       case TapeEvent::Kind::ReleaseOutput:
-        drop(base + event.storage);
+        drop(own);
         break;
       case TapeEvent::Kind::ReleaseGradOut:
         grads_.release(c, event.storage);
@@ -388,20 +411,20 @@ class CallWalk {
         grads_.release_input(c, event.storage, position_in_backward(c, e));
         break;
       case TapeEvent::Kind::ShareGrad:
-        ++refs_[base + event.storage];
+        ++refs_[own];
         break;
       case TapeEvent::Kind::UnshareGrad:
-        drop(base + event.storage);
+        drop(own);
         break;
       case TapeEvent::Kind::EmitGrad:
-        ++refs_[base + event.storage];
-        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), base + event.storage, event.is_view);
+        ++refs_[own];
+        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), own, event.is_view);
         break;
       case TapeEvent::Kind::ForwardGradOut:
         grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
         break;
       case TapeEvent::Kind::Carry:
-        carry(base + event.storage, event.bytes);
+        carry(event.is_view ? last_held_ : -1, in_.ids->call_base[c] + event.storage, event.bytes);
         break;
       case TapeEvent::Kind::DropCarried:
         drop_carried(static_cast<std::size_t>(event.storage));
@@ -469,6 +492,7 @@ class CallWalk {
   std::vector<int> unused_;
   std::vector<Carried> carried_;  // In the order in which a micro-batch comes by them.
   std::size_t num_carried_ = 0;   // Of this micro-batch.
+  int last_held_ = -1;            // By HoldOwn, by the id that it has without turns.
   bool has_workspace_[4] = {};
   bool has_inputs_ = false;
   bool must_enter_root_ = false;

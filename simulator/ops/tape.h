@@ -38,13 +38,13 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Block input `storage` is held until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
-    Carry,           ///< Storage `storage` lives from the end of the backward into the next micro-batch with `bytes`.
-    DropCarried,     ///< It goes: the `storage`th that was carried.
-    ReleaseParam,    ///< What ran again is done with block parameter `storage`, which it had saved.
-    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
+    Carry,         ///< `storage` or what HoldOwn named in front of this lives into the next micro-batch, with `bytes`.
+    DropCarried,   ///< It goes: the `storage`th that was carried.
+    ReleaseParam,  ///< What ran again is done with block parameter `storage`, which it had saved.
+    Workspace,     ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
   };
   Kind kind = Kind::Alloc;
-  bool is_view = false;  ///< Of EmitGrad, ForwardGradOut and AllocParamGrad: autograd will not add to it in place.
+  bool is_view = false;  ///< Of gradients: autograd will not add to it in place. Of Carry: it stands behind HoldOwn.
   MemoryCategory category = MemoryCategory::Activation;
   std::int32_t storage = 0;
   std::int64_t bytes = 0;

@@ -110,9 +110,12 @@ class RecordingReader {
  private:
   Tape::Range append(const std::vector<RecordedEvent>& events, std::vector<TapeEvent>& to, MemoryCategory category) {
     Tape::Range range{.first = static_cast<std::int32_t>(to.size())};
+    bool follows_hold = false;  // So that what was held is what is carried.
     for (const RecordedEvent& event : events) {
-      to.push_back({kind_on_tape(event.kind), event.is_view, category, event.index, event.value});
+      const bool is_view = event.kind == Event::Carry ? follows_hold : event.is_view;
+      to.push_back({kind_on_tape(event.kind), is_view, category, event.index, event.value});
       count(event);
+      follows_hold = event.kind == Event::Hold;
     }
     range.last = static_cast<std::int32_t>(to.size());
     return range;

@@ -193,6 +193,60 @@ TEST(RecordedTape, CarriesWhatAVariableHoldsIntoTheNextStep) {
   EXPECT_LT(live_of(true, true), live_of(true, false));
 }
 
+// Logits of 64 MiB that a variable holds into the next step, which lets them go in front of its own.
+TEST(RecordedTape, HasWhatIsHeldAndCarriedOnce) {
+  constexpr std::int64_t kHeld = 1 << 26;
+  const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
+  const Cluster cluster = cluster_of({1, 4}, 90);
+  const Model model = model_of_spec(planner::small_transformer());
+  const auto peaks_of = [&](bool is_held, bool carries) {
+    Model recorded = recorded_model(model, {plan}, cluster.gpu);
+    for (Block& block : recorded.blocks) {
+      if (block.kind != "token_embedding") continue;
+      RecordedTape& tape = block.recorded->tapes.front();
+      const int storage = static_cast<int>(tape.storage_op.size());
+      tape.storage_op.insert(tape.storage_op.end(), {0, 0});
+      auto& events = tape.forward.front();
+      if (carries) events.insert(events.begin(), {.kind = RecordedEvent::Kind::DropCarried, .index = 0});
+      if (is_held) events.push_back({.kind = RecordedEvent::Kind::Alloc, .index = storage, .value = kHeld});
+      if (is_held) events.push_back({.kind = RecordedEvent::Kind::Hold, .index = storage});
+      if (carries) events.push_back({.kind = RecordedEvent::Kind::Carry, .index = storage + 1, .value = kHeld});
+    }
+    const auto report = Predictor(recorded, cluster).report(in_units(plan, model));
+    return report ? report->memory.peaks : MemoryPeaks{};
+  };
+  // Dropped in front of what follows it, so that there is never more than one.
+  EXPECT_EQ(peaks_of(true, true).live, peaks_of(true, false).live);
+  EXPECT_EQ(peaks_of(true, true).reserved, peaks_of(true, false).reserved);
+  EXPECT_GE(peaks_of(true, true).live, peaks_of(false, false).live + Bytes(kHeld));
+}
+
+// Weights are sharded over four, 256 x 64 numbers of the table for one; a copy of it is a fourth of it.
+TEST(RecordedTape, HasOfACopyOfAParameterWhatItHasOfTheParameter) {
+  const Cluster cluster = cluster_of({1, 4}, 90);
+  const Model model = model_of_spec(planner::small_transformer());
+  const auto live_of = [&](Mesh mesh, int copy_of) {
+    const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, mesh);
+    Model recorded = recorded_model(model, {plan}, cluster.gpu);
+    const Parameter& table = recorded.parameters.front();
+    if (copy_of >= -1) {
+      recorded.buffers.push_back({.name = "beside/copies/0",
+                                  .shape = table.shape,
+                                  .dtype = table.dtype,
+                                  .registered = false,
+                                  .copy_of = copy_of});
+    }
+    const auto report = Predictor(recorded, cluster).report(in_units(plan, model));
+    return report ? report->memory.peaks.live : Bytes(0);
+  };
+  const Mesh sharded{1, 4};
+  const Mesh replicated{4, 1};
+  const std::int64_t whole = num_elements(model.parameters.front().shape) * 2;
+  EXPECT_EQ(live_of(sharded, -1) - live_of(sharded, -2), Bytes(whole));
+  EXPECT_EQ(live_of(sharded, 0) - live_of(sharded, -2), Bytes(whole / 4));
+  EXPECT_EQ(live_of(replicated, 0) - live_of(replicated, -2), Bytes(whole));
+}
+
 /// A capture of micro-batches of one, two and four sequences.
 std::vector<Model> captured_points() {
   std::vector<Model> points;
