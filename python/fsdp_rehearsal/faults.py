@@ -19,6 +19,7 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded
 
 _OUT_OF_MEMORY = ("OutOfMemoryError",)
+_MOST_CAUSES = 20  # of an exception, one behind the other
 
 
 class Faults:
@@ -77,13 +78,22 @@ class Faults:
         while at is not None and at not in chain:
             chain.append(at)
             at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+        shown = _missing_module(error) or error
         self.exception = {
-            "type": _name(type(error)),
-            "message": str(error),
+            "type": _name(type(shown)),
+            "message": str(shown),
             "types": [_name(type(e)) for e in chain],
             "traceback": _traceback_of(error),
             "out_of_memory": any(_is_out_of_memory(e) for e in chain),
         }
+
+
+def _missing_module(error: BaseException) -> Optional[BaseException]:
+    """What libraries that import lazily raise their own error from."""
+    at, seen = error.__cause__, 0
+    while at is not None and not isinstance(at, ModuleNotFoundError) and seen < _MOST_CAUSES:
+        at, seen = at.__cause__, seen + 1
+    return at if isinstance(at, ModuleNotFoundError) else None
 
 
 def _traceback_of(error: BaseException) -> str:

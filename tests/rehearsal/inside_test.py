@@ -381,6 +381,18 @@ class Faults(unittest.TestCase):
         self.assertEqual([t.split(".")[-1] for t in noted.exception["types"]], ["ValueError", "OutOfMemoryError"])
 
 
+    def test_a_library_that_imports_lazily_lacks_the_module_that_it_does(self):
+        noted = faults.Faults(lambda: None)
+        try:
+            try:
+                raise ModuleNotFoundError("No module named 'platformdirs'")
+            except ModuleNotFoundError as error:
+                raise RuntimeError("Failed to import trl because of the following error (look up to see its traceback)") from error
+        except RuntimeError as error:
+            noted.note(error)
+        self.assertEqual((noted.exception["type"], noted.exception["message"]), ("ModuleNotFoundError", "No module named 'platformdirs'"))
+
+
 class ChecksOfZero(unittest.TestCase):
     def test_every_rank_writes_its_list_down_as_rank_0_does(self):
         sent = []
