@@ -144,6 +144,7 @@ void try_offload(RemedyList& list) {
 void try_gradient_sync(RemedyList& list) {
   Plan plan = list.plan();
   if (plan.accumulation < 2 || is_simple_fsdp(plan)) return;
+  if (!list.request().predictor.model().says_last_micro_batch && plan.sync_every_micro_batch) return;
   plan.sync_every_micro_batch = !plan.sync_every_micro_batch;
   const bool is_every = plan.sync_every_micro_batch;
   list.try_plan(is_every ? "reduce gradients after every micro-batch" : "reduce gradients once a step",

@@ -294,6 +294,8 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
   }
   std::erase_if(space.checkpoint_ways,
                 [&](const CheckpointWay& way) { return way.mode != CheckpointMode::Full || !can; });
+  // A plan takes the script's loop as it is.
+  if (!points.front().says_last_micro_batch) space.gradient_syncs = {true};
 }
 
 namespace {

@@ -213,7 +213,8 @@ Result<Space> said_by_runtime(Space space);
 Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload);
 
 /// Leaves out what a captured model cannot be asked: ways of checkpointing that were not recorded in the precision of
-/// `base`. Lets micro-batches be as large as the largest that was captured. Does nothing for a spec.
+/// `base`, and reductions after the last micro-batch alone, if the script does not say which that is. Lets
+/// micro-batches be as large as the largest that was captured. Does nothing for a spec.
 void keep_recorded(const ModelSpec& spec, Space& space);
 
 /// One line for each dimension, "mesh: shard 4, 2 x 2, NO_SHARD", for people.

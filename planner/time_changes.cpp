@@ -96,7 +96,8 @@ class Changes {
 
   void reduce_less() {
     Plan plan = plan_;
-    if (plan_.accumulation > 1 && plan_.sync_every_micro_batch && !is_simple_fsdp(plan_)) {
+    const bool can_say = request_.predictor.model().says_last_micro_batch;
+    if (can_say && plan_.accumulation > 1 && plan_.sync_every_micro_batch && !is_simple_fsdp(plan_)) {
       plan.sync_every_micro_batch = false;
       add("reduce gradients once a step", {.gradient_sync = GradientSync::Last}, plan);
     }

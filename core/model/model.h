@@ -79,6 +79,9 @@ struct Buffer {
   /// Whether PyTorch knows it as a buffer. A tensor that a module merely holds, as the scales of 4-bit weights, is
   /// there all the same on each GPU, but no broadcast has it.
   bool registered = true;
+  /// In `Model::parameters`: what it is a copy of, as an average of weights that a captured script keeps. Such a copy
+  /// is made of what a GPU has of the parameter. -1: each GPU has it whole.
+  int copy_of = -1;
 
   bool operator==(const Buffer&) const = default;
 };
@@ -234,6 +237,9 @@ struct Model {
   /// backward. -1: behind the optimizer's step, or in front of the forward.
   int clears_gradients_at = -1;
   bool keeps_gradients = false;  ///< They are zeroed where they lie (set_to_none=False), or never.
+  /// Whether the training loop can tell a framework that a micro-batch is not the last one of its step, as `no_sync`
+  /// does. A captured script may have no such line; then gradients are reduced in each.
+  bool says_last_micro_batch = true;
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
   std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.

@@ -95,6 +95,14 @@ void read_buffer(const JsonValue& value, Model& model, JsonErrors& errors) {
   object.required("dtype", buffer.dtype, model_spec_reader::kSpecDtype);
   object.optional("persistent", buffer.persistent);
   object.optional("registered", buffer.registered);
+  std::string copied;
+  if (object.optional("copy_of", copied)) {
+    const auto parameter = std::find_if(model.parameters.begin(), model.parameters.end(),
+                                        [&](const Parameter& each) { return each.name == copied; });
+    if (parameter == model.parameters.end())
+      object.fail("copy_of", fmt::format("There is no parameter \"{}\".", copied));
+    buffer.copy_of = static_cast<int>(parameter - model.parameters.begin());
+  }
   object.finish();
 }
 
@@ -467,6 +475,8 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   object.optional("matmul_allow_tf32", recipe.matmul_allow_tf32);
   Model shared;
   read_modules(object, shared, errors);
+  shared.says_last_micro_batch = false;
+  object.optional("says_last_micro_batch", shared.says_last_micro_batch);
   object.optional("limits", shared.notes);
   object.optional("without_cost", shared.without_cost);
   object.optional("least_time_share", shared.least_time_share, RealRange{0.01, 1});

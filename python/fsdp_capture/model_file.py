@@ -119,7 +119,7 @@ def _tapes_of(
     while True:
         interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
         tapes: dict[Kind, list[CallTape]] = {}
-        problems: list[str] = []
+        unclear: dict[str, int] = {}
         for kind, each in storages.items():
             writer = TapeWriter(each, interfaces[kind], kind[1])
             tapes[kind] = writer.run()
@@ -130,9 +130,10 @@ def _tapes_of(
                 way = "with its blocks checkpointed" if kind[1] else "as it is"
                 limits.append(f"What was recorded in {kind[0]} {way} cannot be played again ({why}), so there is no recording of that.")
                 break
-            problems += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
+            for what, size in writer.unclear.items():
+                unclear[what] = max(unclear.get(what, 0), size)
         else:
-            limits += problems
+            limits += [f"{size:,} bytes {what}." for what, size in unclear.items()]
             return interfaces, tapes
         del storages[kind]
 
@@ -235,6 +236,7 @@ class _Writer:
             "framework": framework.split("+")[0],
             "gpu": facts["gpu"],
             "accumulation": facts["accumulation"],
+            **({"says_last_micro_batch": True} if facts["says_last_micro_batch"] else {}),
             "initialization": facts["initialization"],
             **facts["tf32"],
             "optimizer": facts["optimizer"],

@@ -93,7 +93,9 @@ def _other_states(torch: Any, optimizer: Any) -> str:
     for parameter, state in optimizer.state.items():
         if not isinstance(parameter, torch.Tensor) or not isinstance(state, dict):
             continue
-        size = sum(_bytes(torch, value, parameter.numel() > 1) for value in state.values())
+        if parameter.numel() <= 1:  # what it keeps is as large as a count of steps
+            continue
+        size = sum(_bytes(torch, value) for value in state.values())
         of_adamw = 2 * parameter.numel() * parameter.element_size()
         kept, wanted = kept + size, wanted + of_adamw
         differs = differs or size != of_adamw
@@ -107,14 +109,13 @@ def _other_states(torch: Any, optimizer: Any) -> str:
     )
 
 
-def _bytes(torch: Any, value: Any, is_of_many: bool) -> int:
-    """Of a state; a count of steps is none, and a tensor of other tensors is what these are. `is_of_many`: the parameter has more than
-    one number, as its states then have."""
+def _bytes(torch: Any, value: Any) -> int:
+    """Of a state; a count of steps is none, and a tensor of other tensors is what these are."""
     if isinstance(value, (list, tuple)):
-        return sum(_bytes(torch, each, is_of_many) for each in value)
-    if not isinstance(value, torch.Tensor) or value.numel() <= (1 if is_of_many else 0) or value.dim() == 0:
+        return sum(_bytes(torch, each) for each in value)
+    if not isinstance(value, torch.Tensor) or value.numel() <= 1:
         return 0
     if hasattr(type(value), "__tensor_flatten__"):
         names, _ = value.__tensor_flatten__()
-        return sum(_bytes(torch, getattr(value, name), is_of_many) for name in names)
+        return sum(_bytes(torch, getattr(value, name)) for name in names)
     return int(value.numel() * value.element_size())

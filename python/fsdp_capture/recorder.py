@@ -118,6 +118,11 @@ class Recorder:
             with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}|{size}|{place}"):
                 pass
 
+    @property
+    def is_in_forward(self) -> bool:
+        """Whether no backward of a loss has begun: one that ends then is of torch.autograd.grad."""
+        return self._watch.is_on
+
     def mark(self, name: str) -> None:
         """Writes a name between forwards and backwards."""
         with self._torch._C._profiler._RecordFunctionFast(name):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from fsdp_capture.blocks import CallCounts, find_stacks
+from fsdp_capture.evaluations import EvaluationWatch
 from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, plays, with_points_before
@@ -23,7 +24,7 @@ from fsdp_capture.old_tensors import OldTensors
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
-from fsdp_capture.trained import check_alike, refuse_sparse_gradients, trained_by_turns, trained_model
+from fsdp_capture.trained import check_alike, check_sizes, refuse_sparse_gradients, trained_by_turns, trained_model
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.step_forward import Hook, parts_called
@@ -59,7 +60,7 @@ class Session:
         self._recordings: dict[tuple[str, bool], Recording] = {}
         self._wanted: list[tuple[str, bool]] = []
         self._is_written = False
-        self.unwrapped = Unwrapped(lambda sentence: self._fail(sentence, stop=True))
+        self.unwrapped = Unwrapped(lambda sentence: self._fail(sentence, stop=True), meter.position)
         self._limits: list[str] = []
         self._least_time_share = 1.0  # of what is predicted
         self._prepared: Optional[tuple[str, bool]] = None
@@ -67,6 +68,8 @@ class Session:
         self._clip_grad_norm: Optional[float] = None
         self._root: Any = None
         self._given: list[tuple[tuple[int, ...], str]] = []
+        self._handed: list[tuple[int, ...]] = []  # shapes of all that the model is handed in the recording
+        self._sizes: dict[tuple[str, bool], list[tuple[int, ...]]] = {}  # the same of each that was made
         self._original: dict[str, Any] = {}
         self._torch: Any = None
         self._described: dict[str, Any] = {}
@@ -75,6 +78,7 @@ class Session:
         self._clearing: Any = None
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
+        self._evaluations = EvaluationWatch(phases)
         self._counts: Any = None
         self._calls: dict[str, int] = {}
         self._stacks: list[list[str]] = []
@@ -175,6 +179,7 @@ class Session:
         if self._backwards and self._phases.backwards == self._backwards[-1]:
             return  # another optimizer of the same step: how many there are is not known in the first one
         self._backwards.append(self._phases.backwards)
+        self._evaluations.step_ended()
         if len(self._backwards) < _WARM_UP:
             return self._clearing.look()
         if self._turns is not None:
@@ -183,7 +188,7 @@ class Session:
             return
         if self._wanted and self._prepared != self._wanted[0]:
             self._prepare(*self._wanted[0])
-        elif self._wanted:
+        elif self._wanted and self._recorder is None:
             self._start(*self._wanted[0])
         else:
             self._finish(stop=True)
@@ -222,7 +227,7 @@ class Session:
         if self._turns is not None:
             self._turns.mark_trained(self._described)
         self._held = HeldTensors(self._torch, self._root)
-        self._old = OldTensors(self._torch, self._history)
+        self._old = OldTensors(self._torch, self._history, self._root, self.unwrapped.made_at)
         for model in self._turns.models() if self._turns is not None else [self._root]:
             model.register_forward_pre_hook(self._note_given, with_kwargs=True)
         if self._turns is None:
@@ -250,6 +255,7 @@ class Session:
     def _keep(self, recording: Recording) -> None:
         kind = self._wanted.pop(0)
         self._recordings[kind] = recording
+        self._sizes[kind] = self._handed
         if len(self._recordings) == 1:
             self._settle_stacks(kind)
 
@@ -281,7 +287,10 @@ class Session:
         leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
         self._held.note_given(tensors, len(self._backwards))
-        if is_noted and self._recorder is not None and not self._recordings:
+        if self._recorder is None or not self._torch.is_grad_enabled():
+            return
+        self._handed += [tuple(t.shape) for t in tensors]
+        if is_noted and not self._recordings:
             self._given += [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
@@ -307,6 +316,8 @@ class Session:
         }
         self._recorder = Recorder(self._torch, self._root, self._drain, self._cast, self._step_forward, self._meter.launches)
         self._recorder.start()
+        self._handed = []
+        self._evaluations.recording_begins()
         if self._turns is not None:
             self._turns.start(self._recorder)
 
@@ -342,11 +353,21 @@ class Session:
 
     def _backward_ended(self) -> None:
         refuse_sparse_gradients(self._modules)
+        is_in_forward = self._recorder is not None and self._recorder.is_in_forward
+        if is_in_forward and self._turns is None:
+            raise CaptureError(
+                "The script asks for gradients by torch.autograd.grad in a forward, as a gradient penalty does, which is not predicted. Capture it "
+                "without."
+            )
         if self._turns is not None and self._recorder is not None:
-            return self._recorder.end_backward()
+            return None if is_in_forward else self._recorder.end_backward()
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
-            self._keep(recorder.stop())
+            recording = recorder.stop()
+            if self._evaluations.is_to_be_left_out(self._accumulation()):
+                self._given = self._given if self._recordings else []
+                return self._start(*self._wanted[0])
+            self._keep(recording)
         if self._prepared is not None:  # the optimizer's states may have another dtype by now
             self._drop_gradients()
 
@@ -354,8 +375,11 @@ class Session:
         for parameter in self._root.parameters():
             parameter.grad = None
 
+    def _accumulation(self) -> int:
+        return self._backwards[1] - self._backwards[0] if self._turns is None else 1
+
     def _facts(self) -> dict[str, Any]:
-        accumulation = self._backwards[1] - self._backwards[0] if self._turns is None else 1
+        accumulation = self._accumulation()
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if accumulation > 1 and ranks > 1:
             self._limits.append(
@@ -377,6 +401,7 @@ class Session:
             "given": self._given,
             "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
+            "says_last_micro_batch": self.unwrapped.says_last_micro_batch,
             "optimizer": {**facts_of(self._torch, self._optimizers()), "clip_grad_norm": self._clip_grad_norm},
         }
 
@@ -425,6 +450,8 @@ class Session:
         self._say("writing the model")
         try:
             check_alike(self._step_forward.forwards)
+            self._evaluations.check(self._accumulation())
+            check_sizes(self._sizes)
             of_point = self._add_held()
             turns = self._turns.checked(self._clip_grad_norm) if self._turns is not None else None
             facts = {**self._facts(), "buffers": of_point}

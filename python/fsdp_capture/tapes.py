@@ -52,7 +52,7 @@ class TapeWriter:
         self._value_of = {
             storages.number[v.key]: i for i, v in enumerate(interface.values) if v.key in storages.number
         }
-        self.problems: list[str] = []
+        self.unclear: dict[str, int] = {}  # what is not known of some storages -> bytes of these
         self.tapes = [
             CallTape(forward=[[] for _ in call.ops], backward=[[] for _ in call.ops]) for call in self._structure.calls
         ]
@@ -85,6 +85,9 @@ class TapeWriter:
                 tape.backward[op] += self._ends[call, op, True]
             self._finish(call, tape)
         return self.tapes
+
+    def _note_unclear(self, number: int, what: str) -> None:
+        self.unclear[what] = self.unclear.get(what, 0) + self._recording.sizes[number]
 
     # ---- allocations ---------------------------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class TapeWriter:
         elif born.is_backward or number in self._early:
             self._use_gradient(number, born, gone)
         else:
-            self.problems.append(f"{self._recording.sizes[number]} bytes outlive the call that made them")
+            self._note_unclear(number, "outlive the call that made them")
             self._behind_backward(born.call, ["free", self._local[number]])
 
     # ---- gradients -----------------------------------------------------------------------------------------------
@@ -308,7 +311,7 @@ class TapeWriter:
         for places in (direct, shared):
             if places:
                 return self._give(call, born.op, storage, places[0])
-        self.problems.append(f"{self._recording.sizes[number]} bytes of gradients pass in a way that is not understood")
+        self._note_unclear(number, "of gradients pass in a way that is not understood")
         self._behind_backward(call, ["free", storage])
 
     def _give(self, call: int, op: int, storage: int, place: int) -> None:

@@ -81,5 +81,21 @@ def check_alike(forwards: list[set[str]]) -> None:
                 )
 
 
+def check_sizes(sizes: dict[tuple[str, bool], list[tuple[int, ...]]]) -> None:
+    """`sizes`: shapes of what the model was handed, of each recording. Raises CaptureError where they are others from one to the next."""
+    handed = list(sizes.values())
+    for other in handed[1:]:
+        for one, another in zip(handed[0], other):
+            if len(one) == len(another) and one != another:
+                raise CaptureError(
+                    f"The script hands its model batches of other sizes from step to step: {_text(one)}, then {_text(another)}. A capture runs several "
+                    "steps, each in another way, and all have to be of one size. Pad its batches to one length, and drop a smaller last one."
+                )
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " x ".join(str(size) for size in shape)
+
+
 def _is_in(module: Any, roots: list[Any]) -> bool:
     return any(module is each for root in roots for each in root.modules())

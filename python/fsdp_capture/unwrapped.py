@@ -5,7 +5,7 @@ this stands where a plan would.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Optional
 
 
 class Unwrapped:
@@ -14,11 +14,14 @@ class Unwrapped:
     shown = "capture"
     subject = "a capture"
     advice = "Let the script train its model by itself: a plan says how it is sharded."
-    unanswered = ("set_requires_gradient_sync", "set_is_last_backward", "unshard", "reshard")
+    unanswered = ("unshard", "reshard")
 
-    def __init__(self, refuse: Callable[[str], None]) -> None:
-        self._refuse = refuse
+    def __init__(self, refuse: Callable[[str], None], position: Callable[[], int]) -> None:
+        """`position`: how many events the allocator has had."""
+        self._refuse, self._position = refuse, position
         self.made_on = ""  # type of the device that the model was on when it was wrapped, or given to its optimizer
+        self.made_at: Optional[int] = None  # `position` then: from here on a plan's parameters are shards
+        self.says_last_micro_batch = False  # the script says which micro-batch is the last one of its step
 
     @staticmethod
     def in_place_of(what: str) -> str:
@@ -31,6 +34,7 @@ class Unwrapped:
     def note_place(self, parameters: Iterable[Any]) -> None:
         for parameter in parameters:
             self.made_on = self.made_on or parameter.device.type
+            self.made_at = self._position() if self.made_at is None else self.made_at
 
     def refuse(self, problems: list[tuple[str, str, str]]) -> NoReturn:
         self._refuse(" ".join(part for problem in problems for part in problem[1:]))

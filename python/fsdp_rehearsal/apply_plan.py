@@ -58,6 +58,7 @@ class ApplyPlan:
         self.shown = shown or os.path.basename(path)
         self.applied = False
         self.applying = False
+        self.says_last_micro_batch = False  # the script has said which one that is
         self.root: Any = None
         self._faults, self._finish, self._step_forward = faults, finish, step_forward
         self._replaced = Replaced()
@@ -138,6 +139,12 @@ class ApplyPlan:
 
     def missing(self) -> bool:
         """At the end: whether nothing was applied. Then that is what ended the program."""
+        if self.applied and self.plan.accumulation > 1 and not self.plan.sync_every_micro_batch and not self.says_last_micro_batch:
+            warn(
+                "plan_in_place",
+                f"{self.shown} reduces gradients behind the last of {self.plan.accumulation} micro-batches, and the script does not say which that "
+                "is: they were reduced in each. Write model.set_requires_gradient_sync(is_last) in front of the backward.",
+            )
         if self.applied or self._faults.exception is not None:
             return False
         self._faults.note(
@@ -422,15 +429,13 @@ def _has(module: Any, name: str) -> bool:
 
 
 def _orders(root: Any, plan: Plan) -> tuple[list[int], list[int]]:
-    """Units as forward enters them and as backward does, by where their modules are registered: outer ones first."""
-    ends: dict[str, tuple[int, int]] = {}
-    names = [name for name, _ in root.named_modules()]
-    for place, name in enumerate(names):
-        ends[name] = (place, place)
-        while name:
-            name = name.rpartition(".")[0]
-            ends[name] = (ends[name][0], place)
-    spans = [(min(ends[n][0] for n in unit.modules), max(ends[n][1] for n in unit.modules)) for unit in plan.units]
+    """Units as forward enters them and as backward does, by where their modules are registered: outer ones first. A wrapper of the
+    script may stand inside of `root`, whose modules then have longer names than in the plan."""
+    place = {id(module): i for i, module in enumerate(root.modules())}
+    spans = []
+    for unit in plan.units:
+        inside = [place[id(below)] for name in unit.modules for below in root.get_submodule(name).modules()]
+        spans.append((min(inside), max(inside)))
     order = range(len(spans))
     forward = sorted(order, key=lambda i: (spans[i][0], -spans[i][1]))
     backward = sorted(order, key=lambda i: (spans[i][1], spans[i][1] - spans[i][0]))[::-1]

@@ -23,6 +23,7 @@ _SETTERS = (
     "set_reshard_after_forward",
     "set_reshard_after_backward",
 )
+_SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which micro-batch is the last one of its step
 _ENGINES = {
     "FSDP": "its FSDP plugin",
     "DEEPSPEED": "its DeepSpeed plugin",
@@ -144,12 +145,32 @@ class Wrappers:
         for name in (*_SETTERS, *self._applying.unanswered):
             if not hasattr(type(module), name):
                 object.__setattr__(module, name, _nothing)
+        for name in _SYNC_SETTERS:
+            if not hasattr(type(module), name):
+                object.__setattr__(module, name, self._note_last)
+
+    def _note_last(self, is_last: bool = True, **kwargs: Any) -> None:
+        """The script says whether a micro-batch is the last one of its step."""
+        if not is_last:
+            self._applying.says_last_micro_batch = True
 
     def _setters(self, module: ModuleType) -> None:
         kind = module.FSDPModule
         for name in _SETTERS:
             if hasattr(kind, name):
                 setattr(kind, name, self._only_ours(name, getattr(kind, name)))
+        for name in _SYNC_SETTERS:
+            setattr(kind, name, self._where_planned(getattr(kind, name)))
+
+    def _where_planned(self, real: Callable) -> Callable:
+        """The script says when gradients are reduced: so it is, unless the plan reduces them in each micro-batch."""
+        @functools.wraps(real)
+        def call(module: Any, is_last: bool = True, **kwargs: Any) -> Any:
+            self._note_last(is_last)
+            is_planned = self._applying.applying or not self._applying.plan.sync_every_micro_batch
+            return real(module, is_last, **kwargs) if is_planned else None
+
+        return call
 
     def _only_ours(self, name: str, real: Callable) -> Callable:
         @functools.wraps(real)
@@ -173,6 +194,7 @@ class Wrappers:
 
     def _sync(self, is_last: bool) -> None:
         applying = self._applying
+        self._note_last(is_last)
         if applying.applied and not applying.plan.sync_every_micro_batch:
             applying.root.set_requires_gradient_sync(is_last)
 
@@ -220,7 +242,7 @@ class Wrappers:
 
 
 def _take_answers_back(module: Any) -> None:
-    for name in _SETTERS:
+    for name in (*_SETTERS, *_SYNC_SETTERS):
         module.__dict__.pop(name, None)
 
 

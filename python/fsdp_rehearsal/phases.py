@@ -29,6 +29,7 @@ class Phases:
     def __init__(self, meter: Meter, history: History, stub: Stub) -> None:
         self.phase = "initialization"
         self.backwards = 0  # outermost calls of backward so far
+        self.evaluations = 0  # stretches of evaluation so far
         self.at_first_forward: list[Callable[[], None]] = []
         self.after_backward: list[Callable[[], None]] = []
         self._meter, self._history, self._stub = meter, history, stub
@@ -61,6 +62,7 @@ class Phases:
         if phase in ASIDE or self.phase in ASIDE:
             self._meter.cut(self.phase if self.phase in ASIDE else PART)
         self.phase = phase
+        self.evaluations += phase == "evaluation"
         where = self._backward_at if phase == "backward" else None
         self._history.begin_phase(Mark(phase, self._meter.position(), self._stub.collective_count(), where))
         self._label()

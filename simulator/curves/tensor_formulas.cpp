@@ -242,6 +242,7 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
   if (id < ids.buffers_base()) return {};
   if (id < ids.inputs_base()) {
     const Buffer& buffer = model.buffers[id - ids.buffers_base()];
+    if (buffer.copy_of >= 0) return {};
     return finder.of_value(buffer.shape, buffer.dtype);
   }
   if (id < ids.sums_base) {

@@ -2,6 +2,7 @@
 
 // What a model makes of its own when it is initialized on a device, whoever wraps it.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "simulator/memory/memory_walk.h"
@@ -17,12 +18,31 @@ void make_original_parameter(const WalkInput& in, Sink& sink, int parameter) {
              MemoryCategory::ShardedParam);
 }
 
+/// What the rank has of a parameter, in elements.
+inline std::int64_t elements_of_parameter(const WalkInput& in, int parameter) {
+  const Layout& layout = *in.layout;
+  const int u = layout.is_replicated ? -1 : layout.unit_of_parameter[parameter];
+  if (u < 0) return num_elements(in.index->model->parameters[parameter].shape);
+  const auto& of_unit = layout.units[u].parameters;
+  const auto shard = std::find_if(of_unit.begin(), of_unit.end(),
+                                  [&](const ShardedParameter& each) { return each.parameter == parameter; });
+  return shard == of_unit.end() ? 0 : shard->local_elements;
+}
+
+/// Bytes of a buffer on the device. A copy of a parameter is made of what the rank has of it, and lies where that does.
+inline std::int64_t bytes_of_buffer(const WalkInput& in, const Buffer& buffer) {
+  if (buffer.copy_of < 0) return num_elements(buffer.shape) * size_of(buffer.dtype).count();
+  if (in.plan->cpu_offload) return 0;
+  const bool is_alike = buffer.dtype == in.index->model->parameters[buffer.copy_of].dtype;
+  const Dtype dtype = is_alike ? in.layout->parameter_dtype[buffer.copy_of] : buffer.dtype;
+  return elements_of_parameter(in, buffer.copy_of) * size_of(dtype).count();
+}
+
 /// A buffer of the model, which stays.
 template <class Sink>
 void make_model_buffer(const WalkInput& in, Sink& sink, int b) {
-  const Buffer& buffer = in.index->model->buffers[b];
-  sink.alloc(in.ids->buffer(b), num_elements(buffer.shape) * size_of(buffer.dtype).count(), MemoryStream::Compute,
-             MemoryCategory::Buffer);
+  const std::int64_t bytes = bytes_of_buffer(in, in.index->model->buffers[b]);
+  if (bytes > 0) sink.alloc(in.ids->buffer(b), bytes, MemoryStream::Compute, MemoryCategory::Buffer);
 }
 
 }  // namespace fsdp::simulator

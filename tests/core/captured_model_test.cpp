@@ -157,6 +157,25 @@ TEST(CapturedModel, SaysWhereItsScriptClearsGradientsAndWhatABatchHolds) {
   EXPECT_FALSE(begins_with_gradients(*build_model(read_file(), {})));
 }
 
+TEST(CapturedModel, SaysWhatIsACopyOfAParameter) {
+  const std::string scale = R"({"name": "scale", "shape": [4], "dtype": "float32", "persistent": false})";
+  const std::string copy =
+      R"({"name": "beside/copies/0", "shape": [4, 4], "dtype": "bfloat16", "registered": false, "copy_of": )";
+  const auto model = build_model(read_file(with(scale, scale + ", " + copy + "\"layers.1.weight\"}")), {});
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(model->buffers[0].copy_of, -1);
+  EXPECT_EQ(model->buffers[1].copy_of, 1);
+  EXPECT_EQ(error_of(with(scale, copy + "\"layers.2.weight\"}")),
+            "/buffers/0/copy_of: There is no parameter \"layers.2.weight\".");
+}
+
+TEST(CapturedModel, SaysWhetherItsLoopTellsTheLastMicroBatch) {
+  EXPECT_FALSE(model_in_file(std::string(kFile)).says_last_micro_batch);
+  EXPECT_TRUE(model_in_file(with("\"accumulation\": 2,", "\"accumulation\": 2, \"says_last_micro_batch\": true,"))
+                  .says_last_micro_batch);
+  EXPECT_TRUE(Model{}.says_last_micro_batch);
+}
+
 TEST(CapturedModel, HasTheSizesThatWereCaptured) {
   const ModelSpec spec = read_file();
   const auto other = build_model(spec, {.dimensions = {{"batch", 3}}});

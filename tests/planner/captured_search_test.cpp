@@ -78,6 +78,22 @@ TEST(CapturedSearch, TriesTheMicroBatchesThatWereCaptured) {
             "512: take one of these, or capture the script with other sizes.");
 }
 
+// Reducing once a step is faster, and a script has to say which micro-batch is the last one.
+TEST(CapturedSearch, ReducesInEachMicroBatchWhereTheScriptDoesNotSayTheLast) {
+  const Cluster cluster = small_cluster(4, 1, Bytes(std::int64_t{4} << 30));
+  ModelSpec spec = captured({model_of_batch(4, cluster)});
+  const auto found = search_for(spec, cluster, 64);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->best.plan.accumulation, 4);
+  EXPECT_TRUE(found->best.plan.sync_every_micro_batch);
+  auto changed = std::make_shared<CapturedModel>(*spec.captured);
+  changed->points.front().says_last_micro_batch = true;
+  spec.captured = std::move(changed);
+  const auto faster = search_for(spec, cluster, 64);
+  ASSERT_TRUE(faster.has_value());
+  EXPECT_FALSE(faster->best.plan.sync_every_micro_batch);
+}
+
 /// The same, trained by Muon: all matrices of its layers.
 ModelSpec with_muon(ModelSpec spec) {
   auto changed = std::make_shared<CapturedModel>(*spec.captured);

@@ -142,6 +142,7 @@ CASES = (
 
 REFUSED = (
     _by_hand("Sparse", "sparse gradients", is_quick=True, refusal="is sparse (EmbeddingBag with sparse=True)"),
+    _by_hand("Sloped", "a loss of slopes, by torch.autograd.grad", is_quick=True, refusal="asks for gradients by torch.autograd.grad in a forward"),
     _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("turns-penalty", "a WGAN with a gradient penalty", ("turns.py", "penalty"), is_quick=True, refusal="a gradient penalty does"),
     Case("turns-kept", "a GAN that clears gradients by hand", ("turns.py", "kept_gradients"), is_quick=True,

@@ -354,7 +354,21 @@ class Sparse(nn.Module):
         return self.top(self.table(ids)).square().mean()
 
 
-KINDS = (Shared, Recurrent, Speech, Sparse, Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
+class Sloped(nn.Module):
+    """Its loss is of the slope of what it computes, as that of a physical law is."""
+
+    def __init__(self, width=256):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+
+    def batch(self):
+        return (torch.rand(4096, 2, device="cuda", requires_grad=True),)
+
+    def forward(self, x):
+        return (torch.autograd.grad(self.layers(x).sum(), x, create_graph=True)[0].sum(1) - 1).square().mean()
+
+
+KINDS = (Sloped, Shared, Recurrent, Speech, Sparse, Decoder, Recomputed, Chunked, TwoLosses, LossOnHost, OwnFunction, FusedHead, DiT, DLRM, UNet, MLP, LoRA)
 model = {kind.__name__: kind for kind in KINDS}[NAME]().cuda()
 if NAME in ("Decoder", "Chunked", "TwoLosses", "OwnFunction", "FusedHead", "LoRA"):
     model.bfloat16()

@@ -1,0 +1,47 @@
+"""Evaluations between the steps of a script, which a recording may hold, since it begins where the optimizer has stepped.
+
+One after each step is a part of a step, as what it gathers is. One that comes now and then is not: it is recorded again without. Nor
+is one in front of a micro-batch, as which a captured step is played several times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdp_capture.passes import CaptureError
+
+_MOST_TRIES = 4
+
+
+class EvaluationWatch:
+    def __init__(self, phases: Any) -> None:
+        self._phases = phases
+        self._at_steps: list[int] = []  # evaluations by the end of each step
+        self._before = 0  # evaluations when the recording began
+        self._left_out = 0  # recordings
+
+    def step_ended(self) -> None:
+        self._at_steps.append(self._phases.evaluations)
+
+    def recording_begins(self) -> None:
+        self._before = self._phases.evaluations
+
+    def is_to_be_left_out(self, accumulation: int) -> bool:
+        """Of the recording that has ended: another one is made in its place."""
+        if self._phases.evaluations == self._before or self._left_out >= _MOST_TRIES:
+            return False
+        if accumulation == 1 and self._is_in_each_step():
+            return False
+        self._left_out += 1
+        return True
+
+    def check(self, accumulation: int) -> None:
+        """Raises CaptureError where each step of several micro-batches has one."""
+        if accumulation > 1 and self._is_in_each_step():
+            raise CaptureError(
+                f"The script evaluates its model behind each step of {accumulation} micro-batches. What is captured is one micro-batch, which a plan "
+                "plays several times. Leave the evaluation out for the capture, or let it come every few steps."
+            )
+
+    def _is_in_each_step(self) -> bool:
+        return all(one < other for one, other in zip(self._at_steps, self._at_steps[1:]))
