@@ -13,7 +13,7 @@ Not modeled: blocks that are called by another name than that of their module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 _SHARE_OF_A_SINGLE = 16
@@ -49,17 +49,21 @@ class CallCounts:
         return calls
 
 
-def find_stacks(root: Any, calls: Optional[dict[str, int]] = None, are_alike: bool = False) -> list[list[str]]:
+def find_stacks(
+    root: Any, calls: Optional[dict[str, int]] = None, are_alike: bool = False, tops: Sequence[str] = ()
+) -> list[list[str]]:
     """Names of blocks, stack by stack. `calls`: how often a forward calls each module; without it all are called once. `are_alike`:
-    only those that repeat, as siblings of the same shapes or by being called again."""
+    only those that repeat, as siblings of the same shapes or by being called again. `tops`: models of a step of passes, which are
+    roots and no blocks."""
     names = {id(module): name for name, module in root.named_modules()}
     number = (lambda name: calls.get(name, 0)) if calls is not None else lambda name: 1
-    stacks = _Siblings(names, number, are_alike).below(root)
+    models = [root.get_submodule(name) for name in tops] or [root]
+    stacks = [stack for model in models for stack in _Siblings(names, number, are_alike).below(model)]
     taken = [name for stack in stacks for name in stack]
     rules = [_is_called_again(root, number), _is_large(root, number)]
     for is_block in rules[:1] if are_alike else rules:
         for name, module in root.named_modules():
-            if name and _is_a_block(module) and not any(_overlap(name, other) for other in taken) and is_block(name, module):
+            if name and name not in tops and _is_a_block(module) and not any(_overlap(name, other) for other in taken) and is_block(name, module):
                 stacks.append([name])
                 taken.append(name)
     order = {name: i for i, name in enumerate(names.values())}

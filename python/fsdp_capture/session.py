@@ -247,7 +247,7 @@ class Session:
         """Blocks, by what the steps so far called."""
         self._counts.stop()
         self._calls = self._counts.in_a_forward(self._root, self._tops())
-        self._stacks = find_stacks(self._root, self._calls)
+        self._stacks = find_stacks(self._root, self._calls, tops=self._tops())
 
     def _tops(self) -> list[str]:
         return self._turns.names() if self._turns is not None else []
@@ -262,7 +262,7 @@ class Session:
     def _settle_stacks(self, kind: tuple[str, bool]) -> None:
         """The step as it is has been recorded. Where it cannot be played again with all blocks, as one of a model whose parts hand
         much to each other may not be, blocks are those that repeat."""
-        alike = find_stacks(self._root, self._calls, are_alike=True)
+        alike = find_stacks(self._root, self._calls, are_alike=True, tops=self._tops())
         if alike == self._stacks or plays(self._described, self._stacks, self._addresses[kind], self._recordings[kind], self._tops()):
             return
         self._stacks = alike

@@ -155,6 +155,13 @@ class Stacks(unittest.TestCase):
         small = Module(top=block(4), rest=Leaf([Parameter(16, 16)]))
         self.assertEqual(find_stacks(small), [])
 
+    def test_models_that_are_trained_by_turns_are_none(self):
+        """A GAN's, each of which is a root, even where two are alike."""
+        alike = Module(a=block(4), b=block(4), c=Leaf([Parameter(4, 4)]))
+        self.assertEqual(find_stacks(alike, tops=["a", "b"]), [])
+        root = Module(small=block(4), large=block(5))
+        self.assertEqual(find_stacks(root, tops=["small", "large"]), [])
+
     def test_modules_that_are_never_called_are_none(self):
         root = Module(h=Module(**{"0": block(4), "1": block(4)}))
         self.assertEqual(find_stacks(root, {"": 1}), [])
