@@ -357,14 +357,13 @@ TEST(AssumedCluster, NoMemoryIsAnError) {
 
 TEST(UnprovenFigures, AreThoseThatAreAssumedOrGiven) {
   const Lines lines = unproven_figures(*make_cluster(gpu("T4"), 1, 1, {.memory = 12_GiB}));
-  ASSERT_EQ(lines.size(), 7U);
+  ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[0], "Device memory 12.0 GiB (given: --mem)");
   EXPECT_EQ(lines[1], "Usable device memory 12.0 GiB (given: --mem)");
-  EXPECT_TRUE(lines[2].starts_with("CUDA context 300 MiB (assumed: ")) << lines[2];
-  EXPECT_TRUE(lines[3].starts_with("Reachable share of the peak rate 50 % (assumed: ")) << lines[3];
-  EXPECT_TRUE(lines[4].starts_with("Reachable share of the memory bandwidth 58 % (assumed: ")) << lines[4];
-  EXPECT_TRUE(lines[5].starts_with("Reachable share of the peak rate in attention 41 % (assumed: ")) << lines[5];
-  EXPECT_TRUE(lines[6].starts_with("Published steps over predicted ones, at most 1.4 (assumed: ")) << lines[6];
+  EXPECT_TRUE(lines[2].starts_with("Reachable share of the peak rate 50 % (assumed: ")) << lines[2];
+  EXPECT_TRUE(lines[3].starts_with("Reachable share of the memory bandwidth 58 % (assumed: ")) << lines[3];
+  EXPECT_TRUE(lines[4].starts_with("Reachable share of the peak rate in attention 41 % (assumed: ")) << lines[4];
+  EXPECT_TRUE(lines[5].starts_with("Published steps over predicted ones, at most 1.4 (assumed: ")) << lines[5];
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST(Explain, OffloadIsNotTheAnswerWhereSmallerUnitsFitWithoutIt) {
 
 // No proof of the smallest plan is in reach there; its corners are predicted all the same.
 TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
-  PlanRequest asked{.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(2LL << 30)}};
+  PlanRequest asked{.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(1840LL << 20)}};
   ResolvedRequest resolved = *resolve(asked, "model_specs");
   resolved.space.explain = false;
   const SearchResult found = *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
@@ -216,7 +216,7 @@ TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
 }
 
 TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
-  const Question question(Bytes(2LL << 30));
+  const Question question(Bytes(1840LL << 20));
   const SearchResult result = question.answer();
   ASSERT_FALSE(result.explanation.rejected.empty());
   Predictors predictors = *Predictors::make(question.spec, question.workload, question.cluster, {0});

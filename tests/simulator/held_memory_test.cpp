@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "simulator/memory/device_terms.h"
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
 #include "tests/support/spec_models.h"
@@ -128,6 +129,21 @@ TEST(HeldMemory, OfZero3IsBoundedByTheQueueOfLaunches) {
   const Bytes of_many = held(320);
   EXPECT_GT(of_many, Bytes(2 * 10 * 3'100'000));
   EXPECT_LT(held(640).count(), 1.2 * static_cast<double>(of_many.count()));
+}
+
+// Of 10 GiB and a context of 400 MiB that is assumed: 7.5 % or, of FSDP1, 6 %, 3 % in expandable segments; a quarter of
+// the context; and what a release was seen to reserve beyond.
+TEST(Margin, GoesByTheFrameworkTheSegmentsAndTheRelease) {
+  const std::vector<DeviceTerm> outside = {{"CUDA context", Bytes(400 << 20), Provenance::Assumed, ""}};
+  const auto margin_of = [&](const Plan& plan) { return margin(Bytes(10LL << 30), outside, plan).count() >> 20; };
+  Plan plan = plan_for(Framework::Fsdp2, 4);
+  EXPECT_EQ(margin_of(plan), 768 + 100);
+  EXPECT_EQ(margin_of(zero_plan_for(Framework::Zero3)), 768 + 100);
+  EXPECT_EQ(margin_of(plan_for(Framework::Fsdp1, 4)), 614 + 100);
+  plan.runtime.allocator_settings = "expandable_segments:True";
+  EXPECT_EQ(margin_of(plan), 307 + 100);
+  plan.runtime.version = "2.12.1";
+  EXPECT_EQ(margin_of(plan), 307 + 768 + 100);
 }
 
 // From what has room to what does not run: the report and the short answer of a search say the same.
