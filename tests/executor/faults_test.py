@@ -20,7 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, started, stopped_in_a_step  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, free_port, started, stopped_in_a_step  # noqa: E402
 from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
@@ -76,6 +76,19 @@ class Faults(InAFolder):
                 if all("No sign of life from rank 1" in ranks[r].printed for r in (0, 2)):
                     tell("a rank hangs (seconds after `--timeout`)", [ranks[0], ranks[2]], began + timeout)
                     return
+        self.fail("".join(rank.printed for rank in ranks))
+
+    def test_rank_0_that_hangs_is_named_where_it_serves_the_store(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 3))
+        for timeout in TIMEOUTS:
+            options = [*ENDLESS, "--timeout", str(timeout)]
+            with started(EXECUTOR, 3, [plan], self.folder, options, port=free_port()) as ranks:
+                if not self.they_train(ranks) and timeout != TIMEOUTS[-1]:
+                    continue
+                ranks[0].process.send_signal(signal.SIGSTOP)
+                for r in (1, 2):
+                    self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r), "No sign of life from rank 0: ")
+                return
         self.fail("".join(rank.printed for rank in ranks))
 
     def test_a_rank_that_is_alone_needs_no_engine(self) -> None:
