@@ -154,7 +154,7 @@ def test_interrupt(tester):
             tester.check(out == b"" and b"Interrupted." in err, f"{mode}, {number!r}: {err.decode()}")
             at = {"waits": "rank 0 was at: step 2 of 3, after ", "deaf": "rank 0 was at: starting, after "}[mode]
             tester.check(at in err.decode(), f"{mode}, {number!r}: where it was is not said: {err.decode()}")
-            measured = "Until then it needed 10.6 GiB of" in " ".join(err.decode().split())
+            measured = "Until then it needed 10.7 GiB of" in " ".join(err.decode().split())
             tester.check(measured == ((mode, number) == ("waits", signal.SIGINT)), f"{mode}, {number!r}: {err.decode()}")
             tester.check_ended(mode)
             tester.check(not list(tester.temporary.iterdir()), "An interrupted rehearsal leaves files.")
@@ -387,7 +387,7 @@ def test_page(tester):
     page = Page()
     page.feed(text)
     tester.check(code == 0 and page.open == [] and page.loaded == [] and "url(" not in text, f"The page: {err} {page.open}")
-    for words in ("FITS", "peak 10.6 GiB of 79.2 GiB", "train.py:41 main", "activations 5.00 GiB (50 %)", "backward"):
+    for words in ("FITS", "peak 10.7 GiB of 79.2 GiB", "train.py:41 main", "activations 5.00 GiB (50 %)", "backward"):
         tester.check(words in page.text, f"The page has no {words!r}: {page.text}")
     tester.check(text.count("<svg") == 2 and "prefers-color-scheme: dark" in text, "The page lacks its pictures.")
     tester.rehearse("fits", "--gpus", "4", "--html", "again.html")
