@@ -23,6 +23,7 @@ class Replay:
         self._references: Any = defaultdict(int)
         self._storage_of: dict[int, Any] = {}  # value -> what it lies in
         self._gradient_of: dict[int, Any] = {}
+        self._views: set[Any] = set()  # gradients to which nothing is added in place
         self.errors: list[str] = []
 
     def run(self) -> int:
@@ -104,6 +105,8 @@ class Replay:
                 self._free((call, rest[0]))
             elif what == "param_grad":
                 self._parameter_gradient(call, *rest)
+            elif what == "add_grad":
+                self._add_gradient(call, *rest)
             elif what == "release_input":
                 self._drop(self._storage_of.get(inputs[rest[0]]))
             elif what == "release_output":
@@ -126,14 +129,27 @@ class Replay:
                 value = (outputs if what == "release_grad" else inputs)[rest[0]]
                 self._drop(self._gradient_of.pop(value, None))
 
-    def _parameter_gradient(self, call: int, parameter: int, size: int) -> None:
+    def _parameter_gradient(self, call: int, parameter: int, size: int, is_view: int = 0) -> None:
         name = self._interface.parameters[call][parameter]
         first = ("gradient", name)
         if first not in self._size:
             self._alloc(first, size)
-        else:  # of a parameter that several calls use: taken in by the first
-            self._alloc(("gradient", name, call), size)
-            self._free(("gradient", name, call))
+            self._views.update([first] if is_view else [])
+            return
+        # Of a parameter that several calls use: taken in by the first, or by a new tensor that takes its place.
+        second = ("gradient", name, call)
+        self._alloc(second, size)
+        if first not in self._views:
+            self._free(second)
+
+    def _add_gradient(self, call: int, parameter: int) -> None:
+        name = self._interface.parameters[call][parameter]
+        first, second = ("gradient", name), ("gradient", name, call)
+        if first in self._views and second in self._size:
+            self._views.discard(first)
+            self._alloc(("sum", name), self._size[first])
+            self._free(("sum", name))
+            self._free(second)
 
 
 def recorded_peak(storages: Storages, carried: Optional[dict[int, int]] = None) -> int:

@@ -58,6 +58,9 @@ class TapeWriter:
         ]
         self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events behind the others of the op
         self._gradients = dict(self._recording.gradients)
+        self._first_of_sum: set[int] = set()  # allocations: gradients that are added to another one in a new tensor,
+        self._second_of_sum: dict[int, str] = {}  # that other one, and its parameter,
+        self._sums: dict[int, str] = {}  # and that tensor
         self.carried = self._find_carried()
         self._taken: set[tuple[int, int]] = set()
         self._early: set[int] = set()  # allocations: gradients of values that a forward makes
@@ -65,6 +68,7 @@ class TapeWriter:
 
     def run(self) -> list[CallTape]:
         self._find_shared_gradients()
+        self._find_sums()
         self._place_releases()
         dropped = {position: which for which, (_, position) in enumerate(sorted(self.carried.items()))}
         for position, event in enumerate(self._recording.events):
@@ -101,10 +105,16 @@ class TapeWriter:
 
     def _alloc(self, number: int, size: int) -> None:
         born, gone = self._storages.born[number], self._storages.gone.get(number)
+        if number in self._sums:
+            self._local[number] = -1
+            return self._list(born).append(["add_grad", self._parameter(born.call, self._sums[number])])
+        if number in self._second_of_sum:
+            self._local[number] = -1
+            return self._list(born).append(["param_grad", self._parameter(born.call, self._second_of_sum[number]), size])
         if born.is_backward and number in self._gradients:
             parameter = self._parameter(born.call, self._gradients[number])
             if parameter >= 0:
-                self._list(born).append(["param_grad", parameter, size])
+                self._list(born).append(["param_grad", parameter, size, *([1] if number in self._first_of_sum else [])])
                 self._ends[born.call, born.op, True].append(["add_grad", parameter])
                 self._local[number] = -1
                 return
@@ -257,6 +267,30 @@ class TapeWriter:
             if fitting:
                 self._gradients[number] = fitting[0]
                 taken.add((born.call, fitting[0]))
+
+    def _find_sums(self) -> None:
+        """Where autograd adds two gradients of a parameter in a new tensor, as it does where the first is a view: that one stays, and
+        both go."""
+        place = {("alloc", event.number): i for i, event in enumerate(self._recording.events) if event.what == "alloc"}
+        place |= {("free", event.number): i for i, event in enumerate(self._recording.events) if event.what == "free"}
+        for total, name in self._recording.gradients.items():
+            at, born = place.get(("alloc", total), -1), self._storages.born.get(total)
+            if born is None or not born.is_backward or self._parameter(born.call, name) < 0:
+                continue
+            going = [
+                number
+                for number, gone in self._storages.gone.items()
+                if gone.call == born.call
+                and gone.is_backward
+                and self._recording.sizes[number] == self._recording.sizes[total]
+                and place.get(("alloc", number), at) < at < place["free", number]
+            ]
+            firsts = [number for number in going if self._gradients.get(number) == name]
+            others = [n for n in going if n not in self._gradients and self._storages.born[n].call == born.call and self._storages.born[n].is_backward]
+            if len(firsts) == 1 and others:
+                self._first_of_sum.add(firsts[0])
+                self._second_of_sum[min(others, key=lambda n: abs(place["free", n] - place["free", firsts[0]]))] = name
+                self._sums[total] = name
 
     def _candidates(self, call: int, maker: int) -> list[int]:
         """Inputs of a call that `maker` makes and that may have a gradient."""
