@@ -1,9 +1,10 @@
 // Cards that hold more than the one in use.
 //
 // Nobody can add memory to a card: what can be done is to take another, which has its own speed and links. So each
-// offer is a card of the library, or the memory that one has. The order is by memory, in classes of 3 % (80 GB are
-// 81008 to 81080 MiB): within a class the card that is most like the one in use stands first, by generation and link;
-// then the slowest, so that the machine is hardly slower than promised.
+// offer is a card of the library by its name, whether or not one is named now, or all the memory of the one that is.
+// The order is by memory, in classes of 3 % (80 GB are 81008 to 81080 MiB): within a class the card that is most like
+// the one in use stands first, by generation and link; then the slowest, so that the machine is hardly slower than
+// promised.
 //
 // GPUs with NVLink are replaced by GPUs with NVLink; a card with bfloat16 by a card with bfloat16.
 
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -25,6 +27,8 @@ namespace fsdp::planner {
 namespace {
 
 constexpr double kSameClass = 1.03;
+/// In the name of a GPU that stands in, between its card and the memory that was given.
+constexpr std::string_view kWith = " with ";
 
 bool has_nvlink(const Cluster& cluster) {
   return cluster.intra_node.kind == IntraLink::NvSwitch || cluster.intra_node.kind == IntraLink::NvLink;
@@ -49,7 +53,6 @@ class Offers {
       : choices_(choices), now_(now), library_(library) {}
 
   std::vector<LargerGpu> named(bool of_plan);
-  std::vector<LargerGpu> unnamed();
   std::vector<LargerGpu> clusters();
 
  private:
@@ -108,21 +111,6 @@ std::vector<LargerGpu> Offers::named(bool of_plan) {
   return offers;
 }
 
-std::vector<LargerGpu> Offers::unnamed() {
-  std::vector<LargerGpu> offers;
-  for (const Gpu& card : library_.gpus) {
-    if (!card.bf16) continue;
-    const Bytes memory = whole_memory(card);
-    const auto is_same = [&](const LargerGpu& offer) { return offer.change.memory == memory; };
-    if (std::any_of(offers.begin(), offers.end(), is_same)) continue;
-    auto offer = machine(fmt::format("{} GiB per GPU, as of {}", whole_gib(card), card.name), {.memory = memory});
-    if (offer) offers.push_back(*std::move(offer));
-  }
-  std::stable_sort(offers.begin(), offers.end(),
-                   [](const LargerGpu& a, const LargerGpu& b) { return usable(a.cluster) < usable(b.cluster); });
-  return offers;
-}
-
 std::vector<LargerGpu> Offers::clusters() {
   std::vector<LargerGpu> offers;
   for (const Cluster& other : library_.clusters) {
@@ -142,7 +130,7 @@ void Offers::sort(std::vector<LargerGpu>& offers) const {
                    [](const LargerGpu& a, const LargerGpu& b) { return usable(a.cluster) < usable(b.cluster); });
   const auto unlikeness = [&](const LargerGpu& offer) {
     const Cluster& cluster = offer.cluster;
-    return std::tuple(cluster.gpu.name != now_.gpu.name, cluster.gpu.architecture != now_.gpu.architecture,
+    return std::tuple(cluster.gpu.name != card_of(now_.gpu), cluster.gpu.architecture != now_.gpu.architecture,
                       cluster.intra_node.kind != now_.intra_node.kind, cluster.network.kind != now_.network.kind,
                       cluster.gpu.memory_bandwidth.value);
   };
@@ -163,12 +151,15 @@ std::vector<LargerGpu> larger_gpus(const PlanChoices& choices, const Cluster& no
   if (!shipped) return {};
   Offers offers(choices, now, *shipped);
   if (choices.cluster_file) return offers.clusters();
-  if (!of_plan && !choices.gpu_name) return offers.unnamed();
   return offers.named(of_plan);
 }
 
 bool is_stand_in(const Gpu& gpu) {
-  return gpu.name.find(" with ") != std::string::npos;
+  return gpu.name.find(kWith) != std::string::npos;
+}
+
+std::string card_of(const Gpu& gpu) {
+  return gpu.name.substr(0, gpu.name.find(kWith));
 }
 
 }  // namespace fsdp::planner

@@ -174,8 +174,7 @@ std::string cluster_text(const Cluster& cluster) {
 
 /// A GPU that stands in is nothing that anybody chose; its memory has a field of its own.
 std::string gpu_text(const Gpu& gpu) {
-  if (!planner::is_stand_in(gpu)) return gpu.name;
-  return "(like " + gpu.name.substr(0, gpu.name.find(" with ")) + ")";
+  return planner::is_stand_in(gpu) ? "(like " + planner::card_of(gpu) + ")" : gpu.name;
 }
 
 std::string machine_text(PlanChoice choice, const Cluster& cluster) {

@@ -6,6 +6,7 @@
 
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "gui/state/machine.h"
 #include "gui/state/plan_edit.h"
 #include "planner/objective.h"
 #include "render/choice_text.h"
@@ -136,7 +137,8 @@ void ControlPanel::edit(PlanChoice choice, const QString& written, int gesture) 
   const QString what = value.empty() ? tr("take back %1").arg(place) : tr("%1 %2").arg(place, text(value));
   const Inputs& inputs = state_.inputs();
   if (!inputs.kept || !is_about_plan(choice)) {
-    const Inputs changed = with_typed(inputs, choice, value);
+    const Inputs changed =
+        choice == PlanChoice::Memory ? with_memory(inputs, value, machines_) : with_typed(inputs, choice, value);
     // Other words for the same: the field shows the usual ones again.
     if (changed == inputs) return show_state();
     state_.change(changed, what, gesture);

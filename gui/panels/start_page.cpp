@@ -40,8 +40,10 @@ Inputs on(const char* model, planner::PlanChoices choices) {
 QString shown_gpu(const Inputs& machine) {
   const planner::PlanChoices& choices = machine.choices;
   if (choices.cluster_file) return QString::fromStdString(*choices.cluster_file);
-  if (choices.gpu_name) return QString::fromStdString(*choices.gpu_name);
-  return choices.memory ? QString::fromStdString(format_bytes(*choices.memory)) : QString();
+  const QString memory = choices.memory ? QString::fromStdString(format_bytes(*choices.memory)) : QString();
+  if (!choices.gpu_name) return memory;
+  const QString name = QString::fromStdString(*choices.gpu_name);
+  return memory.isEmpty() ? name : StartPage::tr("%1 with %2").arg(name, memory);
 }
 
 QLabel* heading(const QString& text, QWidget* parent) {

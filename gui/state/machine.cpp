@@ -1,13 +1,27 @@
 #include "gui/state/machine.h"
 
-#include <QObject>
+#include <optional>
+#include <utility>
 
-#include "core/base/parse_units.h"
+#include "planner/larger_gpus.h"
+#include "planner/plan_machines.h"
 #include "render/choice_text.h"
 
 namespace fsdp::gui {
 
 using planner::PlanChoice;
+
+namespace {
+
+/// The card that stands in; nothing where one is named, or where a kept plan has its own.
+std::optional<std::string> stand_in_of(const Inputs& inputs, const ClusterLibrary& library) {
+  if (inputs.kept && inputs.kept->cluster) return std::nullopt;
+  const Result<Cluster> machines = planner::resolve_machines(inputs.choices, library);
+  if (!machines || !planner::is_stand_in(machines->gpu)) return std::nullopt;
+  return planner::card_of(machines->gpu);
+}
+
+}  // namespace
 
 QStringList machine_of(const Inputs& inputs) {
   QStringList options;
@@ -32,17 +46,12 @@ Inputs on_machine(Inputs inputs, const QStringList& options) {
   return inputs;
 }
 
-QString machine_text(const Inputs& inputs) {
-  const planner::PlanChoices& choices = inputs.choices;
-  if (choices.cluster_file) return QString::fromStdString(*choices.cluster_file);
-  const int gpus = choices.gpus.value_or(1);
-  const QString node =
-      choices.gpu_name ? QObject::tr("%1x %2").arg(gpus).arg(QString::fromStdString(*choices.gpu_name))
-      : choices.memory
-          ? QObject::tr("%1 GPUs of %2").arg(gpus).arg(QString::fromStdString(format_bytes(*choices.memory)))
-          : QObject::tr("%1 GPUs").arg(gpus);
-  const int nodes = choices.nodes.value_or(1);
-  return nodes > 1 ? QObject::tr("%1 nodes of %2").arg(nodes).arg(node) : node;
+Inputs with_memory(Inputs inputs, const std::string& text, const ClusterLibrary& library) {
+  const std::optional<std::string> card = stand_in_of(inputs, library);
+  Inputs changed = with_typed(inputs, PlanChoice::Memory, text);
+  const bool is_other = changed.choices.memory != inputs.choices.memory;
+  if (card && is_other && !changed.unread.contains(PlanChoice::GpuName)) changed.choices.gpu_name = *card;
+  return changed;
 }
 
 }  // namespace fsdp::gui

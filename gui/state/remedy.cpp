@@ -11,11 +11,6 @@ using planner::PlanChoices;
 
 namespace {
 
-/// Whether the choices leave it open which GPU it is: --gpus 4 --mem 16G.
-bool has_unnamed_gpus(const PlanChoices& choices) {
-  return choices.gpus && choices.memory && !choices.gpu_name && !choices.cluster_file;
-}
-
 /// As it was priced: what the user chose of the machines stays, and goes over those that are suggested. Of the plan,
 /// the new choices exclude old ones.
 Inputs with_priced(Inputs inputs, const PlanChoices& change) {
@@ -35,9 +30,6 @@ Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, 
   // What a search priced is found by a search.
   if (remedy.is_searched) changed.kept.reset();
   if (!remedy.is_searched && !inputs.kept) changed = with_kept(inputs, plan_file_of(shown));
-  // Other memory brings another card to stand in, which the choices find by themselves.
-  const bool finds_card = !inputs.kept && change.memory && has_unnamed_gpus(changed.choices);
-  if (changed.kept && finds_card) changed.kept->cluster.reset();
   if (inputs.kept && change.gpu_name) {
     // Priced with its own links in a node of its own.
     for (const PlanChoice old : planner::plan_choices()) {

@@ -540,7 +540,7 @@ def test_memory_that_would_do(tester):
     """More memory is that of a card that there is, and it holds the plan at the price that was said."""
     cards = json.loads(tester.run("gpus --json")[1])["gpus"]
     sizes = {card["gpu"]: int(card["memory_bytes"]) for card in cards}
-    for words, begin in (("--gpus 2 --mem 24G", "--mem "), ("--gpu L4 --gpus 2", "--gpu "),
+    for words, begin in (("--gpus 2 --mem 24G", "--gpu "), ("--gpu L4 --gpus 2", "--gpu "),
                          ("--gpu L4 --gpus 2 --mem 16G", "--gpu "), ("--cluster AWS-g6.12xlarge --batch 1", "--cluster ")):
         question = f"llama3_1_8b {words} --offload no"
         code, out, _ = tester.run(f"{question} --json")
