@@ -1,5 +1,6 @@
 #include "gui/panels/flow_layout.h"
 
+#include <QLabel>
 #include <QWidget>
 #include <algorithm>
 
@@ -7,9 +8,15 @@ namespace fsdp::gui {
 
 namespace {
 
+constexpr int kBetweenGroups = 8;
+
 /// In a narrow window there is more need of room below.
 int most_rows(int width) {
   return width < 620 ? 1 : 2;
+}
+
+bool is_title(const QLayoutItem& item) {
+  return qobject_cast<const QLabel*>(item.widget()) != nullptr;
 }
 
 }  // namespace
@@ -40,9 +47,19 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
   int bottom = rect.y();  // Of what is shown.
   int row = 0;
   const int most = most_rows(rect.width());
-  for (QLayoutItem* item : items_) {
-    const QSize size = item->sizeHint().boundedTo(QSize(rect.width(), item->sizeHint().height()));
-    if (x > rect.x() && x + size.width() > rect.x() + rect.width()) {
+  for (qsizetype i = 0; i < items_.size(); ++i) {
+    QLayoutItem* item = items_[i];
+    QSize size = item->sizeHint().boundedTo(QSize(rect.width(), item->sizeHint().height()));
+    const bool has_title = i > 0 && is_title(*items_[i - 1]);
+    int together = size.width();
+    if (is_title(*item)) {
+      if (x > rect.x()) x += kBetweenGroups;
+      size.setHeight(std::max(size.height(), minimumSize().height()));
+      if (i + 1 < items_.size()) together += spacing() + items_[i + 1]->sizeHint().width();
+    }
+    if (has_title) {
+      size.setWidth(std::min(size.width(), rect.x() + rect.width() - x));
+    } else if (x > rect.x() && x + together > rect.x() + rect.width()) {
       x = rect.x();
       y += row_height + spacing();
       row_height = 0;
@@ -52,7 +69,7 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
       // Hiding a widget would lay all of them out again, from in here.
       const bool is_shown = row < most;
       item->setGeometry(QRect(QPoint(x, y), is_shown ? size : QSize(0, 0)));
-      item->widget()->setFocusPolicy(is_shown ? Qt::StrongFocus : Qt::NoFocus);
+      if (!is_title(*item)) item->widget()->setFocusPolicy(is_shown ? Qt::StrongFocus : Qt::NoFocus);
     }
     row_height = std::max(row_height, size.height());
     if (row < most) bottom = y + row_height;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Widgets one after the other, in as many rows as they need, at most two.
+// Widgets one after the other, in as many rows as they need, at most two. A title stands in one row with what follows
+// it.
 
 #include <QLayout>
 #include <QList>

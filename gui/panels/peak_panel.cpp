@@ -153,8 +153,19 @@ void PeakPanel::fill(std::size_t phase, std::size_t moment, bool is_peak) {
                    return cell_of(each.formula);
                }
              });
+  if (is_in_sight_) fit_columns();
+}
+
+void PeakPanel::fit_columns() {
   for (int column = 0; column < 4; ++column) view_->resizeColumnToContents(column);
   view_->setColumnWidth(3, std::min(view_->columnWidth(3), 420));
+}
+
+void PeakPanel::set_in_sight(bool is_in_sight) {
+  if (is_in_sight == is_in_sight_) return;
+  is_in_sight_ = is_in_sight;
+  sorted_.setSourceModel(is_in_sight ? &table_ : nullptr);
+  if (is_in_sight) fit_columns();
 }
 
 }  // namespace fsdp::gui

@@ -28,12 +28,15 @@ class PeakPanel : public QWidget {
   void show_moment(int phase, int moment);
   void show_peak();
   QAbstractTableModel* twin_model() { return &table_; }
+  /// Rows are sorted for who looks at them. It is in sight until somebody says otherwise.
+  void set_in_sight(bool is_in_sight);
 
  signals:
   /// The peak was asked for; charts may follow.
   void peak_asked();
 
  private:
+  void fit_columns();
   void fill(std::size_t phase, std::size_t moment, bool is_peak);
 
   SnapshotPtr snapshot_;
@@ -44,6 +47,7 @@ class PeakPanel : public QWidget {
   QPushButton* to_peak_;
   QTreeView* view_;
   CostDelegate* bars_;
+  bool is_in_sight_ = true;
 };
 
 }  // namespace fsdp::gui

@@ -54,8 +54,14 @@ const QAbstractItemModel* TablePanel::current() const {
 
 void TablePanel::show_table(int index) {
   if (index < 0) return;
-  sorted_.setSourceModel(tables_[index]);
-  fit_columns();
+  sorted_.setSourceModel(is_in_sight_ ? tables_[index] : nullptr);
+  if (is_in_sight_) fit_columns();
+}
+
+void TablePanel::set_in_sight(bool is_in_sight) {
+  if (is_in_sight == is_in_sight_) return;
+  is_in_sight_ = is_in_sight;
+  show_table(choice_->currentIndex());
 }
 
 // By the titles and the first rows: reading all of a long table would take seconds.

@@ -20,6 +20,8 @@ class TablePanel : public QWidget {
   void add_table(const QString& title, QAbstractItemModel* table);
   /// The table that is shown.
   const QAbstractItemModel* current() const;
+  /// Sorting half a million rows and measuring their texts is for who looks at them.
+  void set_in_sight(bool is_in_sight);
 
  private:
   void show_table(int index);
@@ -30,6 +32,7 @@ class TablePanel : public QWidget {
   QSortFilterProxyModel sorted_;
   QComboBox* choice_;
   QTableView* view_;
+  bool is_in_sight_ = false;
 };
 
 }  // namespace fsdp::gui

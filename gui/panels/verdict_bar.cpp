@@ -1,11 +1,7 @@
 #include "gui/panels/verdict_bar.h"
 
 #include <QHBoxLayout>
-#include <QMenu>
 #include <QPainter>
-#include <QStyle>
-#include <QStyleOptionButton>
-#include <QStylePainter>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
@@ -14,55 +10,19 @@
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
 #include "gui/panels/comparison_panel.h"
-#include "gui/panels/flow_layout.h"
-#include "render/choice_words.h"
+#include "planner/larger_gpus.h"
 #include "render/render_report.h"
 
 namespace fsdp::gui {
 
 namespace {
 
-constexpr std::size_t kMostChips = 5;
 constexpr int kSideMargin = 12;
 constexpr int kRowSpacing = 16;
 constexpr int kNever = std::numeric_limits<int>::max();
 
 QString percent(double share) {
   return QString::number(share * 100, 'f', share < 0.1 ? 1 : 0) + QStringLiteral(" %");
-}
-
-void set_color(QWidget& widget, const QColor& color) {
-  QPalette palette = widget.palette();
-  if (palette.color(QPalette::WindowText) == color) return;
-  palette.setColor(QPalette::WindowText, color);
-  palette.setColor(QPalette::ButtonText, color);
-  widget.setPalette(palette);
-}
-
-/// A button that says as much as there is room for.
-class Chip : public QPushButton {
- public:
-  using QPushButton::QPushButton;
-
- protected:
-  void paintEvent(QPaintEvent* /*event*/) override {
-    QStyleOptionButton option;
-    initStyleOption(&option);
-    if (sizeHint().width() > width()) option.text = fontMetrics().elidedText(text(), Qt::ElideMiddle, width() - 10);
-    QStylePainter(this).drawControl(QStyle::CE_PushButton, option);
-  }
-};
-
-/// What a remedy brings; where the plan does not fit, first of all whether it does with it.
-QString effects_of(const planner::Remedy& remedy, bool says_fits) {
-  QStringList effects;
-  const bool fits = remedy.verdict == Verdict::Fits;
-  if (says_fits && remedy.has_room()) effects << VerdictBar::tr("fits");
-  if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
-  if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
-  if (remedy.is_tight) effects << VerdictBar::tr("tight");
-  if (effects.isEmpty()) effects << (fits ? VerdictBar::tr("fits") : VerdictBar::tr("does not fit"));
-  return effects.join(", ");
 }
 
 /// "  ·  measured on CPU: live peak 12.4 MiB, exactly as predicted for CPU"
@@ -103,12 +63,6 @@ QString band_text(const TimeReport& time) {
   const QString unit = high.section(' ', 1);
   if (low.endsWith(' ' + unit)) low.chop(unit.size() + 1);
   return QString(" (%1\u2013%2)").arg(low, high);
-}
-
-QString text_of_remedy(const planner::Remedy& remedy, bool misses) {
-  QString what = text_of(remedy.what);
-  what[0] = what[0].toUpper();
-  return what + ":  " + effects_of(remedy, misses);
 }
 
 }  // namespace
@@ -251,17 +205,8 @@ QLayout* VerdictBar::make_moment() {
 
 QLayout* VerdictBar::make_suggestions() {
   auto* below = new QHBoxLayout;
-  chips_ = new QWidget(this);
-  chips_->setObjectName("remedies");
-  auto* flow = new FlowLayout(chips_);
-  flow->setContentsMargins(0, 0, 0, 0);
-  below->addWidget(chips_, 1);
-  more_ = new QToolButton(this);
-  more_->setObjectName("all_remedies");
-  more_->setPopupMode(QToolButton::InstantPopup);
-  more_->setMenu(new QMenu(more_));
-  more_->setToolTip(tr("Every suggestion with its cost"));
-  below->addWidget(more_, 0, Qt::AlignTop);
+  suggestions_ = new SuggestionRow(state_, this);
+  below->addWidget(suggestions_, 1);
   search_ = new QPushButton(tr("Search again"), this);
   search_->setObjectName("search_again");
   search_->setToolTip(tr("Exactly this plan is predicted. Look for the best plan under what is set now"));
@@ -313,8 +258,9 @@ VerdictBar::Figure VerdictBar::add_figure(QHBoxLayout& row, const QString& title
 void VerdictBar::set_theme(const Theme& theme) {
   theme_ = theme;
   bar_->set_theme(theme);
-  for (const Figure& figure : figures()) set_color(*figure.title, theme.text_weak);
-  set_color(*progress_text_, theme.text_weak);
+  for (const Figure& figure : figures()) set_text_color(*figure.title, theme.text_weak);
+  set_text_color(*progress_text_, theme.text_weak);
+  suggestions_->set_theme(theme);
   show_state();
 }
 
@@ -324,7 +270,7 @@ void VerdictBar::show_delta(QLabel& label, const QString& text, double change) {
   label.setText(change == 0 ? tr("as pinned") : text);
   label.setToolTip(state_.baseline_name().isEmpty() ? tr("Against the pinned baseline")
                                                     : tr("Against the baseline %1").arg(state_.baseline_name()));
-  set_color(label, change == 0 ? theme_.text_weak : change < 0 ? theme_.good : theme_.bad);
+  set_text_color(label, change == 0 ? theme_.text_weak : change < 0 ? theme_.good : theme_.bad);
 }
 
 void VerdictBar::show_figures(const Snapshot& shown) {
@@ -337,6 +283,10 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
+  // Nobody named a card: its speed is that of the one that stands in.
+  step_.title->setText(planner::is_stand_in(shown.cluster.gpu)
+                           ? tr("Step time, like %1").arg(text_of(planner::card_of(shown.cluster.gpu)))
+                           : tr("Step time"));
   step_.value->setText(time_text(report.time.step) + band_text(report.time));
   const bool is_open = !report.time.without_cost.empty();
   const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
@@ -394,7 +344,7 @@ void VerdictBar::show_state() {
   moment_->setEnabled(shown != nullptr);
   if (!shown) {
     verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
-    set_color(*verdict_, theme_.text_weak);
+    set_text_color(*verdict_, theme_.text_weak);
     moment_text_.clear();
     for (const Figure& figure : {headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
     has_host_ = false;
@@ -402,20 +352,24 @@ void VerdictBar::show_state() {
     assumes_->hide();
     show_what_has_room();
     show_moment();
-    show_chips();
+    suggestions_->show_suggestions();
     return;
   }
   const bool fits = shown->report.verdict == Verdict::Fits;
   const bool tight = is_tight(shown->report);
   // A word and a sign: color alone says nothing to some.
-  verdict_->setText(tight  ? QStringLiteral("! FITS, TIGHT")
-                    : fits ? QStringLiteral("✓ FITS")
-                           : QStringLiteral("✗ DOES NOT FIT"));
+  verdict_->setText(shown->stage == Stage::Guess ? tr("Looking …")
+                    : tight                      ? QStringLiteral("! FITS, TIGHT")
+                    : fits                       ? QStringLiteral("✓ FITS")
+                                                 : QStringLiteral("✗ DOES NOT FIT"));
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
-  set_color(*verdict_, is_stale ? theme_.text_weak : tight ? theme_.warn : fits ? theme_.good : theme_.bad);
-  verdict_->setToolTip(is_stale ? tr("Of earlier inputs; the answer to the newest ones is not ready") : QString());
+  set_text_color(*verdict_, is_stale ? theme_.text_weak : tight ? theme_.warn : fits ? theme_.good : theme_.bad);
+  const QString not_ready = shown->stage == Stage::Guess
+                                ? tr("A plain plan, until the search has found the best one")
+                                : tr("Of earlier inputs; the answer to the newest ones is not ready");
+  verdict_->setToolTip(is_stale ? not_ready : QString());
   for (const Figure& figure : figures()) {
-    set_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
+    set_text_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
   }
   bar_->show_report(shown->report.memory, state_.baseline() ? &state_.baseline()->report : nullptr);
   show_figures(*shown);
@@ -434,56 +388,10 @@ void VerdictBar::show_state() {
   moment_text_ = moment;
   moment_->setToolTip(moment + "\n" + text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
   moment_->setAccessibleName(moment);
-  set_color(*moment_, theme_.accent);
+  set_text_color(*moment_, theme_.accent);
   show_what_has_room();
   show_assumptions(*shown);
-  show_chips();
-}
-
-void VerdictBar::show_chips() {
-  const SnapshotPtr shown = state_.snapshot();
-  const bool misses = shown && !has_room(shown->report);
-  QString now;
-  if (shown) {
-    for (const planner::Remedy& remedy : shown->explanation.remedies) {
-      now += text_of(planner::flags_of(remedy.change) + remedy.what) + effects_of(remedy, misses) + "\n";
-    }
-    now += QString::number(shown->stage == Stage::Explained);
-  }
-  if (now == chips_shown_) return;
-  chips_shown_ = now;
-  while (QLayoutItem* item = chips_->layout()->takeAt(0)) {
-    item->widget()->hide();
-    item->widget()->deleteLater();
-    delete item;
-  }
-  more_->menu()->clear();
-  const bool has_remedies = shown && !shown->explanation.remedies.empty();
-  more_->setVisible(has_remedies);
-  if (!has_remedies) return;
-  std::size_t count = 0;
-  for (const planner::Remedy& remedy : shown->explanation.remedies) {
-    QAction* entry = more_->menu()->addAction(text_of_remedy(remedy, misses));
-    entry->setToolTip(text_of(planner::flags_of(remedy.change)));
-    connect(entry, &QAction::triggered, this, [this, remedy] { state_.apply_remedy(remedy); });
-    if (++count > kMostChips) continue;
-    auto* chip = new Chip(chips_);
-    chip->setObjectName("remedy_" + QString::number(count));
-    chip->setText(" " + text_of_remedy(remedy, misses) + " ");
-    const QString how = remedy.is_searched ? tr("A click searches again; its best plan was predicted")
-                                           : tr("A click changes this plan and searches nothing; predicted");
-    chip->setToolTip(tr("%1\n%2: %3.")
-                         .arg(text_of(planner::flags_of(remedy.change)), how,
-                              remedy.has_room() ? tr("fits")
-                              : remedy.is_tight ? tr("fits, tight")
-                                                : tr("does not fit")));
-    chip->setAccessibleName(chip->text());
-    chip->setMaximumWidth(460);
-    connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });
-    chips_->layout()->addWidget(chip);
-  }
-  more_->setText(tr("All %1 ▾").arg(count));
-  more_->setAccessibleName(tr("All %1 suggestions").arg(count));
+  suggestions_->show_suggestions();
 }
 
 void VerdictBar::show_assumptions(const Snapshot& shown) {

@@ -12,6 +12,7 @@
 #include <array>
 #include <string>
 
+#include "gui/panels/suggestion_row.h"
 #include "gui/state/app_state.h"
 #include "gui/theme/theme.h"
 
@@ -77,7 +78,6 @@ class VerdictBar : public QWidget {
   void show_figures(const Snapshot& shown);
   void show_host(const MemoryReport& memory);
   void show_delta(QLabel& label, const QString& text, double change);
-  void show_chips();
   void show_assumptions(const Snapshot& shown);
   void show_busy();
   void show_moment();         ///< As much of it as there is room for.
@@ -94,13 +94,11 @@ class VerdictBar : public QWidget {
   QPushButton* moment_;
   QString moment_text_;
   QToolButton* assumes_;
-  QToolButton* more_;    ///< All suggestions, also those that have no room.
+  SuggestionRow* suggestions_;
   QPushButton* search_;  ///< Of a plan that is kept.
-  QWidget* chips_;
   QProgressBar* progress_;
   QLabel* progress_text_;
   QToolButton* stop_;
-  QString chips_shown_;
 };
 
 }  // namespace fsdp::gui

@@ -51,7 +51,7 @@ AppState::AppState(std::string library, QObject* parent)
       [this](std::uint64_t id) {
         if (id != asked_) return;
         set_busy(false);
-        const bool is_answered = snapshot_ && snapshot_->id == id && snapshot_->stage != Stage::Preview;
+        const bool is_answered = snapshot_ && snapshot_->id == id && !is_before_search(*snapshot_);
         if (!is_answered && errors_.empty())
           fail(id, {{"", "The search was stopped.", "Search again, or change something."}});
       },
@@ -89,10 +89,11 @@ void AppState::take(const SnapshotPtr& snapshot) {
   if (snapshot->id < oldest_) return;
   snapshot_ = snapshot;
   const bool is_newest = snapshot->id == asked_;
-  if (is_newest && snapshot->stage != Stage::Preview) {
+  if (is_newest && !is_before_search(*snapshot)) {
     stale_timer_.stop();
     set_stale(false);
   }
+  if (snapshot->stage == Stage::Guess) set_stale(true);
   if (is_newest && !errors_.empty()) {
     errors_.clear();
     emit errors_changed();

@@ -13,7 +13,7 @@ void BaselineLoader::load(const Inputs& inputs, const QString& name) {
     connect(
         engine_.get(), &Engine::answered, this,
         [this, is_asked](const SnapshotPtr& answer) {
-          if (is_asked(answer->id) && answer->stage != Stage::Preview) best_ = answer;
+          if (is_asked(answer->id) && !is_before_search(*answer)) best_ = answer;
         },
         Qt::QueuedConnection);
     connect(

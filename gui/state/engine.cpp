@@ -66,14 +66,16 @@ void Engine::answer(const Request& request) {
     snapshot.id = request.id;
     emit answered(std::make_shared<const Snapshot>(std::move(snapshot)));
   };
-  if (std::optional<Snapshot> preview = evaluator_.preview(request.inputs)) send(*std::move(preview));
+  std::optional<Snapshot> preview = evaluator_.preview(request.inputs);
+  const bool has_preview = preview.has_value();
+  if (has_preview) send(*std::move(preview));
   Watcher watcher;
   watcher.on_progress = [&](const planner::SearchProgress& progress) {
     emit progressed(QString::fromStdString(planner::text_of(progress)));
   };
   watcher.should_stop = [&] { return is_overtaken(request.id); };
   watcher.on_answer = send;
-  Result<Snapshot> snapshot = evaluator_.answer(request.inputs, watcher);
+  Result<Snapshot> snapshot = evaluator_.answer(request.inputs, watcher, !has_preview);
   // What was given up has an answer already, or a newer request will have one.
   if (is_overtaken(request.id)) return;
   if (snapshot) {

@@ -11,6 +11,7 @@
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/objective.h"
+#include "planner/plain_plan.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
@@ -114,8 +115,10 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
     }
   }
   kept.cluster = *std::move(cluster);
-  FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library_ + "/clusters"));
-  take_measurements(kept.cluster.gpu, shipped.gpus);
+  if (inputs.kept->cluster) {
+    FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library_ + "/clusters"));
+    take_measurements(kept.cluster.gpu, shipped.gpus);
+  }
   kept.plan.mesh = mesh_on(kept.plan.mesh, world_size(kept.cluster));
   kept.plan.model_file = inputs.model;
   kept.plan.recipe = kept.workload.recipe.empty() ? kept.plan.recipe : kept.workload.recipe;
@@ -139,6 +142,27 @@ std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
   snapshot.at_peak = at_peak_of(snapshot.curves);
   snapshot.stage = Stage::Preview;
   snapshot.plans = front_;
+  return snapshot;
+}
+
+// What the search finds is nearer to the truth than any rule of ours; until then some picture is better than none.
+std::optional<Snapshot> Evaluator::guess(const planner::ResolvedRequest& request) const {
+  const Result<std::int64_t> micro_batch = planner::plain_micro_batch(request.space, request.cluster);
+  if (!micro_batch) return std::nullopt;
+  const Result<Model> model = build_model(request.spec, planner::with_micro_batch(request.workload, *micro_batch));
+  if (!model) return std::nullopt;
+  simulator::Predictor predictor(*model, request.cluster);
+  const Result<Plan> plan = planner::plain_plan(request.space, predictor.index(), request.cluster, *micro_batch);
+  if (!plan) return std::nullopt;
+  Result<StepReport> report = predictor.report(*plan);
+  Result<simulator::StepCurves> curves = predictor.curves(*plan);
+  if (!report || !curves) return std::nullopt;
+  const planner::Candidate candidate = candidate_of(*report);
+  Snapshot snapshot = snapshot_of(*model, request.cluster, *std::move(report));
+  snapshot.curves = *std::move(curves);
+  snapshot.at_peak = at_peak_of(snapshot.curves);
+  snapshot.stage = Stage::Guess;
+  snapshot.plans = {candidate};
   return snapshot;
 }
 
@@ -169,7 +193,7 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   return snapshot;
 }
 
-Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher) {
+Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher, bool guesses) {
   if (inputs.kept) return answer_kept(inputs, watcher);
   const planner::PlanRequest asked = request_of(inputs);
   if (Errors errors = unread_errors(inputs); !errors.empty()) {
@@ -178,6 +202,9 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
   }
   FSDP_TRY(planner::ResolvedRequest request, planner::resolve(asked, library_));
   planner::set_objective(inputs.objective, asked.choices, request);
+  if (guesses && watcher.on_answer) {
+    if (std::optional<Snapshot> guessed = guess(request)) watcher.on_answer(*std::move(guessed));
+  }
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
   LiveTensors at_peak;

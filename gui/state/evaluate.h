@@ -10,6 +10,7 @@
 
 #include "gui/state/inputs.h"
 #include "gui/state/snapshot.h"
+#include "planner/plan_request.h"
 #include "planner/search.h"
 
 namespace fsdp::gui {
@@ -32,12 +33,14 @@ class Evaluator {
   std::optional<Snapshot> preview(const Inputs& inputs);
 
   /// The whole answer: of a kept plan its prediction and remedies, else the best plan with its proof, the Pareto front
-  /// and remedies. Errors: those of the choices, and of texts that are none; stopped.
-  Result<Snapshot> answer(const Inputs& inputs, const Watcher& watcher);
+  /// and remedies. With `guesses` some plan is shown while the best one is searched. Errors: those of the choices, and
+  /// of texts that are none; stopped.
+  Result<Snapshot> answer(const Inputs& inputs, const Watcher& watcher, bool guesses = false);
 
  private:
   struct Kept;
   Result<Kept> read_kept(const Inputs& inputs) const;
+  std::optional<Snapshot> guess(const planner::ResolvedRequest& request) const;
   Result<Snapshot> answer_kept(const Inputs& inputs, const Watcher& watcher);
 
   std::string library_;

@@ -20,6 +20,7 @@ namespace fsdp::gui {
 
 /// How final an answer is.
 enum class Stage : std::uint8_t {
+  Guess,      ///< Of some plan, to have a picture; whether another one fits is for the search to say.
   Preview,    ///< Of the plan that was shown before, on what the user has chosen since; the search is still to come.
   Answered,   ///< The plan, without remedies and front.
   Explained,  ///< All of it.
@@ -47,6 +48,11 @@ struct Snapshot {
 };
 
 using SnapshotPtr = std::shared_ptr<const Snapshot>;
+
+/// Whether a search is still to say which plan it is.
+inline bool is_before_search(const Snapshot& snapshot) {
+  return snapshot.stage == Stage::Guess || snapshot.stage == Stage::Preview;
+}
 
 /// The plan that a snapshot shows, with its machines: what `fsdp-plan -o FILE` writes.
 inline PlanFile plan_file_of(const Snapshot& snapshot) {

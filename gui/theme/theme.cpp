@@ -77,6 +77,14 @@ QColor problem_ground(const QPalette& palette) {
   return is_dark(palette) ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0);
 }
 
+void set_text_color(QWidget& widget, const QColor& color) {
+  QPalette palette = widget.palette();
+  if (palette.color(QPalette::WindowText) == color) return;
+  palette.setColor(QPalette::WindowText, color);
+  palette.setColor(QPalette::ButtonText, color);
+  widget.setPalette(palette);
+}
+
 QPalette palette_of(const Theme& theme) {
   QPalette palette;
   palette.setColor(QPalette::Window, theme.panel);

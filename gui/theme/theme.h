@@ -7,6 +7,7 @@
 
 #include <QColor>
 #include <QPalette>
+#include <QWidget>
 #include <array>
 #include <cstdint>
 
@@ -51,6 +52,9 @@ bool is_dark(const QPalette& palette);
 
 /// Behind the text of a problem.
 QColor problem_ground(const QPalette& palette);
+
+/// Gives the text of a widget a color.
+void set_text_color(QWidget& widget, const QColor& color);
 
 /// The palette of Fusion that belongs to a theme.
 QPalette palette_of(const Theme& theme);

@@ -139,6 +139,9 @@ void MainWindow::build_docks() {
   connect(docks_.at("answer"), &QDockWidget::visibilityChanged, answer_, [this](bool is_in_sight) {
     if (is_in_sight) answer_->write();
   });
+  connect(docks_.at("tables"), &QDockWidget::visibilityChanged, tables_, &TablePanel::set_in_sight);
+  peak_->set_in_sight(false);
+  connect(docks_.at("peak"), &QDockWidget::visibilityChanged, peak_, &PeakPanel::set_in_sight);
 }
 
 void MainWindow::arrange_docks() {

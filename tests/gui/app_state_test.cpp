@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <QLabel>
+#include <functional>
+#include <vector>
+
 #include "gui/state/plan_edit.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -144,6 +149,59 @@ TEST(AppState, AUnitIsTakenOutAndPutBack) {
   Plan again = with_unit(without, model, block, true);
   again = with_reshard(again, block, plan.units[unit_of(plan, block)].reshard_after_forward);
   EXPECT_TRUE(again.units == plan.units);
+}
+
+/// The stages of all answers until the state is idle, each once.
+std::vector<Stage> stages_until_idle(AppState& state, const std::function<void()>& ask) {
+  std::vector<Stage> stages;
+  const auto connection = QObject::connect(&state, &AppState::snapshot_changed, &state, [&] {
+    if (state.snapshot() && (stages.empty() || stages.back() != state.snapshot()->stage)) {
+      stages.push_back(state.snapshot()->stage);
+    }
+  });
+  ask();
+  EXPECT_TRUE(test::wait_until_idle(state));
+  QObject::disconnect(connection);
+  return stages;
+}
+
+TEST(FirstPicture, IsOfAPlainPlanAndLaterOnesOfThePlanThatIsShown) {
+  AppState state(test::library());
+  const Inputs inputs = test::quick_inputs("gpt2");
+  using enum Stage;
+  EXPECT_EQ(stages_until_idle(state, [&] { state.open(inputs); }), (std::vector{Guess, Answered, Explained}));
+  const Plan shown = state.snapshot()->report.plan;
+  Plan moved;
+  const auto connection = QObject::connect(&state, &AppState::snapshot_changed, &state, [&] {
+    if (state.snapshot()->stage == Preview) moved = state.snapshot()->report.plan;
+  });
+  EXPECT_EQ(
+      stages_until_idle(state, [&] { state.change(test::with(inputs, planner::PlanChoice::Memory, "24G"), "memory"); }),
+      (std::vector{Preview, Answered, Explained}));
+  QObject::disconnect(connection);
+  EXPECT_EQ(moved.units, shown.units);
+  EXPECT_EQ(moved.checkpointing, shown.checkpointing);
+  // A plan of a file is predicted at once.
+  EXPECT_EQ(stages_until_idle(state, [&] { state.open(with_kept(inputs, plan_file_of(*state.snapshot()))); }),
+            (std::vector{Answered, Explained}));
+}
+
+TEST(FirstPicture, OfAPlainPlanIsNoVerdict) {
+  MainWindow window(test::library());
+  window.show();
+  QStringList words;
+  QObject::connect(&window.state(), &AppState::snapshot_changed, &window, [&] {
+    if (!window.state().snapshot() || window.state().snapshot()->stage != Stage::Guess) return;
+    words << window.findChild<QLabel*>("verdict_word")->text();
+    EXPECT_TRUE(window.state().is_stale());
+    EXPECT_EQ(window.state().snapshot()->plans.size(), 1U);
+    EXPECT_FALSE(window.state().snapshot()->curves.empty());
+  });
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(test::wait_until_idle(window.state()));
+  EXPECT_EQ(words, QStringList{"Looking …"});
+  EXPECT_FALSE(window.state().is_stale());
+  EXPECT_EQ(window.findChild<QLabel*>("verdict_word")->text(), "✓ FITS");
 }
 
 }  // namespace

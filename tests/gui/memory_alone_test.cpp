@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <QComboBox>
+#include <QLabel>
 #include <QSlider>
 
 #include "gui/state/machine.h"
@@ -99,6 +100,23 @@ TEST(MemoryAlone, TakenBackItIsThatOfTheCard) {
   // A card that is named stays.
   const Inputs named = test::with(on_four_of_16_gib(), PlanChoice::GpuName, "H100 SXM");
   EXPECT_EQ(with_memory(named, "48G", library).choices.gpu_name, "H100 SXM");
+}
+
+TEST(MemoryAlone, TheStepTimeNamesTheCardThatStandsIn) {
+  MainWindow window(test::library());
+  window.resize(1360, 860);
+  window.show();
+  window.state().open(on_four_of_16_gib());
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const auto says = [&](const QString& text) {
+    const QList<QLabel*> labels = window.findChild<QWidget*>("verdict")->findChildren<QLabel*>();
+    return std::any_of(labels.begin(), labels.end(),
+                       [&](const QLabel* label) { return label->isVisible() && label->text() == text; });
+  };
+  EXPECT_TRUE(says("Step time, like L4"));
+  window.state().change(test::with(window.state().inputs(), PlanChoice::GpuName, "H100 SXM"), "a card");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(says("Step time"));
 }
 
 }  // namespace

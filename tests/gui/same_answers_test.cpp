@@ -86,6 +86,38 @@ TEST_F(SameAnswers, OfAModelOnAssumedGpus) {
   expect_same(test::quick_inputs("qwen3_tts"));
 }
 
+struct Machine {
+  const char* model;
+  const char* gpu;
+  const char* gpus;
+  const char* nodes;
+};
+
+TEST_F(SameAnswers, OfTenModelsOnTenMachines) {
+  for (const Machine& machine :
+       {Machine{"gpt2", "A100 80GB SXM", "8", "1"}, Machine{"qwen3_0_6b", "RTX 4090", "2", "1"},
+        Machine{"qwen3_8b", "RTX 4090", "4", "1"}, Machine{"llama3_1_8b", "H100 SXM", "8", "1"},
+        Machine{"llama2_7b", "V100 32GB SXM", "8", "1"}, Machine{"llama3_1_70b", "H100 SXM", "8", "4"},
+        Machine{"vit_l_16", "T4", "4", "1"}, Machine{"resnet18", "RTX 3060", "2", "1"},
+        Machine{"whisper_large_v3", "L40S", "4", "2"}, Machine{"bert_large", "L4", "1", "1"}}) {
+    SCOPED_TRACE(machine.model);
+    Inputs inputs;
+    inputs.model = machine.model;
+    inputs = test::with(inputs, PlanChoice::GpuName, machine.gpu);
+    inputs = test::with(inputs, PlanChoice::Gpus, machine.gpus);
+    inputs = test::with(inputs, PlanChoice::Nodes, machine.nodes);
+    AppState state(test::library());
+    state.open(inputs);
+    ASSERT_TRUE(test::wait_until_idle(state));
+    ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+    const StepReport& report = state.snapshot()->report;
+    const std::string printed = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
+    // Verdict, bytes and time, and whatever else it says.
+    EXPECT_EQ(printed, search_of(*state.snapshot()));
+    EXPECT_NE(printed.find(std::to_string(report.memory.peaks.device.count())), std::string::npos);
+  }
+}
+
 TEST_F(SameAnswers, OfAPlanThatDoesNotFit) {
   Inputs inputs = test::small_inputs("llama3_1_8b");
   inputs = test::with(inputs, PlanChoice::Gpus, "2");

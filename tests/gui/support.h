@@ -7,10 +7,13 @@
 #include <QElapsedTimer>
 #include <QFileDialog>
 #include <QLineEdit>
+#include <QMenu>
 #include <QMessageBox>
 #include <QSignalSpy>
 #include <QTest>
 #include <QTimer>
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -59,6 +62,13 @@ inline bool wait_until_idle(AppState& state, int milliseconds = kPatience) {
   QTest::qWait(0);
   while (state.is_busy() && timer.elapsed() < milliseconds) QTest::qWait(2);
   return !state.is_busy();
+}
+
+/// Entries of a menu that somebody can choose: titles are none.
+inline std::size_t num_entries(const QMenu& menu) {
+  const QList<QAction*> actions = menu.actions();
+  return static_cast<std::size_t>(
+      std::count_if(actions.begin(), actions.end(), [](const QAction* action) { return !action->isSeparator(); }));
 }
 
 /// Answers the next question once it is asked, and tells what it was. REQUIRES: `asked` lives until then.

@@ -1,0 +1,34 @@
+#pragma once
+
+// What would help, as buttons: grouped by what it costs beside bytes and seconds, the first ones of each group in sight
+// and all of them in a menu.
+
+#include <QToolButton>
+#include <QWidget>
+
+#include "gui/state/app_state.h"
+#include "gui/theme/theme.h"
+
+namespace fsdp::gui {
+
+class SuggestionRow : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit SuggestionRow(AppState& state, QWidget* parent = nullptr);
+  void set_theme(const Theme& theme);
+  /// What the state's snapshot suggests.
+  void show_suggestions();
+
+ private:
+  void show_chips(const Snapshot& shown);
+  void fill_menu(const Snapshot& shown);
+
+  AppState& state_;
+  Theme theme_ = light_theme();
+  QWidget* chips_;
+  QToolButton* more_;  ///< All suggestions, also those that have no room.
+  QString shown_;      ///< What the buttons say, so that the same ones stay.
+};
+
+}  // namespace fsdp::gui
