@@ -60,6 +60,26 @@ QByteArray pdf_of(const QSize& size, const QString& title, const DrawChart& draw
   return bytes;
 }
 
+// A picture that leaves the window says what it is of.
+int heading_of(const PlotWidget& chart) {
+  return static_cast<int>(std::ceil(2 * QFontMetricsF(chart.font()).height() + 14));
+}
+
+void draw_titled(PlotWidget& chart, QPainter& painter, const QRectF& bounds) {
+  const QFontMetricsF metrics(chart.font());
+  painter.fillRect(bounds, chart.theme().background);
+  QFont strong = chart.font();
+  strong.setBold(true);
+  painter.setFont(strong);
+  painter.setPen(chart.theme().text);
+  painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 6 + metrics.ascent()), chart.title());
+  painter.setFont(chart.font());
+  painter.setPen(chart.theme().text_weak);
+  const QString caption = metrics.elidedText(chart.caption(), Qt::ElideRight, bounds.width() - 24);
+  painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 8 + metrics.height() + metrics.ascent()), caption);
+  chart.draw(painter, bounds.adjusted(0, heading_of(chart), 0, 0));
+}
+
 Result<void> write(const QString& path, const QByteArray& bytes) {
   return write_file_atomically(path.toStdString(),
                                std::string_view(bytes.constData(), static_cast<std::size_t>(bytes.size())),
@@ -87,24 +107,16 @@ Result<void> save_picture(const QString& path, const QSize& size, qreal scale, c
 }
 
 Result<void> save_chart(PlotWidget& chart, const QString& path, const QSize& size, qreal scale) {
-  // A picture that leaves the window says what it is of.
-  const QFontMetricsF metrics(chart.font());
-  const int heading = static_cast<int>(std::ceil(2 * metrics.height() + 14));
+  const int heading = heading_of(chart);
   const QSize of_chart = size.isEmpty() ? chart.size() : size;
   const QSize whole = size.isEmpty() ? of_chart + QSize(0, heading) : of_chart;
-  return save_picture(path, whole, scale, chart.title(), [&](QPainter& painter, const QRectF& bounds) {
-    painter.fillRect(bounds, chart.theme().background);
-    QFont strong = chart.font();
-    strong.setBold(true);
-    painter.setFont(strong);
-    painter.setPen(chart.theme().text);
-    painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 6 + metrics.ascent()), chart.title());
-    painter.setFont(chart.font());
-    painter.setPen(chart.theme().text_weak);
-    const QString caption = metrics.elidedText(chart.caption(), Qt::ElideRight, bounds.width() - 24);
-    painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 8 + metrics.height() + metrics.ascent()), caption);
-    chart.draw(painter, bounds.adjusted(0, heading, 0, 0));
-  });
+  return save_picture(path, whole, scale, chart.title(),
+                      [&](QPainter& painter, const QRectF& bounds) { draw_titled(chart, painter, bounds); });
+}
+
+QByteArray png_of(PlotWidget& chart, qreal scale) {
+  return png_of(chart.size() + QSize(0, heading_of(chart)), scale, chart.title(),
+                [&](QPainter& painter, const QRectF& bounds) { draw_titled(chart, painter, bounds); });
 }
 
 QString to_csv(const QAbstractItemModel& table) {

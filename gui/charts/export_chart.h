@@ -3,6 +3,7 @@
 // Charts and tables as files.
 
 #include <QAbstractTableModel>
+#include <QByteArray>
 #include <QSize>
 #include <QString>
 #include <functional>
@@ -21,6 +22,8 @@ Result<void> save_picture(const QString& path, const QSize& size, qreal scale, c
                           const DrawChart& draw);
 /// The same of a chart, at its own size when `size` is empty.
 Result<void> save_chart(PlotWidget& chart, const QString& path, const QSize& size = {}, qreal scale = 2);
+/// A chart at its own size as the bytes of a PNG.
+QByteArray png_of(PlotWidget& chart, qreal scale = 2);
 
 /// A table as text: RFC 4180 with exact values; Markdown with what people read.
 QString to_csv(const QAbstractItemModel& table);

@@ -30,6 +30,11 @@ ParetoWidget::ParetoWidget(QWidget* parent) : PlotWidget(nullptr, parent) {
       tr("Each point is a plan: farther right is slower, higher needs more memory. The arrow keys go from plan to "
          "plan, Enter takes "
          "one; the table of this chart has the same figures."));
+  search_ = new QPushButton(tr("Search for other plans"), this);
+  search_->setObjectName("search_plans");
+  search_->setToolTip(tr("Look for the best plan under what is set now; Undo brings this one back"));
+  search_->hide();
+  connect(search_, &QPushButton::clicked, this, &ParetoWidget::search_wanted);
 }
 
 void ParetoWidget::set_snapshot(SnapshotPtr snapshot) {
@@ -46,6 +51,7 @@ void ParetoWidget::take_plans() {
   points_.clear();
   front_.clear();
   selected_ = pointed_ = -1;
+  search_->hide();
   if (snapshot() == nullptr) return;
   ValueRange times{1e300, 0};
   std::vector<ScatterPoint> fitting;
@@ -71,7 +77,24 @@ void ParetoWidget::take_plans() {
     steps_.set_full({std::max(0.0, times.begin - margin), times.end + margin});
   }
   fill_table();
+  place_search();
   refresh();
+}
+
+// A plan that came by itself, from a file.
+void ParetoWidget::place_search() {
+  const bool is_alone = points_.size() == 1 && !snapshot()->proof && snapshot()->stage == Stage::Explained;
+  search_->setVisible(is_alone);
+  if (!is_alone) return;
+  constexpr int kMargin = 8;
+  search_->adjustSize();
+  const QRect plot = current_plot().toRect();
+  search_->move(plot.right() - search_->width() - kMargin, plot.bottom() - search_->height() - kMargin);
+}
+
+void ParetoWidget::resizeEvent(QResizeEvent* event) {
+  PlotWidget::resizeEvent(event);
+  if (snapshot() != nullptr) place_search();
 }
 
 // The steps of two plans are uncertain together, but not alike: within the band their order is a guess.
@@ -249,7 +272,7 @@ void ParetoWidget::draw_point(QPainter& painter, const QPointF& at, bool fits) c
 }
 
 QString ParetoWidget::lone_text() const {
-  return snapshot()->stage == Stage::Explained ? tr("No other plan was looked at: search again, or take a choice back.")
+  return snapshot()->stage == Stage::Explained ? tr("No other plan was looked at.")
                                                : tr("Other plans come when the search ends.");
 }
 

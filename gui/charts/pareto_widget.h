@@ -3,6 +3,7 @@
 // All plans of a search: what each needs and how long its step takes, the front of those that nothing beats, and the
 // limit above which none fits.
 
+#include <QPushButton>
 #include <vector>
 
 #include "gui/charts/chart_scatter.h"
@@ -30,6 +31,8 @@ class ParetoWidget : public PlotWidget {
  signals:
   /// By a click or by Enter.
   void plan_chosen(const Plan& plan);
+  /// The button beside a plan that is alone: others shall be looked for.
+  void search_wanted();
 
  protected:
   TimeRange& range() const override { return const_cast<TimeRange&>(steps_); }
@@ -41,6 +44,7 @@ class ParetoWidget : public PlotWidget {
   QString status_at(double value) const override;
   void pointed(const QPointF& at) override;
   void keyPressEvent(QKeyEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  private:
   struct PlanPoint {
@@ -60,6 +64,7 @@ class ParetoWidget : public PlotWidget {
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;
   QString lone_text() const;  ///< What stands beside a plan that is alone.
+  void place_search();
   void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
   void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;
   bool has_band() const;
@@ -73,6 +78,7 @@ class ParetoWidget : public PlotWidget {
   std::vector<std::int32_t> front_;
   int selected_ = -1;
   int pointed_ = -1;
+  QPushButton* search_;
   TableTwin table_;
 };
 

@@ -102,6 +102,7 @@ class MainWindow : public QMainWindow {
   std::array<PlotWidget*, 3> plots() const;
   void place_overlay();
   void build_export_menu(QMenu& file);
+  void share_page();
   void finish_export(const QString& path, const Result<void>& written);
   void build_docks();
   void build_actions();

@@ -9,6 +9,7 @@
 #include "core/formats/trace_json.h"
 #include "gui/charts/export_chart.h"
 #include "gui/window/main_window.h"
+#include "gui/window/share_page.h"
 #include "replay/export_step.h"
 
 namespace fsdp::gui {
@@ -52,6 +53,7 @@ std::array<PlotWidget*, 3> MainWindow::plots() const {
 void MainWindow::connect_charts() {
   connect(pareto_, &ParetoWidget::plan_chosen, this,
           [this](const Plan& plan) { state_.keep_plan(plan, tr("take a plan of the chart")); });
+  connect(pareto_, &ParetoWidget::search_wanted, this, [this] { state_.set_kept(false); });
   connect(verdict_, &VerdictBar::peak_clicked, this, [this] {
     memory_->go_to_peak();
     peak_->show_peak();
@@ -143,6 +145,9 @@ void MainWindow::build_export_menu(QMenu& file) {
                    QFileDialog::getSaveFileName(this, tr("Export"), "table.csv", tr("Tables (*.csv *.md)"));
                if (!path.isEmpty()) finish_export(path, save_table(*tables_->current(), path));
              });
+  add_action(menu, "export_page", tr("P&age to share …"), {},
+             tr("One HTML page with the verdict, the command, the charts and the whole answer"),
+             [this] { share_page(); });
   add_action(menu, "export_trace", tr("T&race …"), {},
              tr("The predicted step for Perfetto and other readers of PyTorch's profiler"), [this] {
                const QString path =
@@ -162,6 +167,17 @@ void MainWindow::build_export_menu(QMenu& file) {
                                                          planner::to_memory_snapshot(state_.snapshot()->curves),
                                                          Overwrite::Allow));
              });
+}
+
+void MainWindow::share_page() {
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown) return;
+  const QString path = QFileDialog::getSaveFileName(this, tr("Share"), "plan.html", tr("Pages (*.html)"));
+  if (path.isEmpty()) return;
+  const std::array<PlotWidget*, 3> charts = plots();
+  finish_export(path,
+                write_file_atomically(path.toStdString(), page_to_share(state_.inputs(), *shown, charts).toStdString(),
+                                      Overwrite::Allow));
 }
 
 void MainWindow::finish_export(const QString& path, const Result<void>& written) {

@@ -5,7 +5,6 @@
 #include <QFile>
 #include <QLabel>
 #include <QLineEdit>
-#include <QMenu>
 #include <QTemporaryDir>
 #include <QTextBrowser>
 #include <QToolButton>
@@ -122,7 +121,7 @@ TEST(VerdictFace, EverySuggestionIsReachable) {
   const std::size_t count = window.state().snapshot()->explanation.remedies.size();
   auto* all = window.findChild<QToolButton*>("all_remedies");
   ASSERT_TRUE(all->isVisible());
-  EXPECT_EQ(static_cast<std::size_t>(all->menu()->actions().size()), count);
+  EXPECT_EQ(test::num_entries(*all->menu()), count);
   EXPECT_TRUE(window.rect().contains(QRect(all->mapTo(&window, QPoint(0, 0)), all->size())));
 }
 
@@ -159,6 +158,29 @@ TEST(Plans, AreNeverNone) {
   ASSERT_EQ(shown.plans.size(), 1u) << "a plan of a file, before any search";
   EXPECT_TRUE(shown.plans.front().plan == shown.report.plan);
   EXPECT_EQ(shown.plans.front().device_peak, shown.report.memory.peaks.device);
+}
+
+TEST(Plans, APlanThatIsAloneHasAButtonThatLooksForOthers) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::small_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  auto* search = window.findChild<QAbstractButton*>("search_plans");
+  EXPECT_FALSE(search->isVisible());
+  const Inputs kept = with_kept(window.state().inputs(), plan_file_of(*window.state().snapshot()));
+  MainWindow other(test::library());
+  other.show();
+  other.state().open(kept);
+  ASSERT_TRUE(wait_until_idle(other.state()));
+  other.show_view("plans");
+  search = other.findChild<QAbstractButton*>("search_plans");
+  ASSERT_TRUE(search->isVisible());
+  QTest::mouseClick(search, Qt::LeftButton);
+  ASSERT_TRUE(wait_until_idle(other.state()));
+  EXPECT_GT(other.state().snapshot()->plans.size(), 1U);
+  EXPECT_FALSE(search->isVisible());
+  other.state().undo_stack().undo();
+  EXPECT_TRUE(other.state().inputs() == kept);
 }
 
 TEST(Plans, HaveTheAnswerBeforeTheSearchHasEnded) {
