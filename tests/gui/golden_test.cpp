@@ -112,6 +112,12 @@ TEST_P(GoldenPictures, OfEachState) {
   window.show_view("teaching");
   window.findChild<TeachingWidget*>("teaching")->set_frame(30);
   expect_golden(window, "teaching");
+  state.open(with_kept(fits, plan_file_of(*state.snapshot())));
+  ASSERT_TRUE(test::wait_until_idle(state));
+  window.show_view("pareto");
+  expect_golden(window, "plan_of_a_file");
+  state.open(fits);
+  ASSERT_TRUE(test::wait_until_idle(state));
   window.show_view("controls");
   window.show_view("tables");
   window.resize(800, 500);
