@@ -35,7 +35,8 @@ def check_all(tester):
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
     # By hand: whoever reads a parameter gathers it, and its gradient is cut; the embedding is read by the head as well, and has a row more
     # in each; a norm of each of 148 parameters.
-    code, out, _ = tester.run(f"{WORDS} --precision fp32 --runtime simple_fsdp,ddp --activation-checkpointing none --json")
+    one = WORDS.replace("--batch 2", "--batch 1")  # Whole copies need 3 % more, and are faster: with two they are preferred.
+    code, out, _ = tester.run(f"{one} --precision fp32 --runtime simple_fsdp,ddp --activation-checkpointing none --json")
     read = 124439808 + 50257 * 768 + 2 * 768
     sent = {row["runtime"]: row["sent_per_gpu_bytes"] for row in json.loads(out)["runtimes"]}["simple_fsdp"]
     tester.check(sent == 2 * (4 * read // 2) + 4 * 148, f"simple_fsdp sends {sent}.")
@@ -44,7 +45,7 @@ def check_all(tester):
 def check_deepspeed(tester):
     """Its buffer and the host's memory decide what fits."""
     # The buffer of DeepSpeed's default is 1 GB, which does not fit here; a smaller one does. A file without it means the default.
-    small = "gpt2 --gpus 2 --mem 3G --batch 1 --accumulate 1 --seq 256 --activation-checkpointing none"
+    small = "gpt2 --gpus 2 --mem 2700M --batch 1 --accumulate 1 --seq 256 --activation-checkpointing none"
     code, out, err = tester.run(f"{small} --precision mixed --runtime zero2 -o zero2.json")
     chosen = re.search(r"ZeRO-2 \(reduce_bucket_size (\d+)\)", out)
     tester.check(code == 0 and chosen is not None and int(chosen[1]) in (5000000, 50000000), out + err)
