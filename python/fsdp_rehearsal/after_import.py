@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from fsdp_rehearsal.guard import failed
@@ -22,12 +23,34 @@ _actions: dict[str, list[Action]] = {}
 def after_import(name: str, action: Action) -> None:
     """Calls `action(module)` once `name` is imported; at once if it is already. The actions of a module run in order."""
     module = sys.modules.get(name)
-    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+    spec = getattr(module, "__spec__", None)
+    is_underway = getattr(spec, "_initializing", False)
+    if module is not None and not is_underway:
         _run(action, module)
         return
     _actions.setdefault(name, []).append(action)
+    if is_underway and type(spec) is ModuleSpec:
+        spec.__class__ = _Underway
+        return
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+class _Underway(ModuleSpec):
+    """Of a module whose import has begun before anybody asked for it, as that of one which imports torch: the importer says at its
+    end that it is over."""
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(self.__dict__["_initializing"])
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self.__dict__["_initializing"] = value
+        module = sys.modules.get(self.name)
+        if not value and module is not None:
+            for action in _actions.pop(self.name, []):
+                _run(action, module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

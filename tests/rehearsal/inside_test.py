@@ -1,5 +1,6 @@
 """The parts of a rehearsed process that need no torch: what makes a step, when the peak was, whose line it is."""
 
+import builtins
 import importlib
 import json
 import os
@@ -356,6 +357,20 @@ class AfterImport(unittest.TestCase):
                 sys.path.remove(folder)
         self.assertEqual(calls, [("a", 1), ("b", 1), ("late", 1)])
         self.assertEqual(type(module.__spec__.loader).__name__, "SourceFileLoader")
+
+    def test_a_module_whose_import_is_under_way_gets_them_at_its_end(self):
+        """As accelerate, which imports torch, whose import is what installs us."""
+        calls = []
+        builtins.of_this_test = lambda: after_import.after_import("a_module_under_way", lambda m: calls.append(m.value))
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "a_module_under_way.py").write_text("import builtins\nbuiltins.of_this_test()\nvalue = 1\n")
+            sys.path.insert(0, folder)
+            try:
+                importlib.import_module("a_module_under_way")
+            finally:
+                sys.path.remove(folder)
+                del builtins.of_this_test
+        self.assertEqual(calls, [1])
 
     def test_an_action_that_fails_is_a_warning(self):
         before = len(guard.warnings)
