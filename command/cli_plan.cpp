@@ -220,8 +220,16 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
            [&](const AnswerContext& context) { return document_of(*found, words.objective, output.view(), context); }});
 }
 
+/// Whether another framework may be suggested: not where a trainer was named, which has its own.
+enum class OtherFrameworks : std::uint8_t { Suggest, LeaveOut };
+
+void keep_framework(OtherFrameworks others, SearchResult& result) {
+  if (others == OtherFrameworks::Suggest) return;
+  std::erase_if(result.explanation.remedies, [](const Remedy& remedy) { return remedy.change.runtime.has_value(); });
+}
+
 /// plan, where several frameworks are named.
-Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
+Outcome plan_for_runtimes(const CommandLine& line, const Output& output, OtherFrameworks others) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
@@ -251,9 +259,10 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   set_effort(line, work, options.search, unused);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
   options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
-  const auto found = compare_runtimes(request, runtimes, output.console.library, options);
+  auto found = compare_runtimes(request, runtimes, output.console.library, options);
   progress.erase();
   if (!found) return input_failure(found.error());
+  keep_framework(others, found->result);
 
   return finish_plan(
       line, output,
@@ -336,6 +345,8 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   return finish_search(line, output, *request, *result, {.wanted = release});
 }
 
+Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others);
+
 /// plan --for: as the trainer has it.
 Outcome plan_for(const CommandLine& line, const Output& output) {
   Errors errors;
@@ -359,23 +370,17 @@ Outcome plan_for(const CommandLine& line, const Output& output) {
                       "Name one machine and one runtime."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
-  return is_by_itself ? plan_command(implied, output) : plan_for_trainer(*release, implied, output);
+  const auto others = trainer ? OtherFrameworks::LeaveOut : OtherFrameworks::Suggest;
+  return is_by_itself ? plan_as_asked(implied, output, others) : plan_for_trainer(*release, implied, output);
 }
 
-}  // namespace
-
-Outcome plan_command(const CommandLine& line, const Output& output) {
-  if (line.has(Option::For)) return plan_for(line, output);
-  if (line.has(Option::TrainerVersion)) {
-    return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",
-                           "Add --for accelerate, trainer, torchtitan or deepspeed."}});
-  }
+Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others) {
   if (!line.script.empty()) {
     if (Errors errors = check_outputs(line, {Option::Output}); !errors.empty()) return input_failure(std::move(errors));
     return after_capture(line, output, plan_command);
   }
   if (Errors errors = check_no_script(line); !errors.empty()) return input_failure(std::move(errors));
-  if (compares_runtimes(line)) return plan_for_runtimes(line, output);
+  if (compares_runtimes(line)) return plan_for_runtimes(line, output, others);
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
@@ -409,11 +414,23 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
       output.print_up_to(document, num_printed);
     };
   }
-  const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
+  auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());
+  keep_framework(others, *result);
 
   return finish_search(line, output, *request, *result, {num_printed, options.predictors.get()});
+}
+
+}  // namespace
+
+Outcome plan_command(const CommandLine& line, const Output& output) {
+  if (line.has(Option::For)) return plan_for(line, output);
+  if (line.has(Option::TrainerVersion)) {
+    return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",
+                           "Add --for accelerate, trainer, torchtitan or deepspeed."}});
+  }
+  return plan_as_asked(line, output, OtherFrameworks::Suggest);
 }
 
 Outcome simulate_command(const CommandLine& line, const Output& output) {

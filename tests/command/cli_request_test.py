@@ -96,6 +96,8 @@ def check_a_trainer_is_offered_what_it_says(tester):
         promised = report["time"]["step"] + remedy["delta_seconds"]
         step = json.loads(out)["time"]["step"] if code == 0 else 0
         tester.check(step <= promised * 1.02, f"{remedy['flag']} takes {step} s, and {promised} was promised.")
+    remedies = json.loads(tester.run("llama3_2_1b --gpu L4 --gpus 4 --mem 6G --for deepspeed --json")[1])["explain"]["remedies"]
+    tester.check(remedies and not any("--runtime" in each["flag"] for each in remedies), f"For DeepSpeed: {remedies}")
 
 
 def check_a_release_is_kept(tester):
