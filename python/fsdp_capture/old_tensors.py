@@ -6,7 +6,8 @@ A block counts that was allocated before the first recorded step, and has not be
 anew in each step is no such block, whether it is freed in the step or, as the loss of the step before, in the next one.
 
 What the script has made of its parameters since it gave them to an optimizer, as an average of weights, is made of shards where a
-plan is applied, and has their sizes. So are tensors there of the shapes of all parameters, or of all that are trained.
+plan is applied, and has their sizes. So are tensors there of the shapes of all parameters, or of all that are trained; unless there
+were such copies before, on whatever device, which a script may have moved since.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ class OldTensors:
                 "the parameters."
             )
         return told
+
+
+def are_copied(torch: Any, parameters: list[Any]) -> bool:
+    """Whether there are other tensors of the shapes of all parameters that require gradients, of more than one."""
+    trained = [("", p) for p in parameters if p.requires_grad]
+    own = {id(p) for p in parameters}
+    others = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and id(t) not in own]
+    tensors = {i: (tuple(t.shape), t.dtype) for i, t in enumerate(others)}
+    return len(trained) > 1 and _one_of_each(trained, list(tensors), tensors) is not None
 
 
 def _one_of_each(parameters: list[tuple[str, Any]], free: list[int], tensors: dict[int, Any]) -> Optional[list[int]]:

@@ -20,7 +20,7 @@ from fsdp_capture.evaluations import EvaluationWatch
 from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, plays, with_points_before
-from fsdp_capture.old_tensors import OldTensors
+from fsdp_capture.old_tensors import OldTensors, are_copied
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
 from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
@@ -79,6 +79,7 @@ class Session:
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._evaluations = EvaluationWatch(phases)
+        self._are_copied: Optional[bool] = None  # whether there were copies of the parameters when an optimizer got them
         self._counts: Any = None
         self._calls: dict[str, int] = {}
         self._stacks: list[list[str]] = []
@@ -95,7 +96,9 @@ class Session:
         @functools.wraps(construct)
         def __init__(optimizer, *args, **kwargs):
             construct(optimizer, *args, **kwargs)
-            self.unwrapped.note_place(p for group in optimizer.param_groups for p in group["params"])
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self._are_copied = are_copied(torch, parameters) if self._are_copied is None else self._are_copied
+            self.unwrapped.note_place(parameters)
 
         kind.__init__ = __init__
         self._clearing = ClearingWatch(torch, self._optimizers)
@@ -227,7 +230,8 @@ class Session:
         if self._turns is not None:
             self._turns.mark_trained(self._described)
         self._held = HeldTensors(self._torch, self._root)
-        self._old = OldTensors(self._torch, self._history, self._root, self.unwrapped.made_at)
+        made_at = None if self._are_copied else self.unwrapped.made_at
+        self._old = OldTensors(self._torch, self._history, self._root, made_at)
         for model in self._turns.models() if self._turns is not None else [self._root]:
             model.register_forward_pre_hook(self._note_given, with_kwargs=True)
         if self._turns is None:

@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.dont_write_bytecode = True
 
 from fsdp_capture.evaluations import EvaluationWatch  # noqa: E402
-from fsdp_capture.old_tensors import OldTensors  # noqa: E402
+from fsdp_capture.old_tensors import OldTensors, are_copied  # noqa: E402
 from fsdp_capture.optimizer_facts import refusal  # noqa: E402
 from fsdp_capture.passes import CaptureError  # noqa: E402
 from fsdp_capture.trained import check_sizes  # noqa: E402
@@ -105,6 +105,17 @@ class Old(unittest.TestCase):
 
     def test_one_of_the_same_shape_alone_is_none(self):
         self.assertEqual(self.rows([(20, OnGpu(100, 8, 4))]), [([128], None)])
+
+
+    def test_copies_of_before_are_seen(self):
+        """A script may move them to the GPU behind its optimizer, which makes no shards of them."""
+        torch = type("torch", (), {"Tensor": OnGpu, "nn": type("nn", (), {"Parameter": OnGpu})})
+        parameters = [OnGpu(1, 5, 7), OnGpu(2, 11)]
+        self.assertFalse(are_copied(torch, parameters))
+        copies = [OnGpu(3, 5, 7)]
+        self.assertFalse(are_copied(torch, parameters))
+        copies.append(OnGpu(4, 11))
+        self.assertTrue(are_copied(torch, parameters))
 
 
 class States(unittest.TestCase):
