@@ -231,7 +231,7 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   auto* memory = window.controls().control(PlanChoice::Memory)->findChild<QLineEdit*>();
   memory->setFocus();
   memory->selectAll();
-  QTest::keyClicks(memory, "420MiB");
+  QTest::keyClicks(memory, "451MiB");
   QTest::keyClick(memory, Qt::Key_Return);
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_EQ(verdict->verdict(), "! FITS, TIGHT");
