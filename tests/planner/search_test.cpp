@@ -247,14 +247,6 @@ RC_GTEST_PROP(Search, APredictorThatHasSeenOtherPlansAnswersAsANewOne, ()) {
   }
 }
 
-Case standard_case(Bytes memory) {
-  Case c;
-  c.spec = small_transformer({.layers = 4, .hidden = 512, .vocabulary = 8192, .batch = 4, .sequence = 512});
-  c.cluster = small_cluster(4, 1, memory);
-  c.space.base = *base_plan(c.spec, c.workload);
-  return c;
-}
-
 TEST(Search, TheProofAddsUpToTheSpace) {
   const Case c = standard_case(kPlenty);
   const auto result = search(c.spec, c.workload, c.cluster, c.space);
@@ -382,54 +374,6 @@ TEST(Search, TheReportIsOfTheRankThatWasAskedFor) {
   EXPECT_EQ(outside.error().front().what, "There is no rank 4 in a world of 4.");
 }
 
-TEST(Search, EndsAsSoonAsItIsStopped) {
-  Case c = standard_case(kPlenty);
-  int asked = 0;
-  const auto result = search(c.spec, c.workload, c.cluster, c.space, {.should_stop = [&] { return ++asked > 3; }});
-  ASSERT_FALSE(result.has_value());
-  EXPECT_EQ(result.error().front().what, "The search was stopped.");
-  EXPECT_LT(asked, 10);
-}
-
-TEST(Search, IsGivenUpAfterAsMuchWorkAsItMayDo) {
-  // Most plans come near the budget, so that one after the other is walked.
-  const Case c = standard_case(Bytes(700 << 20));
-  const auto given_up = search(c.spec, c.workload, c.cluster, c.space, {.most_work = 1, .gives_up = true});
-  ASSERT_FALSE(given_up.has_value());
-  EXPECT_EQ(given_up.error().front().what, "The search was stopped.");
-  const auto whole = search(c.spec, c.workload, c.cluster, c.space);
-  const auto enough = search(c.spec, c.workload, c.cluster, c.space, {.most_work = kMostWork, .gives_up = true});
-  ASSERT_TRUE(enough.has_value());
-  EXPECT_TRUE(*enough == *whole);
-}
-
-// Whatever the limit, what is named fits, is not better than the best, and the gap reaches as far as the best is.
-TEST(Search, SettlesAtTheLimitOfItsWorkForWhatItHasAndSaysHowFarThatMayBeFromTheBest) {
-  for (const int mib : {700, 800, 1000, 2000}) {
-    const Case c = standard_case(Bytes(std::int64_t{mib} << 20));
-    const auto best = search(c.spec, c.workload, c.cluster, c.space, {.most_work = 0});
-    ASSERT_TRUE(best.has_value());
-    bool is_cut = false;
-    for (std::int64_t work = 1; work < 100'000'000; work *= 8) {
-      const auto cut = search(c.spec, c.workload, c.cluster, c.space, {.most_work = work});
-      ASSERT_TRUE(cut.has_value());
-      EXPECT_TRUE(*cut == *search(c.spec, c.workload, c.cluster, c.space, {.most_work = work}));
-      is_cut = is_cut || cut->proof.stopped_early;
-      if (cut->verdict == Verdict::Fits) {
-        EXPECT_EQ(best->verdict, Verdict::Fits);
-        const double gap = cut->best.step / best->best.step - 1;
-        EXPECT_LE(gap, cut->proof.optimality_gap + 1e-9) << mib << " MiB, " << work;
-        EXPECT_EQ(cut->proof.doubt, "");
-      } else if (best->verdict == Verdict::Fits) {
-        // It did not find it, and does not say that there is none.
-        EXPECT_FALSE(no_plan_fits(*cut));
-        EXPECT_NE(cut->proof.doubt, "");
-      }
-    }
-    EXPECT_TRUE(is_cut) << mib;
-  }
-}
-
 // A family of the front that is too large is ruled out as a whole, and not point by point.
 TEST(Search, TheFrontWalksAFamilyOnceWhereNoneOfItFits) {
   const Case c = standard_case(kPlenty);
@@ -442,35 +386,6 @@ TEST(Search, TheFrontWalksAFamilyOnceWhereNoneOfItFits) {
   EXPECT_FALSE(search.next(least - 1).has_value());
   EXPECT_GT(search.counts().space, 2 * asked);
   EXPECT_EQ(engine.cost.asked().live, asked);
-}
-
-TEST(Search, TellsTheBestPlanBeforeTheRest) {
-  Case c = standard_case(kPlenty);
-  std::vector<SearchResult> told;
-  const auto result = search(c.spec, c.workload, c.cluster, c.space,
-                             {.on_best = [&](const SearchResult& best) { told.push_back(best); }});
-  ASSERT_TRUE(result.has_value());
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_TRUE(told[0].report == result->report);
-  EXPECT_TRUE(told[0].pareto.empty());
-  EXPECT_FALSE(result->pareto.empty());
-}
-
-TEST(Search, WhatIsPrintedAheadOfTheSuggestionsIsTheBeginOfTheWholeAnswer) {
-  for (const int mib : {64, 500, 700, 1000, 4000}) {
-    const Case c = standard_case(Bytes(std::int64_t{mib} << 20));
-    std::string told;
-    const AnswerContext context{.commands = {"--verbose has the rest"}, .may_suggest = true};
-    const auto begin_of = [&](const SearchResult& result) {
-      const Document document = document_of(result, View{.brief = true}, context);
-      EXPECT_GT(sections_of_verdict(document), 0U);
-      return to_text(document, Terminal{}, 0, sections_of_verdict(document));
-    };
-    const auto result = search(c.spec, c.workload, c.cluster, c.space,
-                               {.on_best = [&](const SearchResult& best) { told += begin_of(best); }});
-    ASSERT_TRUE(result.has_value());
-    EXPECT_EQ(told, begin_of(*result)) << mib;
-  }
 }
 
 TEST(Search, AGlobalBatchIsSharedOutOverMicroBatches) {

@@ -175,6 +175,14 @@ std::vector<CheckpointWay> some_ways() {
 
 }  // namespace
 
+Case standard_case(Bytes memory) {
+  Case c;
+  c.spec = small_transformer({.layers = 4, .hidden = 512, .vocabulary = 8192, .batch = 4, .sequence = 512});
+  c.cluster = small_cluster(4, 1, memory);
+  c.space.base = *base_plan(c.spec, c.workload);
+  return c;
+}
+
 Case random_case() {
   Case c;
   SmallTransformer sizes;

@@ -25,6 +25,9 @@ struct Case {
   Space space;
 };
 
+/// Four blocks of a decoder on four GPUs of one node.
+Case standard_case(Bytes memory);
+
 /// A small decoder, mixture of experts, encoder with a decoder, or TTS model on up to two nodes, with a part of the
 /// space: all of it would take seconds by brute force. REQUIRES: runs inside a property.
 Case random_case();
