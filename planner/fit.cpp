@@ -250,13 +250,14 @@ Result<void> fill(FitTable& table, std::vector<Asked>& machines, const std::vect
 }
 
 /// Machines where nothing fits are asked with CPU offload where nobody said anything of it.
-Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, const PlanRequest& request,
-                              const std::vector<SizeQuestion>& questions, const FitOptions& options, bool are_unnamed) {
-  if (request.choices.cpu_offload) return {};
+Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, const std::vector<SizeQuestion>& questions,
+                              const FitOptions& options, bool are_unnamed) {
+  if (!table.tries_offload) return {};
   std::vector<Asked> rest;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < machines.size(); ++i) {
-    if (!machines[i].request || !machines[i].row.why_not.empty() || machines[i].row.trains()) continue;
+    const FitRow& row = machines[i].row;
+    if (!machines[i].request || !row.why_not.empty() || row.trains() || row.choices.cpu_offload->is_on) continue;
     Asked& asked = rest.emplace_back(machines[i]);
     places.push_back(i);
     asked.row.micro_batch.clear();
@@ -336,6 +337,7 @@ Result<FitTable> what_fits(const PlanRequest& request, const std::string& librar
                                     return each.request.has_value();
                                   })->request;
   FitTable table{.model = spec.name, .modes = modes_of(request.choices, first.space)};
+  table.tries_offload = !request.choices.cpu_offload || request.choices.cpu_offload->is_on;
   if (spec.captured) table.only_captured = batches_of(*spec.captured);
 
   std::vector<SizeQuestion> questions = {{"micro-batch", kBatchDimension, table.only_captured, &FitRow::micro_batch}};
@@ -351,7 +353,7 @@ Result<FitTable> what_fits(const PlanRequest& request, const std::string& librar
     if (!tokens.sizes.empty()) questions.push_back(std::move(tokens));
   }
   if (auto filled = fill(table, machines, questions, options, unnamed); !filled) return tl::unexpected(filled.error());
-  if (auto filled = offload_the_rest(table, machines, request, questions, options, unnamed); !filled) {
+  if (auto filled = offload_the_rest(table, machines, questions, options, unnamed); !filled) {
     return tl::unexpected(filled.error());
   }
   if (machines.size() == 1) add_tight(table, questions, options, machines.front());

@@ -59,6 +59,7 @@ struct FitTable {
   std::vector<FitRow> rows;                 ///< By memory.
   std::optional<std::int64_t> sequence;     ///< Tokens of a sample; empty: the model has no such size.
   std::int64_t micro_batch = 1;             ///< Of the longest sequences.
+  bool tries_offload = true;                ///< CPU offload, where nothing fits without; false: it was forbidden.
   std::vector<std::int64_t> only_captured;  ///< The micro-batches that a capture has; empty: any.
 
   bool operator==(const FitTable&) const = default;

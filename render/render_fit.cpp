@@ -149,10 +149,8 @@ Entry next_of(const FitTable& table, const std::string& model) {
     choices.checkpoint = table.modes[static_cast<std::size_t>(mode)].checkpoint;
     return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
   }
-  return {
-      .label = "try",
-      .lines = {"--offload yes, which keeps parameters in CPU memory; more --gpus, which share the model; a smaller "
-                "--seq"}};
+  const std::string offload = table.tries_offload ? "" : "--offload yes, which keeps parameters in CPU memory; ";
+  return {.label = "try", .lines = {offload + "more --gpus, which share the model; a smaller --seq"}};
 }
 
 }  // namespace

@@ -72,10 +72,14 @@ def check_how_far_it_runs_without_room(tester):
 
 
 def check_no(tester):
-    code, rows = rows_of(tester, "llama3_1_70b --gpus 1 --gpu L4 --offload no")
+    code, rows = rows_of(tester, "llama3_1_405b --gpus 1 --gpu L4")
     tester.check(code == 1 and set(rows[0].values()) >= {0}, f"Exit {code}: {rows}")
+    _, text, _ = tester.run("fit llama3_1_405b --gpus 1 --gpu L4")
+    tester.check(text.startswith("DOES NOT FIT") and "--offload" not in text, text)
     _, text, _ = tester.run("fit llama3_1_70b --gpus 1 --gpu L4 --offload no")
     tester.check(text.startswith("DOES NOT FIT") and "--offload yes" in text, text)
+    code, rows = rows_of(tester, "llama3_1_70b --gpus 1 --gpu L4")
+    tester.check(code == 0 and "CPU offload" in rows[0]["machine"], f"Exit {code}: {rows}")
     code, rows = rows_of(tester, "llama3_1_8b --gpus 8 --gpu L4 --offload yes")
     tester.check(code == 0, f"CPU offload makes no difference: {rows}")
 
