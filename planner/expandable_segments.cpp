@@ -50,6 +50,10 @@ std::string note_on_segments(Attempts& attempts, const Runtime& runtime) {
                      allocator_environment(runtime));
 }
 
+bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step) {
+  return expanded(space, cluster) && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
+}
+
 Result<std::optional<SearchResult>> search_if(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                               const Space& space, const SearchOptions& options,
                                               const std::function<bool(const SearchResult&)>& is_worth_it,
@@ -79,10 +83,7 @@ Result<std::optional<SearchResult>> faster_with_segments(const ModelSpec& spec, 
                                                          std::optional<Remedy>& price) {
   const std::optional<Space> wider = expanded(space, cluster);
   const Seconds step = without.best.step;
-  // Whether suggestions are told changes no answer.
-  const bool may_be_worth_it = wider && has_faster_that_is_too_large(attempt, step, kWorthASetting);
-  const bool is_asked = wider && space.explain && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
-  if (!may_be_worth_it && !is_asked) return std::optional<SearchResult>();
+  if (!wider || !has_faster_that_is_too_large(attempt, step, kWorthASetting)) return std::optional<SearchResult>();
   const auto is_worth_it = [&](const SearchResult& result) {
     if (result.verdict == Verdict::Fits) {
       price = Remedy{.what = "use expandable segments",
@@ -92,7 +93,7 @@ Result<std::optional<SearchResult>> faster_with_segments(const ModelSpec& spec, 
                      .delta_time = result.best.step - step,
                      .verdict = result.verdict};
     }
-    return may_be_worth_it && result.verdict == Verdict::Fits && result.best.step < (1 - kWorthASetting) * step;
+    return result.verdict == Verdict::Fits && result.best.step < (1 - kWorthASetting) * step;
   };
   const auto add_note = [&](SearchResult& result) {
     result.notes.insert(

@@ -31,6 +31,10 @@ Result<std::optional<SearchResult>> search_if(
     const SearchOptions& options, const std::function<bool(const SearchResult&)>& is_worth_it,
     const std::function<void(SearchResult&)>& add = [](SearchResult&) {});
 
+/// Whether memory alone kept a search from plans that are faster than the `step` that it found, by what is worth a
+/// suggestion, and expandable segments may give room to one.
+bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step);
+
 /// A better answer than `without` with expandable segments; nothing: they give none. Where the fastest plan is asked
 /// for and memory keeps the search from it, one that takes at least 5 % less: so more memory never makes an answer
 /// slower by that much, because what fits by the setting alone on a smaller GPU would fit here, too. Where nothing

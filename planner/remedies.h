@@ -34,6 +34,8 @@ struct RemedyRequest {
   const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
   /// What a search with expandable segments gives, where it ran: memory keeps the plan from being a faster one.
   std::optional<Remedy> with_segments = {};
+  /// Where it did not run: whether expandable_segments.h's may_gain_by_segments says that it may find something.
+  bool may_gain_by_segments = false;
   /// SearchOptions::added_settings: every change asks for them, too.
   std::string added_settings = {};
   /// Of `workload` and `cluster`, `predictor` among them: what searches of changed plans run on. Null: their own.

@@ -10,6 +10,7 @@
 #include "core/plan/torch_version.h"
 #include "planner/changed_plans.h"
 #include "planner/checkpointed_blocks.h"
+#include "planner/expandable_segments.h"
 #include "planner/plan_sentence.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"
@@ -125,7 +126,13 @@ void try_allocator(RemedyList& list) {
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
   // The same plan is no faster with them. What fits beside it may be.
-  if (list.request().with_segments) return list.keep(*list.request().with_segments, plan);
+  const RemedyRequest& request = list.request();
+  if (request.with_segments) return list.keep(*request.with_segments, plan);
+  if (request.may_gain_by_segments) {
+    const Space wider = *expanded(*request.space, request.cluster);
+    const Trial trial{"use expandable segments", {.allocator_settings = settings}};
+    if (list.try_search(trial, request.workload, request.cluster, wider)) return;
+  }
   list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
 }
 

@@ -428,7 +428,7 @@ void add_doubt_of_units(const Space& space, const Families& families, const Clus
 
 /// What would give the plan room, or make it faster where it has room.
 Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                                        const Space& space, simulator::Predictor& predictor,
+                                        const Space& space, Attempt& attempt, simulator::Predictor& predictor,
                                         const SearchOptions& options, const SearchResult& result,
                                         const std::optional<Remedy>& segments) {
   Candidate best = result.best;
@@ -438,9 +438,23 @@ Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& w
   constexpr std::int64_t kTimesWhereNothingFits = 4;
   const std::int64_t most_work =
       fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
-  return remedies_for({spec, workload, cluster, predictor, best, fits ? Verdict::Fits : Verdict::DoesNotFit,
-                       options.should_stop, options.larger_gpus, options.typed != nullptr ? options.typed : &space,
-                       segments, options.added_settings, options.predictors, most_work});
+  const Space& asked = options.typed != nullptr ? *options.typed : space;
+  const bool is_fastest = fits && space.objective == SearchObjective::Time;
+  return remedies_for(
+      {.spec = spec,
+       .workload = workload,
+       .cluster = cluster,
+       .predictor = predictor,
+       .best = best,
+       .verdict = fits ? Verdict::Fits : Verdict::DoesNotFit,
+       .should_stop = options.should_stop,
+       .larger_gpus = options.larger_gpus,
+       .space = &asked,
+       .with_segments = segments,
+       .may_gain_by_segments = is_fastest && may_gain_by_segments(asked, cluster, attempt, result.best.step),
+       .added_settings = options.added_settings,
+       .predictors = options.predictors,
+       .most_work = most_work});
 }
 
 }  // namespace
@@ -515,16 +529,19 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   }
   if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
+  if (is_stopped(looking)) return stopped();
   // What is told of other plans compares times of steps.
   if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Time) return result;
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, looking);
   }
   if (space.explain) {
-    result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
+    if (space.pareto_points > 0) {
+      result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
+    }
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
-    FSDP_TRY(result.explanation.remedies,
-             remedies_of(spec, workload, cluster, space, found.cost->predictor_of(choice), looking, result, segments));
+    FSDP_TRY(result.explanation.remedies, remedies_of(spec, workload, cluster, space, attempt,
+                                                      found.cost->predictor_of(choice), looking, result, segments));
   }
   if (is_stopped(options)) return stopped();
   return result;

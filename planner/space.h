@@ -192,8 +192,10 @@ struct Space {
   Room room = Room::Spare;
 
   // How much is asked beside the best plan.
-  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/other_plans.cpp has how they are found.
-  bool explain = true;             ///< Price remedies, and predict the nearest plans that do not fit in full.
+  /// At most; 0: nothing is told of other plans, neither a front nor the nearest that do not fit.
+  /// planner/other_plans.cpp has how they are found.
+  std::int64_t pareto_points = 8;
+  bool explain = true;  ///< Price remedies, and predict the nearest plans that do not fit in full.
   /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
   std::int64_t max_predictions = 3000;
 
