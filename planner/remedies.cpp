@@ -127,13 +127,13 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
 }
 
 std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
-                                           const Space& space) {
+                                           const Space& space, const Plan* same_plan) {
   if (request_.is_offered) return std::nullopt;
   const Ground ground{workload, cluster, space};
   std::optional<Remedy> remedy = searched(std::move(trial), ground, search_options(ground));
   if (!remedy) return std::nullopt;
   const bool fits = remedy->has_room();
-  keep_if_it_helps(*std::move(remedy));
+  same_plan != nullptr ? keep(*std::move(remedy), *same_plan) : keep_if_it_helps(*std::move(remedy));
   return fits;
 }
 

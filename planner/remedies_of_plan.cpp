@@ -131,7 +131,7 @@ void try_allocator(RemedyList& list) {
   if (request.may_gain_by_segments) {
     const Space wider = *expanded(*request.space, request.cluster);
     const Trial trial{"use expandable segments", {.allocator_settings = settings}};
-    if (list.try_search(trial, request.workload, request.cluster, wider)) return;
+    if (list.try_search(trial, request.workload, request.cluster, wider, &plan)) return;
   }
   list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
 }

@@ -41,8 +41,9 @@ class RemedyList {
   bool try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster);
 
   /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
-  /// the choice would find something else.
-  std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space);
+  /// the choice would find something else. `same_plan`: with that change alone, where there is one.
+  std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space,
+                                 const Plan* same_plan = nullptr);
   /// What was searched elsewhere; `plan`: the same plan with that change.
   void keep(Remedy remedy, const Plan& plan);
 

@@ -457,6 +457,26 @@ Result<std::vector<Remedy>> remedies_of(const ModelSpec& spec, const Workload& w
        .most_work = most_work});
 }
 
+/// The front, plans that were faster and do not fit, and suggestions, as far as they are asked for.
+Result<void> tell_of_others(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+                            Attempt& attempt, const PointFound& found, const SearchOptions& options,
+                            const std::optional<Remedy>& segments, SearchResult& result) {
+  const bool fits = result.verdict == Verdict::Fits;
+  // What is told of other plans compares times of steps.
+  if (fits && space.objective != SearchObjective::Time) return {};
+  const Families& families = attempt.limit.within;
+  if (fits) result.pareto = front_of(attempt.cost, families, *found.point, space.pareto_points, options);
+  if (!space.explain) return {};
+  if (space.pareto_points > 0) {
+    result.explanation.rejected = rejected_of(attempt.cost, families, attempt.too_large(), result.best, result.verdict);
+  }
+  tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
+  simulator::Predictor& predictor = found.cost->predictor_of(found.cost->choice_of(found.point->point));
+  FSDP_TRY(result.explanation.remedies,
+           remedies_of(spec, workload, cluster, space, attempt, predictor, options, result, segments));
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
@@ -530,19 +550,8 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
   if (is_stopped(looking)) return stopped();
-  // What is told of other plans compares times of steps.
-  if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Time) return result;
-  if (result.verdict == Verdict::Fits) {
-    result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, looking);
-  }
-  if (space.explain) {
-    if (space.pareto_points > 0) {
-      result.explanation.rejected = rejected_of(cost, limit.within, attempt.too_large(), result.best, result.verdict);
-    }
-    tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
-    FSDP_TRY(result.explanation.remedies, remedies_of(spec, workload, cluster, space, attempt,
-                                                      found.cost->predictor_of(choice), looking, result, segments));
-  }
+  auto told = tell_of_others(spec, workload, cluster, space, attempt, found, looking, segments, result);
+  if (!told) return tl::unexpected(std::move(told).error());
   if (is_stopped(options)) return stopped();
   return result;
 }
