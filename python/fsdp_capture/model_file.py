@@ -359,7 +359,7 @@ class _Writer:
             parent = place.get(name.rpartition(".")[0], -1) if name != top else -1
             kind = "loss" if call.after_root else self._described["modules"][self._module[name]]["class"]
             rows.append({"name": relative, "class": kind, "parent": parent, "called": name in called})
-        values, ops, outputs = flow.block(number, lambda part: place[self._name_of(part)] if not call.after_root else 0)
+        values, ops, outputs = flow.block(number, lambda part: self._place_of(part, place, top) if not call.after_root else 0)
         shapes = [self._described["parameters"][self._parameter[p]]["shape"] for p in self._interface.parameters[number]]
         links = flow.num_output_links(number)
         return {
@@ -372,6 +372,14 @@ class _Writer:
             "ops": ops,
             "tapes": [self._tape(kind, tapes[number], links, call.member is not None) for kind, tapes in self._tapes.items()],
         }
+
+    def _place_of(self, part: int, place: dict[str, int], top: str) -> int:
+        name = self._name_of(part)
+        if name not in place:
+            raise CaptureError(
+                f"{top} runs {name}, a module that several blocks share. Give each block a module of its own for the capture."
+            )
+        return place[name]
 
     def _tape(self, kind: Kind, tape: CallTape, links: int, runs_again: bool) -> dict[str, Any]:
         row = {

@@ -179,8 +179,8 @@ class Session:
         kind.step, kind.update = step, update
 
     def _step_ended(self) -> None:
-        if self._backwards and self._phases.backwards == self._backwards[-1]:
-            return  # another optimizer of the same step: how many there are is not known in the first one
+        if self._phases.backwards == (self._backwards[-1] if self._backwards else 0):
+            return  # another optimizer of the same step, how many there are is not known in the first one; or a step that makes states only
         self._backwards.append(self._phases.backwards)
         self._evaluations.step_ended()
         if len(self._backwards) < _WARM_UP:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Optional
 class Unwrapped:
     applying = False
     applied = False
+    is_without_plan = True
     shown = "capture"
     subject = "a capture"
     advice = "Let the script train its model by itself: a plan says how it is sharded."

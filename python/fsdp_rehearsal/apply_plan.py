@@ -46,6 +46,7 @@ class PlanNotApplied(RuntimeError):
 class ApplyPlan:
     subject = "a plan"
     advice = "Rehearse it without --apply, or let the script train its model by itself."
+    is_without_plan = False
     unanswered = ()  # methods of FSDP2's modules that nobody would answer
 
     @staticmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ _SETTERS = (
     "set_modules_to_backward_prefetch",
     "set_reshard_after_forward",
     "set_reshard_after_backward",
+    "set_unshard_in_backward",
 )
 _SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which micro-batch is the last one of its step
 _ENGINES = {
@@ -75,7 +77,7 @@ class Wrappers:
                     raise
                 return getattr(inner, name)
 
-        kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("module"), self._no_sync
+        kind.__init__, kind.forward, kind.no_sync = __init__, _call_where_it_lies("module"), self._no_sync
         kind.__getattr__ = __getattr__
         kind.require_backward_grad_sync = self._sync_switch
         kind.register_comm_hook = kind._register_builtin_comm_hook = kind._set_static_graph = register_comm_hook
@@ -95,24 +97,30 @@ class Wrappers:
             holder.device_ids = [0]
             holder.output_device = holder.src_device_obj = None
 
-        kind.__init__, kind.forward = __init__, _call_where_it_lies
+        kind.__init__, kind.forward = __init__, _call_where_it_lies("module")
         kind._rehearsal_stand_in = True
 
     def _fsdp1(self, module: ModuleType) -> None:
         import torch
 
         kind, base = module.FullyShardedDataParallel, torch.nn.Module
+        said = inspect.signature(kind.__init__)
 
         def __init__(holder: Any, module: Any, *args: Any, **kwargs: Any) -> None:
             self._note("FullyShardedDataParallel")
             base.__init__(holder)
             holder._fsdp_wrapped_module = module
+            _save_without_the_name(holder, "_fsdp_wrapped_module.")
             self._applying.at_wrapping(module, "in place of FullyShardedDataParallel")
+            given = said.bind(holder, module, *args, **kwargs).arguments
+            _materialize(module, given.get("param_init_fn"), given.get("device_id"))
+            self._move(module, given.get("device_id"))
 
         def clip_grad_norm_(holder: Any, max_norm: float, norm_type: float = 2.0) -> Any:
             return torch.nn.utils.clip_grad_norm_(holder.parameters(), max_norm, norm_type)
 
-        kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("_fsdp_wrapped_module"), self._no_sync
+        kind.__init__, kind.no_sync = __init__, self._no_sync
+        kind.forward = _call_where_it_lies("_fsdp_wrapped_module")
         kind.clip_grad_norm_ = clip_grad_norm_
         for name in ("apply", "named_buffers", "named_parameters", "_apply"):
             if name in kind.__dict__:
@@ -134,15 +142,30 @@ class Wrappers:
             self._note("fully_shard")
             for each in modules if isinstance(modules, (list, tuple)) else (modules,):
                 self._applying.at_wrapping(each, "in place of fully_shard")
+                mesh = kwargs.get("mesh")
+                self._move(each, getattr(mesh, "device_type", "cuda"))
                 self._answer_setters(each)
             return modules
 
         fully_shard._rehearsal_stand_in = True  # type: ignore[attr-defined]
         module.fully_shard = fully_shard  # type: ignore[attr-defined]
 
+    def _move(self, module: Any, device: Any) -> None:
+        """What lies on the CPU goes to the `device` that a wrapper of the script would have moved it to; a plan moves what it shards by
+        itself."""
+        import torch
+
+        if device is None or not self._applying.is_without_plan or not torch.cuda.is_available():
+            return
+        device = _as_device(device)
+        with torch.no_grad():
+            for tensor in (*module.parameters(), *module.buffers()):
+                if tensor.device.type == "cpu":
+                    tensor.data = tensor.to(device)
+
     def _answer_setters(self, module: Any) -> None:
         """A module that is no unit of the plan, and that the script takes for one of its own."""
-        for name in (*_SETTERS, *self._applying.unanswered):
+        for name in (*_all_setters(), *self._applying.unanswered):
             if not hasattr(type(module), name):
                 object.__setattr__(module, name, _nothing)
         for name in _SYNC_SETTERS:
@@ -241,31 +264,77 @@ class Wrappers:
         )
 
 
+def _materialize(module: Any, make: Any, device: Any) -> None:
+    """Modules on the meta device, as FSDP1 makes them: by the script's `param_init_fn`, or by their `reset_parameters`."""
+    import torch
+
+    place = torch.device("cuda", torch.cuda.current_device()) if device is None else _as_device(device)
+    for each in list(module.modules()):
+        tensors = [*each.parameters(recurse=False), *each.buffers(recurse=False)]
+        if not any(tensor.is_meta for tensor in tensors):
+            continue
+        with torch.no_grad():
+            if make is not None:
+                make(each)
+            else:
+                each.to_empty(device=place, recurse=False)
+                each.reset_parameters()
+
+
+def _save_without_the_name(holder: Any, name: str) -> None:
+    """State dicts of FSDP1 have the names that the parameters have without it."""
+    from torch.distributed.utils import _replace_by_prefix
+
+    def after_saving(holder: Any, state: Any, prefix: str, *args: Any) -> None:
+        _replace_by_prefix(state, prefix + name, prefix)
+
+    def before_loading(holder: Any, state: Any, prefix: str, *args: Any) -> None:
+        _replace_by_prefix(state, prefix, prefix + name)
+
+    holder._register_state_dict_hook(after_saving)
+    holder.register_load_state_dict_pre_hook(before_loading)
+
+
+def _as_device(device: Any) -> Any:
+    import torch
+
+    return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+
+
+def _all_setters() -> list[str]:
+    """What this PyTorch's units can be told, but for which micro-batch is the last one."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return [name for name in dir(FSDPModule) if name.startswith("set_") and name not in _SYNC_SETTERS]
+
+
 def _take_answers_back(module: Any) -> None:
-    for name in (*_SETTERS, *_SYNC_SETTERS):
+    for name in (*_all_setters(), *_SYNC_SETTERS):
         module.__dict__.pop(name, None)
 
 
-def _call_inner(name: str) -> Callable:
+def _call_where_it_lies(name: str) -> Callable:
+    """A forward of what `name` holds. Tensors may be handed on from the CPU: wrappers copy them to the GPU of their module."""
+
     def forward(holder: Any, *args: Any, **kwargs: Any) -> Any:
-        return holder._modules[name](*args, **kwargs)
+        import torch
+        from torch.distributed.utils import _to_kwargs
+
+        inner = holder._modules[name]
+        first = next(inner.parameters(), None)
+        leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+        if first is not None and first.device.type == "cuda" and any(_is_on_cpu(leaf) for leaf in leaves):
+            moved, named = _to_kwargs(args, kwargs, first.device, False)
+            args, kwargs = moved[0] if moved else (), named[0] if named else {}
+        return inner(*args, **kwargs)
 
     return forward
 
 
-def _call_where_it_lies(holder: Any, *args: Any, **kwargs: Any) -> Any:
-    """Tensors may be handed on from the CPU: DataParallel copies them to its GPUs."""
+def _is_on_cpu(value: Any) -> bool:
     import torch
 
-    inner = holder._modules["module"]
-    first = next(inner.parameters(), None)
-
-    def move(value: Any) -> Any:
-        return value.to(first.device, non_blocking=True) if isinstance(value, torch.Tensor) else value
-
-    if first is not None and first.device.type != "cpu":
-        args, kwargs = torch.utils._pytree.tree_map(move, (args, kwargs))
-    return inner(*args, **kwargs)
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

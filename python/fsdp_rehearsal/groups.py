@@ -63,6 +63,15 @@ def _replace_gloo(c10d: ModuleType) -> None:
         FakeProcessGroup.options = property(lambda self: SimpleNamespace())
     c10d.ProcessGroupGloo = ProcessGroupGloo
 
+    # A method of the group that has the backend, which asks the backend in C++.
+    monitored = c10d.ProcessGroup.monitored_barrier
+
+    def monitored_barrier(group: Any, *args: Any, **kwargs: Any) -> None:
+        if "gloo" not in str(c10d._world.pg_map.get(group, ("",))[0]):
+            monitored(group, *args, **kwargs)
+
+    c10d.ProcessGroup.monitored_barrier = monitored_barrier
+
 
 @guarded("Collectives of objects")
 def _answer_objects(c10d: ModuleType) -> None:

@@ -86,6 +86,10 @@ class CapturedScripts(unittest.TestCase):
         report = self.check()
         self.assertEqual(report["rehearsal"]["command"][-2:], ["--batch-size", "4"])
 
+    def test_a_step_that_makes_states_is_none_of_training(self) -> None:
+        self.capture("states_first")
+        self.assertEqual(self.plan("--strategy", "FULL_SHARD")["accumulation"], 1)
+
     def test_bfloat16_of_a_script_in_float32(self) -> None:
         shown = self.capture("plain", "--dtype", "float32")
         self.assertIn("float32, float32 checkpointed, bfloat16, bfloat16 checkpointed", shown)
@@ -125,6 +129,16 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual(plan["optimizer"]["clip_grad_norm"], 0.5)
         self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", "ddp")
 
+    def test_fsdp_brings_a_model_and_its_batches_to_the_gpu(self) -> None:
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+        for mode in ("fsdp1", "fsdp1_meta", "fsdp2"):
+            with self.subTest(mode=mode):
+                self.capture(mode, launcher=launcher)
+                self.plan("--strategy", "FULL_SHARD", "--activation-checkpointing", "none")
+                self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", mode)
+                for name in ("model.json", "plan.json"):
+                    (self.folder / name).unlink()
+
     def test_a_script_that_shares_its_micro_batches_out_and_evaluates_first(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
         shown = " ".join(self.capture("shares", launcher=launcher, options=()).split())
@@ -150,6 +164,7 @@ class CapturedScripts(unittest.TestCase):
             ("short", "The script ended after 1 step, and a capture takes 3 at least."),
             ("two", "The script calls Decoder for one backward and not for another. A plan has a forward of the whole model"),
             ("checkpoints", "The script checkpoints activations itself. Switch that off for the capture"),
+            ("shared", "blocks.1 runs blocks.0.activation, a module that several blocks share. Give each block a module of its own"),
             ("cpu", "The script trains its Decoder on the CPU."),
             ("raises", "rank 0: The script raised ValueError: The data are of another length"),
         ):

@@ -10,11 +10,14 @@ from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", nargs="?", default="plain",
-                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares", "autocast"])
+                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares", "autocast",
+                             "fsdp1", "fsdp1_meta", "fsdp2", "states_first", "shared"])
 parser.add_argument("--batch-size", type=int, default=2)
 parser.add_argument("--dtype", default="bfloat16")
 options = parser.parse_args()
 WIDTH, HEADS, WORDS, LENGTH = 256, 4, 1024, 128
+
+activation = nn.GELU()
 
 
 class Block(nn.Module):
@@ -23,12 +26,13 @@ class Block(nn.Module):
         self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.activation = activation if options.mode == "shared" else F.gelu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.attention(self.before(x)).view(*x.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(*parts, is_causal=True)
         x = x + self.projection(y.transpose(1, 2).reshape(x.shape))
-        return x + self.down(F.gelu(self.up(self.between(x))))
+        return x + self.down(self.activation(self.up(self.between(x))))
 
 
 class Decoder(nn.Module):
@@ -60,8 +64,9 @@ class Normed(nn.Module):
 
 
 torch.backends.cuda.matmul.allow_tf32 = options.mode == "autocast"
-device = "cpu" if options.mode == "cpu" else "cuda"
-is_parallel = options.mode in ("ddp", "shares")
+# FSDP brings the model to the GPU, and FSDP1 its batches.
+device = {"cpu": "cpu", "fsdp1": "cpu", "fsdp1_meta": "meta", "fsdp2": "cpu"}.get(options.mode, "cuda")
+is_parallel = options.mode in ("ddp", "shares", "fsdp1", "fsdp1_meta", "fsdp2")
 if is_parallel:
     torch.distributed.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -72,9 +77,32 @@ def build() -> nn.Module:
 
 
 models = [build() for _ in range(2 if options.mode == "two" else 1)]
-if is_parallel:
+if options.mode in ("fsdp1", "fsdp1_meta"):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    models = [FullyShardedDataParallel(model, device_id=torch.cuda.current_device()) for model in models]
+    torch.distributed.new_group(backend="gloo").monitored_barrier()
+    for model in models:
+        model.load_state_dict({name: torch.zeros(value.shape) for name, value in Decoder().state_dict().items()})
+    device = "cpu"
+elif options.mode == "fsdp2":
+    from torch.distributed.fsdp import fully_shard
+
+    for model in models:
+        fully_shard(model.words)
+        model.words.set_unshard_in_backward(False)
+        fully_shard(model)
+    device = "cuda"
+elif is_parallel:
     models = [nn.parallel.DistributedDataParallel(model) for model in models]
 optimizer = torch.optim.AdamW([p for model in models for p in model.parameters()], lr=1e-4)
+
+if options.mode == "states_first":  # a step on gradients of zero makes the states, and a backward that no step follows tries the memory
+    for parameter in models[0].parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    models[0](torch.zeros(options.batch_size, LENGTH, dtype=torch.int64, device=device)).backward()
+    optimizer.zero_grad()
 
 
 def batch(samples: int = options.batch_size) -> torch.Tensor:
