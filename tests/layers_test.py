@@ -5,7 +5,7 @@
     layers_test.py --self-test     plants one violation of each rule in a small tree, and expects it to be found
 
 The rules, and where they come from: docs/architecture.md (who may include whom, which folder needs which library) and
-CONTRIBUTING.md (length of files and functions, listed sources, words).
+CONTRIBUTING.md (length of files and functions, listed sources, words, numbers of decisions).
 """
 
 import ast
@@ -219,7 +219,18 @@ def listing_errors(root, name):
             return
 
 
+def decision_errors(root):
+    """Two decisions with one number cannot be told apart where one is cited."""
+    seen = {}
+    for path in sorted((root / "docs/decisions").glob("[0-9]*.md")):
+        number = path.name[:4]
+        if number in seen:
+            yield f"{path.relative_to(root).as_posix()} has the number {number}, which is that of {seen[number]}."
+        seen.setdefault(number, path.name)
+
+
 def errors_of(root):
+    yield from decision_errors(root)
     for path in files_of(root):
         name = path.relative_to(root).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -250,6 +261,8 @@ PLANTED = [
     ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 601 lines, but 600 is the limit"),
     ("core/just_right.h", "\n" * MAX_LINES, None),
     ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 601 lines, but 600 is the limit"),
+    ("docs/decisions/0001-one.md", "# 0001 One\n", None),
+    ("docs/decisions/0001-other.md", "# 0001 Other\n", "docs/decisions/0001-other.md has the number 0001, which is that of 0001-one.md."),
     ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
     ("planner/remedies_of_plan.cpp", '#include "command/cli_options.h"\n', "planner/remedies_of_plan.cpp includes command/, but planner/ may only include"),
     ("gui/state/typed.h", '#include "command/cli_options.h"\n', "gui/state/typed.h includes command/, but gui/ may only include"),
