@@ -174,6 +174,30 @@ bool is_said_with_an(std::string_view name) {
   return !name.empty() && std::string_view("AEFHILMNORSX8").find(name.front()) != std::string_view::npos;
 }
 
+/// How the name of a card ends that stands in for one with so much memory, that of its machines, and what is said of
+/// it.
+std::string with_memory(Bytes memory) {
+  return " with " + format_bytes(memory);
+}
+std::string gpus_of(Bytes memory) {
+  return " GPUs of " + format_bytes(memory);
+}
+std::string capped_at(Bytes memory) {
+  return fmt::format(", memory capped at {}.", format_bytes(memory));
+}
+
+/// Puts the new memory where a stand-in is named by what it had.
+void rename_stand_in(Cluster& cluster, Bytes before, Bytes now) {
+  if (!cluster.gpu.name.ends_with(with_memory(before))) return;
+  const auto renew = [&](std::string& text, std::string (*ending)(Bytes)) {
+    if (text.ends_with(ending(before)))
+      text.replace(text.size() - ending(before).size(), std::string::npos, ending(now));
+  };
+  renew(cluster.gpu.name, with_memory);
+  renew(cluster.name, gpus_of);
+  for (std::string& line : cluster.assumptions) renew(line, capped_at);
+}
+
 /// What the choice of a stand-in means for those who own another GPU with about that memory.
 std::vector<std::string> stand_in_assumptions(std::span<const Gpu> library, const Gpu& chosen, Bytes memory) {
   std::vector<std::string> smaller;
@@ -188,8 +212,8 @@ std::vector<std::string> stand_in_assumptions(std::span<const Gpu> library, cons
   const bool is_large_enough = ratio(chosen.memory.value, memory) >= kShownOfLabel;
   std::vector<std::string> lines;
   const std::string_view links = uses_nvlink(chosen.intra_node.kind) ? "NVLink" : "PCIe";
-  lines.push_back(fmt::format("No GPU named: {} {}'s speed and {} links, memory capped at {}.",
-                              is_said_with_an(chosen.name) ? "an" : "a", chosen.name, links, format_bytes(memory)));
+  lines.push_back(fmt::format("No GPU named: {} {}'s speed and {} links{}", is_said_with_an(chosen.name) ? "an" : "a",
+                              chosen.name, links, capped_at(memory)));
   lines.push_back(fmt::format(
       "{} is {}; its CUDA context is assumed, too.", chosen.name,
       is_large_enough ? fmt::format("the slowest of the smallest GPUs known with bf16 and {}", format_bytes(memory))
@@ -306,6 +330,7 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
                                                 format_bytes(*overrides.memory), format_bytes(shown),
                                                 cluster.gpu.name));
     }
+    rename_stand_in(cluster, shown, *overrides.memory);
     cluster.gpu.memory = given(*overrides.memory, "--mem");
     cluster.gpu.usable_memory = cluster.gpu.memory;
   }
@@ -361,8 +386,8 @@ Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node,
   std::vector<std::string> lines = stand_in_assumptions(library, chosen, memory);
   lines.insert(lines.end(), cluster.assumptions.begin(), cluster.assumptions.end());
   cluster.assumptions = std::move(lines);
-  cluster.gpu.name = fmt::format("{} with {}", chosen.name, format_bytes(memory));
-  const std::string per_node = fmt::format("{} GPUs of {}", gpus_per_node, format_bytes(memory));
+  cluster.gpu.name = chosen.name + with_memory(memory);
+  const std::string per_node = std::to_string(gpus_per_node) + gpus_of(memory);
   cluster.name = nodes == 1 ? per_node : fmt::format("{} nodes of {}", nodes, per_node);
   return cluster;
 }

@@ -315,6 +315,14 @@ TEST(AssumedCluster, SixteenGigabytesAreASlowGpuWithBf16) {
              "The GPUs of a node are linked by PCIe through host memory at 31.5 GB/s each way, as is usual for L4."}));
 }
 
+TEST(AssumedCluster, KeepsItsCardUnderOtherMemoryAndSaysThatMemory) {
+  const auto cluster = override_cluster(*assumed_cluster(library().gpus, 4, 2, 16_GiB), {.memory = 12_GiB});
+  ASSERT_TRUE(cluster) << message(cluster);
+  EXPECT_EQ(cluster->name, "2 nodes of 4 GPUs of 12.0 GiB");
+  EXPECT_EQ(cluster->gpu.name, "L4 with 12.0 GiB");
+  EXPECT_EQ(cluster->assumptions.front(), "No GPU named: an L4's speed and PCIe links, memory capped at 12.0 GiB.");
+}
+
 TEST(AssumedCluster, StandsInByTheMemoryGiven) {
   const auto like = [](Bytes memory) {
     const std::string name = assumed_cluster(library().gpus, 8, 1, memory)->gpu.name;
