@@ -123,8 +123,8 @@ class TheProof(unittest.TestCase):
                 (folder / "proof.html").read_text(encoding="utf-8"))
 
     def test_a_trial_that_fails_is_a_row_and_so_is_a_card_that_nobody_knows(self) -> None:
-        code, proof, page = self.again("failing", {}, STUB_GPU_BYTES=str(700 << 20),
-                                       STUB_GPU_NAME="NVIDIA A10")
+        memory = int(self.card["STUB_GPU_CONTEXT_BYTES"]) + (110 << 20)
+        code, proof, page = self.again("failing", {}, STUB_GPU_BYTES=str(memory), STUB_GPU_NAME="NVIDIA A10")
         self.assertEqual(code, 1)
         failed = {row["name"]: row for row in proof["rows"] if row["result"] == "fail"}
         self.assertEqual(failed["card"]["found"], "NVIDIA A10")
