@@ -152,9 +152,17 @@ void RemedyList::count_work(const SearchOptions& options) {
   if (options.predictors != request_.predictors) other_work_ += options.predictors->work();
 }
 
+// Settings that the search added are typed with every change.
+Space RemedyList::as_typed(Space space, const PlanChoices& change) const {
+  if (request_.added_settings.empty() || change.allocator_settings) return space;
+  space.base.runtime.allocator_settings = request_.added_settings;
+  space.may_expand_segments = false;
+  return space;
+}
+
 std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, const SearchOptions& options) {
   if (is_over()) return std::nullopt;
-  Space bounded = ground.space;
+  Space bounded = as_typed(ground.space, trial.change);
   bounded.explain = false;
   bounded.pareto_points = 0;
   const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, options);
@@ -265,7 +273,8 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts)
   const SearchOptions options = search_options(ground, parts);
   // What does not fit by one plan may do so by another.
   if (!kept.remedy.has_room()) {
-    const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, ground.space, options);
+    const Space asked = as_typed(ground.space, kept.remedy.change);
+    const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, asked, options);
     if (!fits || !fits->value_or(false)) {
       count_work(options);
       return std::nullopt;

@@ -87,6 +87,8 @@ class RemedyList {
   bool helps(const Remedy& remedy) const;
   void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
   std::optional<Remedy> searched(Trial trial, const Ground& ground, const SearchOptions& options);
+  /// What is searched when the change is typed.
+  Space as_typed(Space space, const PlanChoices& change) const;
   /// Of a search that a remedy takes: it gives up after one part in `parts` of the work that is left.
   SearchOptions search_options(const Ground& ground, std::int64_t parts = 1) const;
   /// Counts what was done for a search.
