@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from fsdp_capture.gradient_clearing import ClearingWatch
 from fsdp_capture.gradient_links import Flow
+from fsdp_capture.module_names import named_modules
 from fsdp_capture.pass_rows import passes_of
 from fsdp_capture.passes import CaptureError, Turns
 from fsdp_capture.recorder import Recording
@@ -37,7 +38,7 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
     kept = [name for name, p in parameters.items() if names[id(p)][0] == name]
     persistent = set(root.state_dict(keep_vars=True))
     return {
-        "modules": [{"name": name, "class": type(module).__name__} for name, module in root.named_modules()],
+        "modules": [{"name": name, "class": type(module).__name__} for name, module in named_modules(root)],
         "parameters": [
             {
                 "name": name,

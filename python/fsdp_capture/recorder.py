@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fsdp_capture.module_names import name_at, named_modules
 from fsdp_capture.op_watch import DISPATCHED, DispatchedOp, OpWatch
 
 MODULE, SAVED, RECOMPUTED, ENDED = "M|", "S|", "R|", "E|"
@@ -172,19 +173,27 @@ class Recorder:
     def _marks(self) -> Any:
         torch = self._torch
         mark = torch._C._profiler._RecordFunctionFast
-        names = {id(m): name for name, m in self._root.named_modules()}
+        names: dict[int, list[str]] = {}
+        for name, module in named_modules(self._root):
+            names.setdefault(id(module), []).append(name)
+        around = [""]  # of the modules that run
         original = torch.nn.Module.__call__
 
         @functools.wraps(original)
         def call(module, *args, **kwargs):
-            name = names.get(id(module))
+            places = names.get(id(module))
+            name = name_at(places, around[-1]) if places else None
             if name == "":
                 args, kwargs = self._cast_inputs(module, args, kwargs)
             if self._watch.is_on and self._step_forward.begins_with(module):
                 self._enter_root()
             self._watch.enter(type(module).__name__)
             with mark(f"{MODULE}{'!' if name is None else '=' + name}|{type(module).__name__}"):
-                result = original(module, *args, **kwargs)
+                around.append(around[-1] if name is None else name)
+                try:
+                    result = original(module, *args, **kwargs)
+                finally:
+                    around.pop()
             self._watch.leave()
             if not self._step_forward.is_open:  # it was around a part that was evaluated
                 self._leave_root()

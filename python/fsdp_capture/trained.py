@@ -12,7 +12,7 @@ from fsdp_rehearsal.trained_model import group_of, roots_of, smallest_above
 def trained_by_turns(modules: Any, steps: Any) -> Optional[Turns]:
     """The models that a script trains with optimizers of their own, as a GAN does; None where it trains one, or all with one
     optimizer. Raises CaptureError where they cannot be captured."""
-    called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
+    called = _called(modules)
     optimizers = steps.made()
     # Whether they require a gradient may change by turns.
     parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
@@ -34,7 +34,7 @@ def trained_by_turns(modules: Any, steps: Any) -> Optional[Turns]:
 def trained_model(modules: Any, steps: Any) -> Any:
     """`modules`, `steps`: what was seen of the steps so far. Raises CaptureError where several models are trained in no way that is
     known."""
-    called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
+    called = _called(modules)
     optimizers = steps.made()
     parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if len(called) == 1 and smallest_above(called[0], (), parameters) is not None:
@@ -54,6 +54,15 @@ def trained_model(modules: Any, steps: Any) -> Any:
         f"{len(optimizers)} optimizer{'s' * (len(optimizers) != 1)}: {kinds}. Capture each in a script that trains it alone, or in one "
         "that gives the parameters of all to one optimizer."
     )
+
+
+def _called(modules: Any) -> list[Any]:
+    """The models that were called. One that was tried on the CPU, to see how large its outputs are, is none that is trained on a GPU;
+    nor is a loss that runs the head of a model, whose parameters are all that model's."""
+    called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
+    called = [each for each in called if any(p.device.type != "cpu" for p in each.parameters())] or called
+    owned = [{id(p) for p in each.parameters()} for each in called]
+    return [each for each, own in zip(called, owned) if not any(own < other for other in owned)]
 
 
 def refuse_sparse_gradients(modules: Any) -> None:

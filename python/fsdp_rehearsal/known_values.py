@@ -45,6 +45,7 @@ _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_
 # Calls whose numbers may be tensors: those are read from the device, one after the other. Of methods the first argument is none.
 _FACTORIES = frozenset("arange range linspace logspace full zeros ones empty rand randn randint".split())
 _SIZED = frozenset("reshape view expand repeat tile narrow split split_with_sizes pad new_full new_zeros new_ones new_empty".split())
+_UNIQUE = {"unique": 4, "unique_consecutive": 3}  # and which argument says along which dimension
 _COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
 
@@ -217,6 +218,8 @@ class KnownValues:
         target = args[0] if name in _OVERWRITES else None
         if target is not None and not self.copies.has_room(target):
             return None
+        if name in _UNIQUE and (len(args) > _UNIQUE[name] or kwargs.get("dim") is not None):
+            return None  # Thrust reads otherwise
         if any(x is not target and self.copies.of(x) is None for x in inputs):
             return self._rules.results(name, args, kwargs)
         host_args, host_kwargs = self._torch.utils._pytree.tree_map(self._to_host, (args, kwargs))
@@ -279,8 +282,8 @@ class KnownValues:
             return []
         if name == "tolist":
             return self._contents([self.copies.of(args[0])])
-        if name == "unique_consecutive":
-            return [_integer(on_host[0].size(0))]
+        if name in _UNIQUE:
+            return self._of_unique(name, args[0], on_host[0])
         if name == "nonzero" or name == "where" and len(args) == 1:
             return [_integer(on_host[0].size(0))]
         if name in _READS and len(on_host) == 1:
@@ -317,6 +320,12 @@ class KnownValues:
             warn("cudnn_ctc", "The CTC loss took PyTorch's own kernels; a GPU may take cuDNN's, with another workspace.")
         return cudnn.flags(enabled=False)
 
+    def _of_unique(self, name: str, given: Any, found: Any) -> list[bytes]:
+        """How many different ones there are; of booleans that are not looked through in their order, how many are true."""
+        if name == "unique" and given.dtype == self._torch.bool:
+            return [struct.pack("<i", int(self.copies.of(given).count_nonzero()))]
+        return [_integer(found.size(0))]
+
     def _of_repeats(self, args: Any) -> list[bytes]:
         """How many there are in all, and that none is negative; what is repeated need not be known."""
         repeats = next((c for c in map(self.copies.of, args[1::-1]) if c is not None and not c.is_floating_point()), None)
@@ -351,7 +360,7 @@ class KnownValues:
             if not isinstance(tensor, self._torch.Tensor) or not isinstance(value, self._torch.Tensor):
                 continue
             if self.copies.on_device(tensor):
-                self.copies.learn(tensor, value, mark, is_alone=name == "unique_consecutive")
+                self.copies.learn(tensor, value, mark, is_alone=name in _UNIQUE)
             elif not tensor.is_cuda and tensor.data_ptr() != value.data_ptr():
                 with self._torch.no_grad():
                     tensor.copy_(value)

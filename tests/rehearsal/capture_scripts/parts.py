@@ -105,4 +105,67 @@ def evaluated():
             loss_of(BATCH // 2)
 
 
-{"autoencoder": autoencoder, "prompted": prompted, "evaluated": evaluated}[KIND]()
+class Turned(nn.Module):
+    """A block of attention whose table of positions and activation other blocks have too."""
+
+    def __init__(self, positions, activation):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.positions, self.activation = positions, activation
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (4, -1)).transpose(1, 2) for each in self.qkv(self.norm(x)).chunk(3, -1))
+        x = x + self.out(F.scaled_dot_product_attention(self.positions(q), self.positions(k), v).transpose(1, 2).flatten(2))
+        return x + self.activation(x)
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.rand(LENGTH, WIDTH // 4), persistent=False)
+
+    def forward(self, x):
+        return x * self.table.to(x.dtype)
+
+
+class Headless(nn.Module):
+    """Its head runs in the loss."""
+
+    def __init__(self):
+        super().__init__()
+        positions, activation = Positions(), nn.SiLU()
+        self.table = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Turned(positions, activation) for _ in range(4))
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class LossOfHead(nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, x, ids):
+        return F.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
+
+
+def headed():
+    """Another model is tried on the CPU before, and kept."""
+    tried = Headless()
+    tried(torch.zeros(1, LENGTH, dtype=torch.int64))
+    model = Headless().to("cuda", torch.bfloat16)
+    loss = LossOfHead(model.head)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(10):
+        ids = torch.randint(WORDS, (BATCH, LENGTH), device="cuda")
+        loss(model(ids), ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+{"autoencoder": autoencoder, "prompted": prompted, "evaluated": evaluated, "headed": headed}[KIND]()

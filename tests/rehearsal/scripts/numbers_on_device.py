@@ -16,6 +16,9 @@ for _, height, width in grids:
     print("shapes", *(tuple(t.shape) for t in (index, padded, cut, wide, part, halves, torch.zeros(2, rows, device="cuda"))))
 ends = torch.repeat_interleave(grids[:, 1] * grids[:, 2], grids[:, 0]).cumsum(0)
 ends = torch.unique_consecutive(torch.cat([ends, ends[-1:]]))
+images = torch.tensor([2, 0, 2, 2]).cuda()
+different, counts = images.unique(return_counts=True)
+print("most", tuple(torch.zeros(2, counts.max(), device="cuda").shape), different.tolist(), torch.unique(images > 0).tolist())
 print("ends", ends.tolist(), [len(part) for part in torch.ones(80, device="cuda").split((ends - F.pad(ends, (1, 0))[:-1]).tolist())])
 
 model = torch.nn.Linear(4, 4).cuda()
