@@ -1,15 +1,23 @@
 """What this process is at, for those who wait: one short text, and its stack.
 
 Who knows where a step begins says so. What takes the time between two of them is seen by the command, which asks for the stack of the
-main thread by a signal: the handler is C, runs in that thread and makes no object of Python, so that nothing lives longer for it and
-no garbage is collected earlier. A process that does not know the signal ignores it.
+main thread by a signal. A process that does not know the signal ignores it.
+
+* Python calls the handler, between two bytecodes. A handler of the operating system's (`faulthandler.register`) may run in the
+  middle of one: CPython 3.11 frees the frame of a generator before it unlinks it, and who walks the frames then reads memory that
+  is gone. Within a long call of C the stack is not told, and what was said before it stands.
+* The handler is made of C functions only. No frame of Python is evaluated, so torch.compile has nothing to compile, nothing lives
+  longer for it, and no garbage is collected earlier.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
+import functools
 import os
 import signal
+from collections.abc import Callable
 
 from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.whole_files import write_whole
@@ -40,4 +48,12 @@ class Progress:
         """From now on SIGURG, which is ignored by default, adds the stack of the main thread to a file beside the other one."""
         if self._path:
             stack = open(f"{self._path}.stack", "ab", buffering=0)  # noqa: SIM115 - the handler keeps it
-            faulthandler.register(signal.SIGURG, file=stack, all_threads=False, chain=False)
+            dump = functools.partial(faulthandler.dump_traceback, stack, all_threads=False)
+            signal.signal(signal.SIGURG, functools.partial(_call_without_arguments(), dump))
+            signal.siginterrupt(signal.SIGURG, False)
+
+
+def _call_without_arguments() -> Callable[..., object]:
+    """(function, signal, frame) -> function(), without a frame of Python: a C function ignores arguments that it does not take."""
+    takes = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.py_object] * 3)
+    return takes(("PyObject_CallNoArgs", ctypes.pythonapi))

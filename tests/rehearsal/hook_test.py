@@ -331,6 +331,15 @@ class Ends(unittest.TestCase):
             process.kill()
             process.communicate()
 
+    def test_a_script_may_be_asked_where_it_is_at_any_moment(self):
+        """The memory of a generator's frame goes back to the system when it is made: who is asked just then has a frame less."""
+        with tempfile.TemporaryDirectory() as folder:
+            progress = os.path.join(folder, "progress")
+            run = Run(SCRIPTS / "asked_often.py", FSDP_REHEARSAL_PROGRESS=progress)
+            stacks = pathlib.Path(progress + ".stack").read_text()
+        self.assertEqual((run.status, run.output), (0, "still there\n"), run.errors)
+        self.assertRegex(stacks, r'File ".*asked_often\.py", line \d+ in <module>')
+
     def test_the_users_own_sitecustomize_still_runs(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "sitecustomize.py").write_text("print('mine')\n")
