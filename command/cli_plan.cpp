@@ -129,6 +129,13 @@ Errors check_explain(const CommandLine& line, const Output& output) {
   return errors;
 }
 
+/// How much of an answer is on the screen before the search ends, and what the search left.
+struct Printed {
+  std::size_t num_sections = 0;
+  Predictors* predictors = nullptr;           ///< Null: none are left.
+  std::optional<TrainerRelease> wanted = {};  ///< By --for.
+};
+
 /// What plan found, and how it is told.
 struct PlanAnswer {
   const SearchResult& result;
@@ -136,19 +143,16 @@ struct PlanAnswer {
   std::function<std::string()> json;
   Document further;  ///< What --quiet says behind the plan.
   std::function<Document(const AnswerContext&)> document;
-  std::size_t num_printed = 0;                ///< Sections of the document that are on the screen.
-  Predictors* predictors = nullptr;           ///< Of the search; null: none are left.
-  std::optional<TrainerRelease> wanted = {};  ///< By --for.
+  Printed printed = {};
 };
 
 AnswerContext context_of(const CommandLine& line, const Output& output, const SearchResult& result,
-                         const ResolvedRequest& request, Predictors* predictors,
-                         const std::optional<TrainerRelease>& wanted = {}) {
+                         const ResolvedRequest& request, const Printed& printed) {
   const std::string kept = line.value(Option::Output).value_or("");
   return {.batch_origin = request.batch_origin,
-          .train = train_line_of(request, result.report, kept, predictors, wanted),
+          .train = train_line_of(request, result.report, kept, printed.predictors, printed.wanted),
           .commands = next_commands(output, kept, result.verdict),
-          .may_suggest = predictors != nullptr,
+          .may_suggest = printed.predictors != nullptr,
           .explains_units = line.has(Option::Explain)};
 }
 
@@ -157,7 +161,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   const StepReport& report = answer.result.report;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   // An answer that has begun comes to its end.
-  if (!written && answer.num_printed == 0) return tl::unexpected(written.error());
+  if (!written && answer.printed.num_sections == 0) return tl::unexpected(written.error());
   const ExitCode code = code_of(line, report);
   if (writes_to_stdout(line)) return code;
   if (output.format == Format::Json) {
@@ -174,9 +178,9 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     }
     print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {
-    const Document document =
-        answer.document(context_of(line, output, answer.result, answer.request, answer.predictors, answer.wanted));
-    answer.num_printed > 0 ? output.print_from(document, answer.num_printed) : output.print(document);
+    const Document document = answer.document(context_of(line, output, answer.result, answer.request, answer.printed));
+    const std::size_t first = answer.printed.num_sections;
+    first > 0 ? output.print_from(document, first) : output.print(document);
   }
   return written ? Outcome(code) : tl::unexpected(written.error());
 }
@@ -202,8 +206,7 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
-  Space unused;  // Each request has its own.
-  set_effort(line, work, options.search, unused);
+  set_effort(work, options.search);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(machine + ": " + text_of(now)); };
   options.on_machine = [&](const std::string& name) { machine = name; };
   const auto found = compare_machines(request, words.range, output.console.library, options);
@@ -255,8 +258,7 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output, OtherFr
   CompareRuntimesOptions options{.explain = !output.quiet};
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
-  Space unused;  // Each request has its own.
-  set_effort(line, work, options.search, unused);
+  set_effort(work, options.search);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
   options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
   auto found = compare_runtimes(request, runtimes, output.console.library, options);
@@ -298,13 +300,6 @@ std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   return OptionReader(line, errors).choice(Option::For, kWantedTable);
 }
 
-/// How much of an answer is on the screen before the search ends, and what the search left.
-struct Printed {
-  std::size_t num_sections = 0;
-  Predictors* predictors = nullptr;           ///< Null: none are left.
-  std::optional<TrainerRelease> wanted = {};  ///< By --for.
-};
-
 /// The answer of one search.
 Outcome finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
                       const SearchResult& result, const Printed& printed = {}) {
@@ -315,9 +310,7 @@ Outcome finish_search(const CommandLine& line, const Output& output, const Resol
        .json = [&] { return to_json(result, &request.cluster); },
        .further = {},
        .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); },
-       .num_printed = printed.num_sections,
-       .predictors = printed.predictors,
-       .wanted = printed.wanted});
+       .printed = printed});
 }
 
 /// plan --for accelerate, trainer or torchtitan.
@@ -338,7 +331,8 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
-  set_effort(line, work, options, request->space);
+  set_effort(work, options);
+  limit_by_effort_alone(line, request->space);
   const auto result = search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
@@ -399,19 +393,17 @@ Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFramew
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
-  set_effort(line, work, options, request->space);
+  set_effort(work, options);
+  limit_by_effort_alone(line, request->space);
   options.predictors = std::make_shared<Predictors>();
-  const auto document_with = [&](const SearchResult& found) {
-    return document_of(found, output.view(), context_of(line, output, found, *request, options.predictors.get()));
-  };
+  Printed printed{.predictors = options.predictors.get()};
   // Suggestions take longer than the verdict.
-  std::size_t num_printed = 0;
   if (output.view().brief && output.format == Format::Table && !output.quiet && !writes_to_stdout(line)) {
     options.on_best = [&](const SearchResult& found) {
       progress.erase();
-      const Document document = document_with(found);
-      num_printed = sections_of_verdict(document);
-      output.print_up_to(document, num_printed);
+      const Document document = document_of(found, output.view(), context_of(line, output, found, *request, printed));
+      printed.num_sections = sections_of_verdict(document);
+      output.print_up_to(document, printed.num_sections);
     };
   }
   auto result = search(request->spec, request->workload, request->cluster, request->space, options);
@@ -419,7 +411,7 @@ Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFramew
   if (!result) return input_failure(result.error());
   keep_framework(others, *result);
 
-  return finish_search(line, output, *request, *result, {num_printed, options.predictors.get()});
+  return finish_search(line, output, *request, *result, printed);
 }
 
 }  // namespace

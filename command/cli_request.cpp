@@ -47,10 +47,12 @@ std::int64_t work_of_effort(const CommandLine& line, Errors& errors) {
   return seconds ? *seconds * kWorkOfSecond : kMostWork;
 }
 
-void set_effort(const CommandLine& line, std::int64_t work, SearchOptions& options, Space& space) {
+void set_effort(std::int64_t work, SearchOptions& options) {
   options.most_work = work;
   options.most_work_of_remedies = work / (kMostWork / kMostWorkOfRemedies);
-  // One limit is enough where it was asked for.
+}
+
+void limit_by_effort_alone(const CommandLine& line, Space& space) {
   if (line.has(Option::Effort)) space.max_predictions = 0;
 }
 

@@ -30,7 +30,10 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
 std::int64_t work_of_effort(const CommandLine& line, Errors& errors);
 
 /// Gives a search that work, and its suggestions their part of it.
-void set_effort(const CommandLine& line, std::int64_t work, SearchOptions& options, Space& space);
+void set_effort(std::int64_t work, SearchOptions& options);
+
+/// Where --effort is given, it is the only limit of a search in this space.
+void limit_by_effort_alone(const CommandLine& line, Space& space);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

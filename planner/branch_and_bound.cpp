@@ -266,7 +266,7 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
     if (limit > 0 && num_dear_ >= last_dear_ && !is_worse_.comfortable) {
       const std::optional<Node> best = hurry(budget, limit);
       order_by(budget - budget / kHurrySlacks[0]);
-      if (best) return settle(*best);
+      if (best) return settle(*best, lowest_open(*best));
       continue;
     }
     const Node node = pop();
@@ -277,7 +277,7 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
       // It stays open: a proof counts it, and a later call with the same budget finds it again.
       open_.push_back(node);
       std::push_heap(open_.begin(), open_.end(), is_worse_);
-      return settle(node);
+      return settle(node, lowest_open(node));
     } else {
       expand(node, budget);
     }
@@ -306,8 +306,11 @@ void BranchAndBound::evaluate_up_to(std::int64_t memory) {
   }
 }
 
-EvaluatedPoint BranchAndBound::settle(const Node& best) {
-  const double lowest = is_worse_.comfortable ? lowest_key(open_) : best.key;
+double BranchAndBound::lowest_open(const Node& best) const {
+  return is_worse_.comfortable ? lowest_key(open_) : best.key;
+}
+
+EvaluatedPoint BranchAndBound::settle(const Node& best, double lowest) {
   gap_ = lowest < best.key ? (best.key - lowest) / std::max(lowest, 1e-300) : 0;
   return {best.box, best.bound};
 }
@@ -326,9 +329,7 @@ std::optional<EvaluatedPoint> BranchAndBound::settle_for_what_there_is(std::int6
   }
   is_spent_ = true;
   if (!best) return std::nullopt;
-  const double lowest = lowest_key(open_);
-  gap_ = lowest < best->key ? (best->key - lowest) / std::max(lowest, 1e-300) : 0;
-  return EvaluatedPoint{best->box, best->bound};
+  return settle(*best, lowest_key(open_));
 }
 
 std::vector<EvaluatedPoint> BranchAndBound::evaluated() const {

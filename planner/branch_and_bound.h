@@ -170,7 +170,10 @@ class BranchAndBound {
   /// has its turn.
   std::optional<Node> hurry(std::int64_t budget, std::int64_t limit, bool is_last = false);
   void hurry_through(std::vector<Node>& family, std::int64_t budget, std::int64_t most_dear, std::optional<Node>& best);
-  EvaluatedPoint settle(const Node& best);
+  /// The lowest key of the open boxes where they are not in its order, else that of `best`.
+  double lowest_open(const Node& best) const;
+  /// The answer, with its gap to the lowest key that is open.
+  EvaluatedPoint settle(const Node& best, double lowest);
   /// The answer where nothing more may be spent.
   std::optional<EvaluatedPoint> settle_for_what_there_is(std::int64_t budget);
   void order_by(std::optional<std::int64_t> comfortable);

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Of the work of all searches that of one. No search ends because others are many.
+/// The work that one of several searches may do. The share has a floor, so that no search ends because others are many.
 std::int64_t share_of(std::int64_t work, std::size_t num_searches) {
   constexpr std::int64_t kMostShares = 8;
   return work / std::clamp<std::int64_t>(static_cast<std::int64_t>(num_searches), 1, kMostShares);

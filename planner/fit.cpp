@@ -220,16 +220,17 @@ Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std:
   return std::optional(lower - 1);
 }
 
-bool FitRow::runs_tight() const {
-  const auto runs = [](const LargestSize& size) { return size.tight > 0; };
-  return std::any_of(micro_batch.begin(), micro_batch.end(), runs) ||
-         std::any_of(sequence.begin(), sequence.end(), runs);
+bool FitRow::any_size(bool (*is_so)(const LargestSize&)) const {
+  return std::any_of(micro_batch.begin(), micro_batch.end(), is_so) ||
+         std::any_of(sequence.begin(), sequence.end(), is_so);
 }
 
 bool FitRow::trains() const {
-  const auto fits = [](const LargestSize& size) { return size.size > 0; };
-  return std::any_of(micro_batch.begin(), micro_batch.end(), fits) ||
-         std::any_of(sequence.begin(), sequence.end(), fits);
+  return any_size([](const LargestSize& size) { return size.size > 0; });
+}
+
+bool FitRow::runs_tight() const {
+  return any_size([](const LargestSize& size) { return size.tight > 0; });
 }
 
 namespace {

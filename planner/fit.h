@@ -45,6 +45,8 @@ struct FitRow {
   std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
   std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch; empty: it has none.
 
+  /// Whether something is so of any size of any kind.
+  bool any_size(bool (*is_so)(const LargestSize&)) const;
   /// Whether any size of any kind fits.
   bool trains() const;
   /// Whether some size runs without room to spare.

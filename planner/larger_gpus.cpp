@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -27,8 +26,6 @@ namespace fsdp::planner {
 namespace {
 
 constexpr double kSameClass = 1.03;
-/// In the name of a GPU that stands in, between its card and the memory that was given.
-constexpr std::string_view kWith = " with ";
 
 bool has_nvlink(const Cluster& cluster) {
   return cluster.intra_node.kind == IntraLink::NvSwitch || cluster.intra_node.kind == IntraLink::NvLink;
@@ -152,14 +149,6 @@ std::vector<LargerGpu> larger_gpus(const PlanChoices& choices, const Cluster& no
   Offers offers(choices, now, *shipped);
   if (choices.cluster_file) return offers.clusters();
   return offers.named(of_plan);
-}
-
-bool is_stand_in(const Gpu& gpu) {
-  return gpu.name.find(kWith) != std::string::npos;
-}
-
-std::string card_of(const Gpu& gpu) {
-  return gpu.name.substr(0, gpu.name.find(kWith));
 }
 
 }  // namespace fsdp::planner

@@ -19,9 +19,4 @@ namespace fsdp::planner {
 std::vector<LargerGpu> larger_gpus(const PlanChoices& choices, const Cluster& now, bool of_plan,
                                    const std::string& library);
 
-/// Whether a GPU stands in for one that nobody named.
-bool is_stand_in(const Gpu& gpu);
-/// The card whose speed and links a GPU has: "L4" of "L4 with 16.0 GiB".
-std::string card_of(const Gpu& gpu);
-
 }  // namespace fsdp::planner

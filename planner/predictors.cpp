@@ -21,8 +21,9 @@ Workload with_micro_batch(Workload workload, std::int64_t micro_batch) {
 Result<Predictors> Predictors::make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                     const std::vector<std::int64_t>& micro_batches) {
   Predictors predictors;
-  FSDP_TRY(const auto made, predictors.add(spec, workload, cluster, micro_batches));
-  static_cast<void>(made);
+  if (auto made = predictors.add(spec, workload, cluster, micro_batches); !made) {
+    return tl::unexpected(std::move(made).error());
+  }
   return predictors;
 }
 

@@ -70,7 +70,7 @@ class RemedyList {
   };
 
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
-  /// Of the predictors that the request brings.
+  /// Work of the predictors that the request brings.
   std::int64_t work_of_request() const;
   /// What may still be done; nothing: there is no limit.
   std::optional<std::int64_t> work_left() const;
@@ -89,7 +89,7 @@ class RemedyList {
   std::optional<Remedy> searched(Trial trial, const Ground& ground, const SearchOptions& options);
   /// What is searched when the change is typed.
   Space as_typed(Space space, const PlanChoices& change) const;
-  /// Of a search that a remedy takes: it gives up after one part in `parts` of the work that is left.
+  /// Options for the search of a remedy, which gives up after one part in `parts` of the work that is left.
   SearchOptions search_options(const Ground& ground, std::int64_t parts = 1) const;
   /// Counts what was done for a search.
   void count_work(const SearchOptions& options);

@@ -80,7 +80,7 @@ struct Remedy {
   Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
   bool is_tight = false;               ///< and this where it does so without room to spare.
 
-  /// Of a searched one: the same plan with this one change, where it makes such a plan.
+  /// If a search ran: the price of the same plan with this one change, where that is a plan.
   std::optional<RemedyPrice> same_plan = {};
 
   bool has_room() const { return verdict == Verdict::Fits && !is_tight; }

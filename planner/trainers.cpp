@@ -137,16 +137,26 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
   return *dtypes.begin();
 }
 
-Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& model) {
+namespace {
+
+/// What no trainer's configuration has.
+std::optional<Error> beyond_trainers(const Plan& plan, const Model& model) {
   if (has_passes(model)) {
-    return {{"/model", "The script trains its models by turns, and a trainer's configuration has one model.",
-             "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
+    return Error{"/model", "The script trains its models by turns, and a trainer's configuration has one model.",
+                 "Run the plan in the script: fsdp-plan run plan.json -- python train.py."};
   }
   if (plan.optimizer.muon) {
-    return {{"/optimizer/muon",
-             "A trainer's configuration names one optimizer, and Muon takes some of the matrices only.",
-             "Run the plan in the script, or export it to fsdp2."}};
+    return Error{"/optimizer/muon",
+                 "A trainer's configuration names one optimizer, and Muon takes some of the matrices only.",
+                 "Run the plan in the script, or export it to fsdp2."};
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& model) {
+  if (auto beyond = beyond_trainers(plan, model)) return {*std::move(beyond)};
   Errors errors;
   for (const Limit& limit : limits_of(trainer, plan)) {
     std::optional<Error> found = limit.find(plan, model);
@@ -159,7 +169,7 @@ Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& mode
 
 // Transformers' trainer says nothing that accelerate does not, and is the longer list.
 bool is_said_exactly(const Plan& plan, const Model& model) {
-  if (has_passes(model) || plan.optimizer.muon) return false;
+  if (beyond_trainers(plan, model)) return false;
   constexpr Trainer kAll[] = {Trainer::Accelerate, Trainer::Torchtitan, Trainer::DeepSpeed};
   return std::any_of(std::begin(kAll), std::end(kAll), [&](Trainer trainer) {
     const std::vector<Limit> limits = limits_of(trainer, plan);

@@ -77,9 +77,7 @@ bool any_row(const FitTable& table, bool (*is_so)(const FitRow&)) {
 }
 
 bool is_row_open(const FitRow& row) {
-  const auto is_size_open = [](const LargestSize& size) { return size.is_open; };
-  return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), is_size_open) ||
-         std::any_of(row.sequence.begin(), row.sequence.end(), is_size_open);
+  return row.any_size([](const LargestSize& size) { return size.is_open; });
 }
 
 /// The verdict of one machine, or of all.

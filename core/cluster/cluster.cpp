@@ -176,8 +176,9 @@ bool is_said_with_an(std::string_view name) {
 
 /// How the name of a card ends that stands in for one with so much memory, that of its machines, and what is said of
 /// it.
+constexpr std::string_view kWith = " with ";
 std::string with_memory(Bytes memory) {
-  return " with " + format_bytes(memory);
+  return std::string(kWith) + format_bytes(memory);
 }
 std::string gpus_of(Bytes memory) {
   return " GPUs of " + format_bytes(memory);
@@ -390,6 +391,14 @@ Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node,
   const std::string per_node = std::to_string(gpus_per_node) + gpus_of(memory);
   cluster.name = nodes == 1 ? per_node : fmt::format("{} nodes of {}", nodes, per_node);
   return cluster;
+}
+
+bool is_stand_in(const Gpu& gpu) {
+  return gpu.name.find(kWith) != std::string::npos;
+}
+
+std::string card_of(const Gpu& gpu) {
+  return gpu.name.substr(0, gpu.name.find(kWith));
 }
 
 std::vector<std::string> unproven_figures(const Cluster& cluster) {

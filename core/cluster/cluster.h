@@ -197,6 +197,11 @@ Result<Cluster> make_cluster(const Gpu& gpu, int gpus_per_node, int nodes, const
 Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node, int nodes, Bytes memory,
                                 const ClusterOverrides& overrides = {});
 
+/// Whether a GPU stands in for one that nobody named.
+bool is_stand_in(const Gpu& gpu);
+/// The card whose speed and links a GPU has: "L4" of "L4 with 16.0 GiB".
+std::string card_of(const Gpu& gpu);
+
 /// Every figure of the cluster that is assumed or given, as a line: "CUDA context 300 MiB (assumed: ...)".
 std::vector<std::string> unproven_figures(const Cluster& cluster);
 

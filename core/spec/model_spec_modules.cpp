@@ -127,10 +127,9 @@ void op_fields(Fields& fields, SpecOp& op) {
   fields.optional(
       "variables",
       "Variables of a forward that hold what it gives, in the order of its outputs; \"\" for none. \"q\" is a variable "
-      "of "
-      "the entry's own forward, \"attn.q\" one of its module attn's. A variable keeps its value alive until that "
-      "forward "
-      "returns or the variable gets another value: in frozen layers, and where checkpointed ones run forward, nothing "
+      "of the entry's own forward, \"attn.q\" one of its module attn's. A variable keeps its value alive until that "
+      "forward returns or the variable gets another value: in frozen layers, and where checkpointed ones run forward, "
+      "nothing "
       "else does.",
       op.variables);
 }

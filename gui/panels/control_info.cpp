@@ -8,7 +8,6 @@
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "planner/checkpointed_blocks.h"
-#include "planner/larger_gpus.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
 #include "text/figures.h"
@@ -174,7 +173,7 @@ std::string cluster_text(const Cluster& cluster) {
 
 /// A GPU that stands in is nothing that anybody chose; its memory has a field of its own.
 std::string gpu_text(const Gpu& gpu) {
-  return planner::is_stand_in(gpu) ? "(like " + planner::card_of(gpu) + ")" : gpu.name;
+  return is_stand_in(gpu) ? "(like " + card_of(gpu) + ")" : gpu.name;
 }
 
 std::string machine_text(PlanChoice choice, const Cluster& cluster) {

@@ -17,6 +17,7 @@
 #include "gui/panels/verdict_bar.h"
 #include "planner/remedy_kind.h"
 #include "render/choice_words.h"
+#include "render/render_search.h"
 
 namespace fsdp::gui {
 
@@ -75,9 +76,7 @@ QString tip_of(const Remedy& remedy) {
   const QString how = remedy.is_searched
                           ? SuggestionRow::tr("A click searches again; its best plan was predicted")
                           : SuggestionRow::tr("A click changes this plan and searches nothing; predicted");
-  const QString verdict = remedy.has_room() ? SuggestionRow::tr("fits")
-                          : remedy.is_tight ? SuggestionRow::tr("fits, tight")
-                                            : SuggestionRow::tr("does not fit");
+  const QString verdict = text_of(planner::verdict_cell(remedy.verdict, remedy.is_tight).text);
   return SuggestionRow::tr("%1\n%2: %3.").arg(text_of(planner::flags_of(remedy.change)), how, verdict);
 }
 

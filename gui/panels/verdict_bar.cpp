@@ -10,7 +10,6 @@
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
 #include "gui/panels/comparison_panel.h"
-#include "planner/larger_gpus.h"
 #include "render/render_report.h"
 
 namespace fsdp::gui {
@@ -284,8 +283,8 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
   // Nobody named a card: its speed is that of the one that stands in.
-  step_.title->setText(planner::is_stand_in(shown.cluster.gpu)
-                           ? tr("Step time, like %1").arg(text_of(planner::card_of(shown.cluster.gpu)))
+  step_.title->setText(is_stand_in(shown.cluster.gpu)
+                           ? tr("Step time, like %1").arg(text_of(card_of(shown.cluster.gpu)))
                            : tr("Step time"));
   step_.value->setText(time_text(report.time.step) + band_text(report.time));
   const bool is_open = !report.time.without_cost.empty();

@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
 #include "render/choice_text.h"
 
@@ -17,8 +16,8 @@ namespace {
 std::optional<std::string> stand_in_of(const Inputs& inputs, const ClusterLibrary& library) {
   if (inputs.kept && inputs.kept->cluster) return std::nullopt;
   const Result<Cluster> machines = planner::resolve_machines(inputs.choices, library);
-  if (!machines || !planner::is_stand_in(machines->gpu)) return std::nullopt;
-  return planner::card_of(machines->gpu);
+  if (!machines || !is_stand_in(machines->gpu)) return std::nullopt;
+  return card_of(machines->gpu);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "gui/charts/export_chart.h"
 #include "gui/panels/answer_panel.h"
 #include "gui/panels/verdict_bar.h"
+#include "render/render_search.h"
 
 namespace fsdp::gui {
 
@@ -27,9 +28,7 @@ QString picture_of(PlotWidget& chart) {
 
 QString page_to_share(const Inputs& inputs, const Snapshot& shown, std::span<PlotWidget* const> charts) {
   const StepReport& report = shown.report;
-  const QString verdict = is_tight(report)                  ? QObject::tr("fits, tight")
-                          : report.verdict == Verdict::Fits ? QObject::tr("fits")
-                                                            : QObject::tr("does not fit");
+  const QString verdict = text_of(planner::verdict_cell(report.verdict, is_tight(report)).text);
   const QString title =
       QObject::tr("%1 on %2: %3").arg(text_of(report.model), text_of(shown.cluster.name), verdict).toHtmlEscaped();
   QString page = QString(

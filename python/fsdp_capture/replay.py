@@ -136,7 +136,7 @@ class Replay:
             self._alloc(first, size)
             self._views.update([first] if is_view else [])
             return
-        # Of a parameter that several calls use: taken in by the first, or by a new tensor that takes its place.
+        # Several calls use this parameter: the first gradient takes this one in, or a new tensor takes the place of both.
         second = ("gradient", name, call)
         self._alloc(second, size)
         if first not in self._views:

@@ -104,7 +104,7 @@ class LiveSink {
     pool_peak_ = pool_live_;
   }
 
-  /// Of all walks so far: what they took.
+  /// Allocations and runs of tapes in all walks so far, which is what the walks cost.
   std::int64_t num_events() const { return num_events_; }
 
   /// No allocator lives in less, however often it gives back its cache.

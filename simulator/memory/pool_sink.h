@@ -129,7 +129,7 @@ class PoolSink {
   Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
   Bytes peak_allocated() const { return Bytes(most_allocated_); }
   Bytes peak_live() const { return Bytes(most_live_); }
-  /// Of all walks so far: what they took.
+  /// Requests of all walks so far, which is what the walks cost.
   std::int64_t num_requests() const { return num_requests_; }
   void reset_peak() {
     most_ = 0;
