@@ -2,9 +2,9 @@
 
 // A JSON text as a light tree that knows where everything stands.
 //
-// nlohmann/json 3.11 forgets positions, order and duplicates, and a message without "file:line:column" makes people
-// search. So the project reads JSON with its own small parser: RFC 8259, strict, and no extension but a leading byte
-// order mark. `core/base/object_reader.h` turns the tree into values.
+// nlohmann/json reads the text; its tree would forget positions, order and duplicates, and a message without
+// "file:line:column" makes people search. So its events build this tree: RFC 8259, strict, and no extension but a
+// leading byte order mark. `core/base/object_reader.h` turns the tree into values.
 
 #include <cstdint>
 #include <string>
