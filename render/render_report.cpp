@@ -252,8 +252,10 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   switch (report.verdict) {
     case Verdict::Fits:
       if (is_tight(report)) {
+        // With room it would reserve more than there is; here it gives some of that back.
+        const std::string_view what = peak > memory.budget ? "would take" : "peak";
         return {.label = "FITS, TIGHT",
-                .lines = {fmt::format("peak {}; {} · {}", of, tightness_of(memory), step)},
+                .lines = {fmt::format("{} {}; {} · {}", what, of, tightness_of(memory), step)},
                 .style = Style::Warning};
       }
       return {
