@@ -1,6 +1,6 @@
 // Positions and pointers. Sources: RFC 6901 (JSON Pointer).
 //
-// Readers ask for the position of nearly every value, in case something is wrong with it. Of a large text, lines and
+// Readers ask for the position of nearly every value, in case something is wrong with it. For a large text, lines and
 // characters are counted once, at the begin of each stretch of it: an answer then costs a stretch, and not all that is
 // before it.
 

@@ -25,11 +25,11 @@ struct JsonValue {
   bool boolean = false;
   bool is_integer = false;          ///< A number without fraction and exponent that fits 64 bits: `integer` is exact.
   std::uint32_t offset = 0;         ///< Index of its first byte in the text.
-  std::int64_t integer = 0;         ///< Of a number with `is_integer`.
-  double real = 0;                  ///< Of any number.
-  std::string text;                 ///< Of a string: its content, unescaped. Of a number: as it was written.
-  std::vector<JsonValue> elements;  ///< Of an array.
-  std::vector<JsonMember> members;  ///< Of an object, in the order of the file, keys unique.
+  std::int64_t integer = 0;         ///< For a number with `is_integer`.
+  double real = 0;                  ///< For any number.
+  std::string text;                 ///< For a string: its content, unescaped. For a number: as it was written.
+  std::vector<JsonValue> elements;  ///< For an array.
+  std::vector<JsonMember> members;  ///< For an object, in the order of the file, keys unique.
 
   /// The value of a member, or nullptr.
   const JsonValue* find(std::string_view key) const;

@@ -53,7 +53,7 @@ std::string flat(const JsonValue& value) {
   return text;
 }
 
-/// A value that begins behind `before` characters of its line.
+/// A value that begins after `before` characters of its line.
 void lay_out(const JsonValue& value, std::size_t depth, std::size_t before, std::string& out) {
   const std::string line = flat(value);
   const bool is_list = value.type == JsonType::Array;

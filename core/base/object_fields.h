@@ -1,7 +1,7 @@
 #pragma once
 
-// The members of an object of a file, named in one list that both reads them and gives their JSON Schema. Of files that
-// programs write the same list writes them, too: core/base/written_fields.h.
+// The members of an object of a file, named in one list that both reads them and gives their JSON Schema. For files
+// that programs write the same list writes them, too: core/base/written_fields.h.
 //
 //   void point_fields(Fields& fields, Point& point) {
 //     fields.required("name", "How people call it.", point.name);

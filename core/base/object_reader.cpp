@@ -222,7 +222,7 @@ bool ObjectReader::finish(UnknownKeys unknown_keys) {
   for (std::size_t i = 0; i < value_.members.size(); ++i) {
     if (asked_[i] || unknown_keys == UnknownKeys::Ignore) continue;
     const JsonMember& unknown = value_.members[i];
-    // Of hundreds of errors only the first are shown; the rest need no hint.
+    // Only the first of hundreds of errors are shown; the rest need no hint.
     if (++num_unknown > kMostErrors) {
       good_ = errors_.add(unknown.key_offset, "Unknown key.");
       continue;

@@ -24,7 +24,7 @@ struct OptionRule {
   OptionType type = OptionType::Size;
   bool required = true;
   std::string_view doc;
-  std::vector<std::string_view> allowed = {};  ///< Of Text.
+  std::vector<std::string_view> allowed = {};  ///< For Text.
 };
 
 }  // namespace fsdp

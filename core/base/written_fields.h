@@ -169,7 +169,7 @@ bool read_json(const JsonValue& value, T& out, JsonErrors& errors, const Way& wa
   fields_of(fields, out, way);
   return object.finish(UnknownKeys::Ignore);
 }
-/// A row for each member of an object; `read(member value, row)` fills in what stands behind the key.
+/// A row for each member of an object; `read(member value, row)` fills in what stands after the key.
 template <class Row, class Read>
 bool read_rows(const JsonValue& value, std::vector<Row>& rows, std::string Row::*key, JsonErrors& errors, Read read) {
   rows.clear();

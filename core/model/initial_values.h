@@ -24,7 +24,7 @@ inline constexpr EnumTable<Distribution> kDistributionTable{"distribution", kDis
 struct InitialValues {
   Distribution distribution = Distribution::Uniform;
   double std = 0.02;           ///< Standard deviation of what is drawn.
-  double value = 0;            ///< Of a constant.
+  double value = 0;            ///< For a constant.
   std::int64_t zero_row = -1;  ///< A row that begins as zeros; -1: none.
 
   bool operator==(const InitialValues&) const = default;

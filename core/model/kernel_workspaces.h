@@ -31,12 +31,12 @@ struct KernelCall {
   std::string name;  ///< "mm", "addmm", "bmm", "convolution", "convolution_backward".
   Dtype dtype = Dtype::Float32;
   std::vector<KernelOperand> operands;  ///< Those of a product, and no bias.
-  /// Of convolutions, in order, with what each is: {"stride", {2, 2}}.
+  /// For convolutions, in order, with what each is: {"stride", {2, 2}}.
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> settings = {};
 };
 
 /// Equal for calls that take the same: "mm bfloat16 48x64 64x172t", t for a matrix that lies column by column; gaps
-/// between its rows or columns do not count. Of settings that are alike in all dimensions one number is left: "stride
+/// between its rows or columns do not count. For settings that are alike in all dimensions one number is left: "stride
 /// 2".
 std::string text_of(const KernelCall& call);
 

@@ -196,15 +196,15 @@ struct Pass {
   int loss = -1;     ///< In `Model::values`: where its backward begins.
   std::vector<int> gradients;   ///< In `roots_of`: models whose parameters get gradients. Another one that the backward
                                 ///< runs through is frozen in it (`requires_grad_(False)`).
-  std::vector<int> optimizers;  ///< In `Model::optimizers`: those that step behind the backward, in that order.
+  std::vector<int> optimizers;  ///< In `Model::optimizers`: those that step after the backward, in that order.
 
   bool operator==(const Pass&) const = default;
 };
 
 /// Gradients that the script clears in a step of several passes.
 struct Clearing {
-  int pass = 0;              ///< In `Model::passes`; their number: behind the last one.
-  int call = 0;              ///< In `Model::calls`: in front of it, or of the backward where the pass has no more.
+  int pass = 0;              ///< In `Model::passes`; their number: after the last one.
+  int call = 0;              ///< In `Model::calls`: before it, or of the backward where the pass has no more.
   std::vector<int> modules;  ///< In `roots_of`: all parameters below these.
 
   bool operator==(const Clearing&) const = default;
@@ -233,8 +233,8 @@ struct Model {
   std::vector<std::vector<int>> optimizers;  ///< In a step of passes: which of `roots_of` each optimizer steps.
   std::vector<Clearing> clearings;           ///< In a step of passes, in order.
   /// Where the script of a captured model clears the gradients of the step before, as one that calls zero_grad()
-  /// between loss and backward: in front of this call of the first micro-batch, in `calls`, whose number is the
-  /// backward. -1: behind the optimizer's step, or in front of the forward.
+  /// between loss and backward: before this call of the first micro-batch, in `calls`, whose number is the
+  /// backward. -1: after the optimizer's step, or before the forward.
   int clears_gradients_at = -1;
   bool keeps_gradients = false;  ///< They are zeroed where they lie (set_to_none=False), or never.
   /// Whether the training loop can tell a framework that a micro-batch is not the last one of its step, as `no_sync`

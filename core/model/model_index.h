@@ -23,7 +23,7 @@ struct Span {
 };
 
 /// A value that several calls below one module read as its argument, or that a local variable of its forward names: it
-/// is held until that returns, in front of position `end`.
+/// is held until that returns, before position `end`.
 struct HeldArgument {
   int value = 0;  ///< In `Model::values`.
   int end = 0;

@@ -122,7 +122,7 @@ struct RotaryFrequencies {
   double factor = 1;
   double low_freq_factor = 1;              ///< A wave longer than original_positions / this is a low frequency,
   double high_freq_factor = 4;             ///< one shorter than original_positions / this a high one.
-  std::int64_t original_positions = 8192;  ///< Of pre-training.
+  std::int64_t original_positions = 8192;  ///< As in pre-training.
 
   bool operator==(const RotaryFrequencies&) const = default;
 };
@@ -155,7 +155,7 @@ struct OpAttributes {
   double probability = 0;   ///< Dropout, also inside attention.
   RotaryFrequencies rotary = {};
   double eps = 0;         ///< What a norm adds to the variance; the floor below the root of Std.
-  double momentum = 0.1;  ///< Of BatchNorm's running statistics.
+  double momentum = 0.1;  ///< For BatchNorm's running statistics.
   bool partial_rotary = false;
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool approximate = false;        ///< GELU by tanh.

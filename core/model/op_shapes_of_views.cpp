@@ -131,7 +131,7 @@ Rule reduction(const OpAttributes& attributes, const OpShapes& s) {
   Shape y = s.inputs[0];
   const auto dim = dimension(attributes.dim, y.size());
   if (!dim) return no_dimension(attributes.dim, y);
-  for (const Shape& other : s.inputs.subspan(1)) {  // Of Std: the mean and the weights.
+  for (const Shape& other : s.inputs.subspan(1)) {  // For Std: the mean and the weights.
     if (!broadcasts_to(other, y)) return wrong("{} does not broadcast to {}.", to_string(other), to_string(y));
   }
   if (attributes.keep_dim) {

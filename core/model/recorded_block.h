@@ -35,7 +35,7 @@ struct RecordedEvent {
     Workspace,    ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;
-  bool is_view = false;  ///< Of ParamGrad, EmitGrad and ForwardGrad: autograd will not add to it in place.
+  bool is_view = false;  ///< For ParamGrad, EmitGrad and ForwardGrad: autograd will not add to it in place.
   std::int32_t index = 0;
   std::int64_t value = 0;
 
@@ -46,8 +46,8 @@ struct RecordedEvent {
 struct RecordedOutput {
   enum class Kind : std::uint8_t { Storage, Input, Parameter };
   Kind kind = Kind::Storage;
-  int index = 0;           ///< Of the storage, block input or block parameter.
-  std::int64_t bytes = 0;  ///< Of the value, which can be a part of its storage.
+  int index = 0;           ///< Index of the storage, block input or block parameter.
+  std::int64_t bytes = 0;  ///< Size of the value, which can be a part of its storage.
   bool kept = false;       ///< The call itself holds it until a ReleaseOutput.
 
   bool operator==(const RecordedOutput&) const = default;
@@ -73,7 +73,7 @@ struct RecordedWork {
 
 /// One run of a block, forward and backward, in one precision.
 struct RecordedTape {
-  Dtype dtype = Dtype::BFloat16;  ///< Of the activations.
+  Dtype dtype = Dtype::BFloat16;  ///< Dtype of the activations.
   bool checkpointed = false;
   std::vector<int> storage_op;                       ///< [num storages] The op that makes it.
   std::vector<std::vector<RecordedEvent>> forward;   ///< [num ops]

@@ -1,7 +1,7 @@
 // DDP's buckets.
 //
 // The first step reduces one bucket for each dtype, in which parameters lie as the model registers them. In it, the
-// order in which gradients become ready is written down, and in front of the second step the parameters are shared out
+// order in which gradients become ready is written down, and before the second step the parameters are shared out
 // over buckets in that order: a bucket takes parameters until it has at least its cap, 1 MiB for the first one and 25
 // MiB for all others, so that it may be much larger than that, and a parameter is never cut. Parameters of different
 // dtypes go to different buckets. Buckets are reduced one after the other, so one that is full waits for those before
@@ -9,7 +9,7 @@
 //
 // With find_unused_parameters the buckets are made once, of the parameters as the model has them, and reduced from the
 // last to the first. Parameters that no gradient reaches are ready when the forward is over, and one more all-reduce
-// behind the last bucket tells which were used anywhere.
+// after the last bucket tells which were used anywhere.
 //
 // Autograd runs the op whose forward came last first, and the nodes that hand a gradient to a parameter before any
 // other, so the order is that of the backward. Inside an op: addmm hands out the bias first, because its weight comes
@@ -134,7 +134,7 @@ std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, 
 
 namespace {
 
-// Every trained parameter where the model has it, with the position after which its gradient is ready: in front of the
+// Every trained parameter where the model has it, with the position after which its gradient is ready: before the
 // backward where none comes.
 std::vector<ReadyGradient> trained_in_order(const ModelIndex& index) {
   std::vector<int> ready(index.model->parameters.size(), index.num_positions());

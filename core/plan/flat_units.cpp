@@ -1,6 +1,6 @@
 // How FSDP1 makes a flat parameter of a unit.
 //
-// The parameters of a unit lie one behind the other: those of a module, then those of its children. The flat parameter
+// The parameters of a unit lie one after the other: those of a module, then those of its children. The flat parameter
 // has T elements, and is cut into N shards of S = ceil(T / N), the last ones padded. NO_SHARD cuts nothing.
 //
 // With use_orig_params each parameter begins at a multiple of 16 bytes of the dtype that is computed in, and T is
@@ -213,7 +213,7 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
     unit.reduced_true_elements = total;
   }
   for (ShardedParameter& of : unit.parameters) {
-    if (aligns && has_gradient) of.receives_gradient = true;  // Of zeros, where nothing flows to it.
+    if (aligns && has_gradient) of.receives_gradient = true;  // Zeros if nothing flows to it.
     of.flat_shard = unit.shard_elements;
     of.local_elements = of.local_elements_of(layout.rank);
   }

@@ -1,9 +1,9 @@
-// Where gradients go. Lowerings let them go behind the optimizer's step, which is as good as a zero_grad() in front of
+// Where gradients go. Lowerings let them go after the optimizer's step, which is as good as a zero_grad() before
 // the next forward: nothing large happens in between. Scripts also call it between the loss and its backward. The
 // gradients of a step are then there while the next forward fills up what the backward needs, and the peak is higher by
 // all of them. With set_to_none=False they never go: a backward adds to what is there.
 //
-// The clearing belongs to the script and not to the framework, so it is moved behind any lowering. DeepSpeed's engines
+// The clearing belongs to the script and not to the framework, so it is moved after any lowering. DeepSpeed's engines
 // clear gradients by themselves, whatever the script does.
 //
 // Sources: torch/optim/optimizer.py (zero_grad), torch 2.11.
@@ -19,7 +19,7 @@ namespace fsdp {
 
 namespace {
 
-// The first instruction of the first micro-batch, with the frees that it begins with, at or behind a call.
+// The first instruction of the first micro-batch, with the frees that it begins with, at or after a call.
 std::size_t place_of_call(const std::vector<Instruction>& steps, int call) {
   std::size_t begin = 0;
   while (begin < steps.size()) {

@@ -1,7 +1,7 @@
-// FSDP2 casts the floating arguments of a unit's forward to param_dtype in front of the unit's all-gather. For the root
+// FSDP2 casts the floating arguments of a unit's forward to param_dtype before the unit's all-gather. For the root
 // these are the inputs of the model: each is copied, and the copy lives until the root's forward returns. Between units
 // values have param_dtype already, unless a spec has an op that gives another dtype (a cast, a constant): a unit that
-// reads one is refused, and a cast in front of the unit says the same.
+// reads one is refused, and a cast before the unit says the same.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward), _fsdp_common.py (_cast_fp_tensor), torch
 // 2.11.0; torch/nn/modules/module.py (_call_impl holds the arguments).
@@ -94,7 +94,7 @@ class CastCheck {
     }
   }
 
-  // Of a unit of several modules only the one that is entered first has its arguments cast, or each of them.
+  // For a unit of several modules only the one that is entered first has its arguments cast, or each of them.
   bool is_argument(const ShardedUnit& unit, int maker, int position) const {
     const bool of_each = plan_.runtime.quirks.casts_inputs_of_each_module;
     for (const Window& window : unit.windows) {

@@ -1,7 +1,7 @@
 // The order of events of one training step under PyTorch DDP, and of one without any wrapper on one GPU.
 //
-// The model runs as it is. In front of a forward that follows a synchronized one, rank 0 sends its buffers to all
-// others. Behind a forward whose gradients will be reduced, the reducer makes itself ready; from then on a gradient
+// The model runs as it is. Before a forward that follows a synchronized one, rank 0 sends its buffers to all
+// others. After a forward whose gradients will be reduced, the reducer makes itself ready; from then on a gradient
 // goes into its bucket as soon as it is complete, and a bucket is all-reduced when it and those before it are full.
 // The end of the backward waits for all of them and copies the sums back into the gradients.
 //
@@ -10,7 +10,7 @@
 // Sources: torch/nn/parallel/distributed.py (_pre_forward, _post_forward, no_sync), torch/csrc/distributed/c10d/
 // reducer.cpp (autograd_hook, mark_bucket_ready, finalize_backward), torch 2.11.
 //
-// The first reduction of a run has one bucket for each dtype, which is full when the last gradient is there; behind it
+// The first reduction of a run has one bucket for each dtype, which is full when the last gradient is there; after it
 // come those of all later steps (core/plan/ddp_buckets.h).
 //
 // Not modeled: broadcasts that synchronize the

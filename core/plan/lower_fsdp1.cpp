@@ -6,23 +6,23 @@
 //
 // Backward: a hook on the outputs of a unit gathers it and waits for it, and with BACKWARD_PRE starts the gather of the
 // unit that was left one earlier. Its gradients meet in the node that split its flat parameter into views: they become
-// one flat gradient when all that was run behind the split has had its backward. With that a hook frees the unit,
+// one flat gradient when all that was run after the split has had its backward. With that a hook frees the unit,
 // starts the gather of the next one (BACKWARD_POST), and reduces:
 //
 //   FlattenGrads, Reshard, [Unshard of the next], ReduceGrads
 //
-// The views are made where the unit is gathered for its forward. So forward_prefetch moves a reduction behind the
+// The views are made where the unit is gathered for its forward. So forward_prefetch moves a reduction after the
 // backward of the unit that was entered one earlier.
 //
-// A module that is called several times has views, and a flat gradient, for each pass; the hook runs behind the last.
+// A module that is called several times has views, and a flat gradient, for each pass; the hook runs after the last.
 // A frozen unit is freed when the gradients of all its arguments are there. What is left is freed at the end.
 //
 // _unshard() asks the rate limiter before it finds that a unit is still gathered, and with CPU offload has copied the
 // shard to the GPU by then: LimitGathers.
 //
 // no_sync() keeps flat gradients unsharded; FULL_SHARD frees parameters then, too, and SHARD_GRAD_OP does not, so that
-// the next forward gathers nothing. NO_SHARD gathers nothing, but makes its parameters in param_dtype in front of each
-// pass and drops them behind it: as Unshard and Reshard, here.
+// the next forward gathers nothing. NO_SHARD gathers nothing, but makes its parameters in param_dtype before each
+// pass and drops them after it: as Unshard and Reshard, here.
 //
 // Sources: torch/distributed/fsdp/_runtime_utils.py, _exec_order_utils.py, _flat_param.py
 // (_use_unsharded_flat_param), torch 2.11.
@@ -346,7 +346,7 @@ class Fsdp1Lowering {
   const std::vector<int> forward_order_;  // Units with parameters, each once.
   std::vector<int> post_forward_order_;
   // Views of this forward's passes, in the order in which they were made: their node in the graph is older than
-  // whatever ran behind the position.
+  // whatever ran after the position.
   std::vector<UnitBoundary> splits_;
   ScheduleWriter out_;
   int root_ = 0;

@@ -20,7 +20,7 @@
 //
 //   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
 //                       One that nobody waited for goes with the reshard
-//   reduce input        until as many units as reduce_scatter_buffers are reduced behind it, or the backward ends; from
+//   reduce input        until as many units as reduce_scatter_buffers are reduced after it, or the backward ends; from
 //                       torch 2.12 on a unit without gradients counts as reduced, too
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
@@ -118,7 +118,7 @@ class Fsdp2Lowering {
     bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
     bool unsharded = false;
     bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
-    bool pre_backward = false;   // Of this backward's hooks, the last one was pre_backward, or
+    bool pre_backward = false;   // The last of this backward's hooks was pre_backward, or
     bool post_backward = false;  // post_backward.
     bool reduced = false;        // This micro-batch's gradients are reduced or kept.
     bool accumulated = false;    // Gradients of earlier micro-batches are kept.
@@ -286,7 +286,7 @@ class Fsdp2Lowering {
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
-  // From the position behind the forward.
+  // From the position after the forward.
   void backward(int position) {
     std::size_t next_pre = pre_backwards_->size();
     std::size_t next_post = post_backwards_->size();
@@ -353,7 +353,7 @@ class Fsdp2Lowering {
     note_left(unit);
   }
 
-  // Where the ops before `position` end that run at once: behind a hook, a gap, or what is in front of their call.
+  // Where the ops before `position` end that run at once: after a hook, a gap, or what is before their call.
   int next_stop(int position, std::size_t next_pre, std::size_t next_post) const {
     int stop = index_.alike_from[position - 1];
     if (next_pre > 0) stop = std::max(stop, (*pre_backwards_)[next_pre - 1].position + 1);
@@ -428,7 +428,7 @@ class Fsdp2Lowering {
     state.reduced = state.reduced || fresh;
   }
 
-  // Of each root in turn, in the order in which the backward came to them.
+  // For each root in turn, in the order in which the backward came to them.
   void final_callback() {
     if (pass_ < 0) in_backward_.assign(1, 0);
     for (const int tree : in_backward_) final_callback(tree);
@@ -546,7 +546,7 @@ class Fsdp2Lowering {
   const Quirks& quirks_;
   std::vector<UnitState> units_;
   const std::vector<UnitBoundary>&begins_, &ends_;
-  const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // Of this backward.
+  const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // For this backward.
   const std::vector<int>&forward_order_, &backward_order_;           // What explicit prefetch follows.
   ScheduleWriter out_;
   int root_ = 0;

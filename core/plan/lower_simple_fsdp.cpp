@@ -1,6 +1,6 @@
 // The order of events of one training step under SimpleFSDP, without a compiler.
 //
-// An op reads its parameters in front of its first kernel: each is gathered then, one after the other, and whoever
+// An op reads its parameters before its first kernel: each is gathered then, one after the other, and whoever
 // computes waits for it. When the backward of the op is over, the gradients of what it read are reduced, the last read
 // first, and waited for as well. Nothing overlaps, nothing is gathered ahead, and nothing is let go here: what was
 // gathered lives as long as a node of autograd's graph has saved it, which is for the tape to say
@@ -14,7 +14,7 @@
 // Sources: torchtitan/experiments/graph_trainer/simple_fsdp.py, torchtitan 0.3.0; torch/utils/checkpoint.py
 // (_StopRecomputationError), torch 2.11.
 //
-// Not modeled: an op whose code reads a parameter between two of its kernels has it gathered in front of the first.
+// Not modeled: an op whose code reads a parameter between two of its kernels has it gathered before the first.
 
 #include <utility>
 

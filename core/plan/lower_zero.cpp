@@ -2,7 +2,7 @@
 //
 // The model runs as it is. In the backward, gradients go into a buffer as they become ready, and the buffer is
 // all-reduced when the next one has no place in it. Stage 2 does that in each micro-batch and keeps what its part of
-// the parameters needs; stage 1 does it in the last one, and without overlap_comm behind the backward.
+// the parameters needs; stage 1 does it in the last one, and without overlap_comm after the backward.
 //
 // The step looks for overflows (in 16 bits), takes the norm of the gradients whether they are clipped or not, updates
 // the rank's part, and gathers all of them.

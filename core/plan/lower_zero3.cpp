@@ -1,7 +1,7 @@
 // The order of events of one training step under DeepSpeed's ZeRO-3.
 //
-// Hooks hang on every module. In front of its forward and behind the arrival of its outputs' gradients a module gathers
-// its parameters; behind its forward, and when the gradients of its inputs are ready, it lets them go. The coordinator
+// Hooks hang on every module. Before its forward and after the arrival of its outputs' gradients a module gathers
+// its parameters; after its forward, and when the gradients of its inputs are ready, it lets them go. The coordinator
 // (zero_coordinator.cpp) says which are gathered ahead and which stay. A module whose inputs need no gradient lets go
 // at the end of the backward.
 //
@@ -12,8 +12,8 @@
 // no place in it. In the optimizer's turn everything is let go; in fp16 it looks for overflows; the norm is taken per
 // sub-group; what stays whole is gathered at the end.
 //
-// The first micro-batch of a run gathers nothing ahead and keeps nothing, so that the first step is another one. Of
-// later steps all are alike. Where a micro-batch begins as the one before it did, it and all behind it are that one
+// The first micro-batch of a run gathers nothing ahead and keeps nothing, so that the first step is another one. All
+// later steps are alike. Where a micro-batch begins as the one before it did, it and all after it are that one
 // again.
 //
 // Sources: deepspeed/runtime/zero/parameter_offload.py (hooks), stage3.py (step, reduce_independent_p_g_buckets,
@@ -52,8 +52,8 @@ class Zero3Lowering {
         pre_backwards_.push_back({position, pass.unit, pass.window});
       if (window.has_post_backward) post_backwards_.push_back(pass);
     }
-    // Of modules that end with the same output the outer one's hook is behind, so that its gradient comes first; of
-    // modules that begin with the same input the inner one's. The lists are read from their ends.
+    // Among modules that end with the same output, the outer one's hook comes later, so that its gradient comes first;
+    // among modules that begin with the same input the inner one's. The lists are read from their ends.
     sort_inner_first(pre_backwards_);
     sort_outer_first(post_backwards_, hooks_);
     sort_inner_first(ends_);

@@ -120,7 +120,7 @@ std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Pl
     const int c = index.call_at(position);
     const Call& call = model.calls[c];
     const std::vector<int>& reads = model.blocks[call.block].ops[position - index.call_begin[c]].parameters;
-    // Of two that one op reads, the copy that was made last has its gradient reduced first.
+    // Among two copies that one op reads, the one that was made last has its gradient reduced first.
     for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
       const int p = call.parameters[*read];
       if (!model.parameters[p].trainable) continue;

@@ -35,7 +35,7 @@ struct ReshardAfterForward {
     Smaller,  ///< An integer: keep a shard over that smaller world size.
   };
   Kind kind = Kind::Default;
-  std::int64_t world_size = 0;  ///< Of `Smaller`: a divisor of the shard world size, neither 1 nor all of it.
+  std::int64_t world_size = 0;  ///< For `Smaller`: a divisor of the shard world size, neither 1 nor all of it.
 
   bool operator==(const ReshardAfterForward&) const = default;
 };
@@ -100,7 +100,7 @@ enum class OptimizerStates : std::uint8_t {
 struct MuonOptions {
   bool nesterov = true;
   std::int64_t ns_steps = 5;  ///< Iterations of Newton-Schulz, 1 to 99.
-  bool steps_last = false;    ///< Behind the other optimizer, and not in front of it.
+  bool steps_last = false;    ///< After the other optimizer, and not before it.
 
   bool operator==(const MuonOptions&) const = default;
 };
@@ -110,7 +110,7 @@ struct Optimizer {
   OptimizerImplementation implementation = OptimizerImplementation::Foreach;
   OptimizerStates states = OptimizerStates::AsParameter;
   double weight_decay = 0.01;
-  double momentum = 0;  ///< Of SGD.
+  double momentum = 0;  ///< For SGD.
   std::optional<double> clip_grad_norm;
   /// Muon updates the parameters that `Parameter::is_muon` names, and what stands above all others. Empty: nothing
   /// does.
@@ -137,7 +137,7 @@ struct DdpOptions {
   /// MiB of gradients after which a bucket is closed. Empty: 25, and 1 for the first bucket.
   std::optional<std::int64_t> bucket_cap_mb;
   bool gradient_as_bucket_view = false;  ///< A gradient is a view of its bucket, and not a second tensor.
-  bool broadcast_buffers = true;         ///< Rank 0 sends its buffers in front of each forward.
+  bool broadcast_buffers = true;         ///< Rank 0 sends its buffers before each forward.
   /// Parameters that no gradient reaches are looked for in each step; without it such a model fails in its second one.
   bool find_unused_parameters = false;
 
@@ -146,8 +146,8 @@ struct DdpOptions {
 
 /// `backward_prefetch` of FullyShardedDataParallel: when the next unit of a backward is gathered.
 enum class BackwardPrefetch : std::uint8_t {
-  Pre,   ///< In front of the backward of the unit before it.
-  Post,  ///< Behind it, in front of its reduction.
+  Pre,   ///< Before the backward of the unit before it.
+  Post,  ///< After it, before its reduction.
   None,  ///< When it is needed.
 };
 
@@ -155,10 +155,10 @@ enum class BackwardPrefetch : std::uint8_t {
 /// say, which is one for all units.
 struct Fsdp1Options {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
-  bool forward_prefetch = false;  ///< The next unit of a forward is gathered in front of the one before it.
+  bool forward_prefetch = false;  ///< The next unit of a forward is gathered before the one before it.
   bool limit_all_gathers = true;  ///< The CPU waits for the unit before the last one to be freed.
   bool use_orig_params = false;   ///< The optimizer gets views of the original parameters, and not the flat ones.
-  // Of its MixedPrecision, beside what `Plan::mixed_precision` has.
+  // For its MixedPrecision, beside what `Plan::mixed_precision` has.
   std::optional<Dtype> buffer_dtype = {};  ///< Buffers are cast to it. Empty: they stay as they are.
   bool cast_root_forward_inputs = true;    ///< The root casts its inputs, whatever cast_forward_inputs says of units.
 
@@ -169,7 +169,7 @@ struct Fsdp1Options {
 /// collectives.
 struct Fp16Options {
   bool auto_cast = false;                 ///< The engine casts floating inputs that it is given by position.
-  double loss_scale = 0;                  ///< 0: it is found while training. Of a fixed one the others say nothing.
+  double loss_scale = 0;                  ///< 0: it is found while training. For a fixed one the others say nothing.
   std::int64_t initial_scale_power = 16;  ///< It begins with 2 to this.
   std::int64_t loss_scale_window = 1000;  ///< Steps without an overflow, after which it is doubled.
   std::int64_t hysteresis = 2;            ///< Overflows until it is halved.
@@ -201,22 +201,22 @@ struct NvmeOptions {
 struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
   bool overlap_comm = false;  ///< Collectives have streams of their own; ZeRO-1 and 2 reduce from two buffers then.
-  // Of ZeRO-3 alone, all in elements; DeepSpeed writes "stage3_" in front of all but the last.
+  // For ZeRO-3 alone, all in elements; DeepSpeed writes "stage3_" before all but the last.
   std::int64_t prefetch_bucket_size = 50'000'000;      ///< Gathered ahead of the modules that need it.
   std::int64_t param_persistence_threshold = 100'000;  ///< Parameters of no more elements are whole between steps.
   std::int64_t max_live_parameters = 1'000'000'000;    ///< Nothing is gathered ahead above this.
   std::int64_t max_reuse_distance = 1'000'000'000;     ///< What is needed again within it stays gathered.
-  std::int64_t sub_group_size = 1'000'000'000;         ///< Of a rank's part, updated at a time.
+  std::int64_t sub_group_size = 1'000'000'000;         ///< Elements of a rank's part, updated at a time.
   /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, from which they are gathered again. 1: none.
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false;    ///< ZeRO++ qwZ: parameters are gathered in 8 bits.
   bool quantized_gradients = false;  ///< ZeRO++ qgZ: gradients are exchanged in 4 bits, in a node and between nodes.
-  // Of a plan with cpu_offload alone.
-  bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
+  // For a plan with cpu_offload alone.
+  bool pin_memory = true;      ///< For offload_optimizer and offload_param: what stays on the host is page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
   double offload_ratio = 1;    ///< ZeRO-3: of the sub-groups so many are updated on the host, the last ones.
   NvmeOptions nvme = {};       ///< ZeRO-3: what of both is on a drive, and not in host memory.
-  // Of a plan that computes in fp16 alone.
+  // For a plan that computes in fp16 alone.
   Fp16Options fp16;
 
   bool operator==(const ZeroOptions&) const = default;
@@ -233,10 +233,11 @@ struct Plan {
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.
-  std::optional<Dtype> parameter_dtype;  ///< Of the sharded parameters; empty: as in the spec. fp32 = master weights.
+  std::optional<Dtype> parameter_dtype;  ///< For the sharded parameters; empty: as in the spec. fp32 = master weights.
   MixedPrecision mixed_precision;
   Checkpointing checkpointing;
-  /// CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. Of ZeRO: offload_optimizer to cpu.
+  /// CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. For ZeRO: offload_optimizer to
+  /// cpu.
   bool cpu_offload = false;
   std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward (each unit's
                                        ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
@@ -251,9 +252,9 @@ struct Plan {
   Optimizer optimizer;
   Initialization initialization = Initialization::Meta;
   Runtime runtime;
-  DdpOptions ddp;      ///< Of Framework::Ddp alone.
-  Fsdp1Options fsdp1;  ///< Of Framework::Fsdp1 alone.
-  ZeroOptions zero;    ///< Of Framework::Zero1 to Zero3 alone.
+  DdpOptions ddp;      ///< For Framework::Ddp alone.
+  Fsdp1Options fsdp1;  ///< For Framework::Fsdp1 alone.
+  ZeroOptions zero;    ///< For Framework::Zero1 to Zero3 alone.
 
   bool operator==(const Plan&) const = default;
 };
@@ -285,7 +286,7 @@ std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mes
 /// Why a step of several passes (`has_passes`) is not predicted under this plan.
 std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
 
-/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
+/// DeepSpeed's ZeRO trains the model. For such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
 /// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and
 /// with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.
 bool is_zero(const Plan& plan);

@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-/// Of the object "zero": reads them, or describes them for the schema.
+/// For the object "zero": reads them, or describes them for the schema.
 void zero_fields(Fields& fields, ZeroOptions& zero);
 
 /// The keys of "nvme" inside an object that is open.

@@ -51,7 +51,7 @@ inline constexpr EnumName<OptimizerKind> kOptimizerKinds[] = {
     {OptimizerKind::Sgd, "sgd"},
 };
 inline constexpr EnumTable<OptimizerKind> kOptimizerKindTable{"optimizer", kOptimizerKinds};
-/// Of an optimizer's schema, as members of it: what stands between two fields.
+/// Members of an optimizer's schema that stand between two fields.
 inline constexpr std::string_view kOnlySgdHasMomentum =
     R"(, "anyOf": [{"properties": {"momentum": {"const": 0}}}, {"properties": {"kind": {"const": "sgd"}}, "required": ["kind"]}])";
 

@@ -142,7 +142,7 @@ inline constexpr std::string_view kTorchtitanVersion = "0.3.0";
 
 struct Runtime {
   Framework framework = Framework::Fsdp2;
-  std::string version = "2.11.0";       ///< Of PyTorch.
+  std::string version = "2.11.0";       ///< PyTorch's.
   std::string flavor = "transformers";  ///< Whose model code: sets `implementations`; printed.
   Implementations implementations;
   Quirks quirks;

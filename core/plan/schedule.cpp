@@ -94,7 +94,7 @@ class Validator {
  private:
   void wrong(std::string what) { errors_.push_back({where_, std::move(what), ""}); }
 
-  // Of a step of passes: what it gives up before it gathers it was left by the step before.
+  // For a step of passes: what it gives up before it gathers it was left by the step before.
   void find_left_gathered() {
     std::vector<bool> is_seen(layout_.units.size(), false);
     for (const Instruction& step : schedule_->instructions) {
@@ -223,7 +223,7 @@ class Validator {
     }
   }
 
-  // Of a step of passes it steps its own models.
+  // For a step of passes it steps its own models.
   void check_optimizer(int optimizer) {
     for (std::size_t u = 0; u < states_.size(); ++u) {
       const bool is_own = optimizer < 0 || optimizer_of(*index_.model, layout_.units[u].modules.front()) == optimizer;
@@ -402,7 +402,7 @@ class Validator {
   std::vector<UnitState> resting_;  // Between steps.
   std::vector<UnitState> states_;
   const Schedule* schedule_ = nullptr;
-  std::vector<UnitState> parameters_;  // Of ZeRO-3.
+  std::vector<UnitState> parameters_;  // For ZeRO-3.
   std::vector<int> gathered_;          // SimpleFSDP: since the last op.
   std::vector<int> reduced_;
   std::vector<bool> kept_;            // Gradients of earlier micro-batches.

@@ -33,12 +33,12 @@ enum class InstructionKind : std::uint8_t {
   FlattenGrads,     ///< FSDP1: the gradients of one pass become one flat gradient.
   FinishReduce,     ///< End of backward: wait for all reductions.
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
-  PrepareReduce,    ///< DDP and ZeRO, behind the forward: the gradients that come go into buckets.
+  PrepareReduce,    ///< DDP and ZeRO, after the forward: the gradients that come go into buckets.
   ReduceBucket,     ///< DDP and ZeRO: all-reduce a bucket, which is full.
   ReduceUsedMap,    ///< DDP with find_unused_parameters: all-reduce which parameters were used.
   Free,             ///< Let a buffer of a unit go, after all that uses it.
   CheckOverflow,    ///< ZeRO: whether some rank's gradients are not finite.
-  ClipGradNorm,     ///< Of ZeRO the norm alone where nothing is clipped.
+  ClipGradNorm,     ///< For ZeRO the norm alone where nothing is clipped.
   OptimizerStep,
   GatherParameters,   ///< ZeRO: all-gather the updated parts; ZeRO-3: some parameters, one by one.
   FetchParameters,    ///< ZeRO-3: start the all-gather of a group of parameters.
@@ -57,7 +57,7 @@ std::string_view name_of(StepPhase phase);
 /// What one instruction makes and a later one frees. What lives no longer than the instruction that makes it is not
 /// written down: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
-  /// Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank. Of flat parameters there
+  /// Made by Unshard, read by WaitForUnshard. Has no bytes if the shard group is one rank. For flat parameters there
   /// is none: the output of the all-gather is what is computed with.
   AllGatherOutput,
   ReduceInput,  ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
@@ -76,10 +76,10 @@ inline constexpr int kNumSlots = 2;
 struct Instruction {
   InstructionKind kind = InstructionKind::Forward;
   StepPhase phase = StepPhase::Forward;
-  BufferKind buffer = BufferKind::AllGatherOutput;  ///< Of a Free: of what kind,
-  std::uint8_t slot = 0;  ///< and in which place. Of Unshard and WaitForUnshard: the place of the gather's output.
-  /// Of a Free: the last act of the instruction before it; else the first of the one behind it. Either may have
-  /// several.
+  BufferKind buffer = BufferKind::AllGatherOutput;  ///< For a Free: of what kind,
+  std::uint8_t slot = 0;  ///< and in which place. For Unshard and WaitForUnshard: the place of the gather's output.
+  /// For a Free: true if it is the last act of the instruction before it; false if it is the first of the one after it.
+  /// Either may have several.
   bool closes = false;
   bool smaller_group = false;            ///< Unshard from the shard that an integer reshard_after_forward kept.
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
@@ -92,9 +92,9 @@ struct Instruction {
   int call = -1;     ///< In `Model::calls`, for Forward and Backward.
   int op_begin = 0;  ///< In the block of the call.
   int op_end = 0;
-  int rerun_op = -1;  ///< Of a checkpointed block that the next Backward runs again: this is done in front of that op.
+  int rerun_op = -1;  ///< For a checkpointed block that the next Backward runs again: this is done before that op.
   int micro_batch = 0;
-  /// Of a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
+  /// For a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
   int part = -1;
 
   bool operator==(const Instruction&) const = default;
@@ -103,10 +103,10 @@ struct Instruction {
 /// Parameters that ZeRO-3 gathers in one collective, or lets go at once.
 struct ParameterGroup {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which they lie in the output.
-  int last = -1;                ///< Of them the one that is asked for last: no other live output has it as its last.
+  int last = -1;                ///< Among them the one that is asked for last: no other live output has it as its last.
   /// Gathered from the second copy of hpz_partition_size neighbors, and not from all ranks.
   bool from_neighbors = false;
-  std::int64_t drive_bytes = 0;  ///< Of the rank's parts, read from an NVMe drive before the gather begins.
+  std::int64_t drive_bytes = 0;  ///< The rank's parts, read from an NVMe drive before the gather begins.
 
   bool operator==(const ParameterGroup&) const = default;
 };
@@ -180,7 +180,7 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework: of a steady one.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The first step of a run, and those behind it.
+/// The first step of a run, and those after it.
 struct StepSchedules {
   /// Empty where it is as the others. It differs under FSDP1 with forward_prefetch and under ZeRO-3: the order of
   /// modules is not known yet; and in a step of passes that leaves a model gathered for the next.

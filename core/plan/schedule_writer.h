@@ -32,7 +32,7 @@ struct ScheduleWriter {
     emit({.kind = kind, .call = call, .op_begin = begin - first, .op_end = end - first});
   }
 
-  /// The forward of a model whose only unit is the root: a loss that the script computes comes behind LeaveRoot.
+  /// The forward of a model whose only unit is the root: a loss that the script computes comes after LeaveRoot.
   void emit_whole_forward(const ModelIndex& index, const Layout& layout);
 
   /// The backward of such a model. Where it `reduces`, each bucket of the layout is reduced when it is ready, in order;

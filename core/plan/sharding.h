@@ -22,8 +22,8 @@ struct ShardedParameter {
   std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
   std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
   bool receives_gradient = true;
-  bool is_external = false;      ///< Of `Layout::hooked`: it belongs to a module that does not run.
-  std::int64_t flat_begin = -1;  ///< Of FSDP1: where it begins in the flat parameter, which is cut into shards of
+  bool is_external = false;      ///< For `Layout::hooked`: it belongs to a module that does not run.
+  std::int64_t flat_begin = -1;  ///< For FSDP1: where it begins in the flat parameter, which is cut into shards of
   std::int64_t flat_shard = 0;   ///< so many elements.
 
   /// `local_elements` of any rank of the shard group.
@@ -55,7 +55,7 @@ struct ShardedUnit {
   std::string name;                          ///< Its first module; "" is the root.
   std::vector<int> modules;                  ///< In `Model::modules`.
   std::vector<ShardedParameter> parameters;  ///< In the order of the all-gather buffer.
-  Dtype original_dtype = Dtype::Float32;     ///< Of the sharded parameters.
+  Dtype original_dtype = Dtype::Float32;     ///< Dtype of the sharded parameters.
   Dtype param_dtype = Dtype::Float32;        ///< Gathered and computed in.
   Dtype reduce_dtype = Dtype::Float32;       ///< Reduced in.
   bool mixed_gather = false;                 ///< Different input dtypes: the buffer is gathered as bytes (uint8).
@@ -73,7 +73,7 @@ struct ShardedUnit {
   bool operator==(const ShardedUnit&) const = default;
 };
 
-/// Gradients that DDP or ZeRO all-reduces together. Of SimpleFSDP the one that a single read of a parameter leads to,
+/// Gradients that DDP or ZeRO all-reduces together. For SimpleFSDP the one that a single read of a parameter leads to,
 /// padded as the reduce-scatter wants it.
 struct GradientBucket {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which their gradients are ready.
@@ -94,15 +94,15 @@ enum class FlatParameters : std::uint8_t {
   Views,  ///< The original parameters, as views of what of them lies in the rank's shard (use_orig_params).
 };
 
-/// Of ZeRO: all trained parameters one behind the other, of which each rank updates an equal part. ZeRO-3 cuts each
-/// parameter by itself, padded, so that what is one behind the other are their parts: `begins` counts those.
+/// For ZeRO: all trained parameters one after the other, of which each rank updates an equal part. ZeRO-3 cuts each
+/// parameter by itself, padded, so that what is one after the other are their parts: `begins` counts those.
 struct ZeroBuffer {
   std::vector<int> parameters;       ///< In `Model::parameters`, rising.
   std::vector<std::int64_t> begins;  ///< [parameters + 1] Where each begins; at the end where the last one ends.
   std::int64_t ranks = 0;            ///< 0: there is no such buffer.
   std::int64_t elements = 0;         ///< With the padding at the end.
   Dtype dtype = Dtype::Float32;
-  /// Of ZeRO-3: sub-groups, which are updated one after the other: where in `parameters` each begins, and its end.
+  /// For ZeRO-3: sub-groups, which are updated one after the other: where in `parameters` each begins, and its end.
   std::vector<std::size_t> group_begins = {};
 
   std::int64_t part_elements() const { return elements / ranks; }
@@ -115,7 +115,7 @@ struct ZeroBuffer {
 
 /// A place at which something happens to a unit, in one of its passes.
 struct UnitBoundary {
-  int position = 0;  ///< In `ModelIndex`'s numbering of all ops: in front of this op.
+  int position = 0;  ///< In `ModelIndex`'s numbering of all ops: before this op.
   int unit = 0;      ///< In `Layout::units`.
   int window = 0;    ///< In `ShardedUnit::windows`.
 
@@ -141,15 +141,15 @@ struct Layout {
   std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
   std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
   std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
-  /// Of DDP and ZeRO, in the order of their all-reduces: those of every step, but for DDP's first one, which has one
+  /// For DDP and ZeRO, in the order of their all-reduces: those of every step, but for DDP's first one, which has one
   /// for each dtype.
   std::vector<GradientBucket> buckets = {};
   FlatParameters flat = FlatParameters::None;
   ZeroBuffer zero = {};
-  /// Of ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
+  /// For ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
   std::vector<ShardedUnit> hooked = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
-  /// Of SimpleFSDP: whoever reads a parameter makes a whole copy of it from `ShardedParameter`s, for itself.
+  /// For SimpleFSDP: whoever reads a parameter makes a whole copy of it from `ShardedParameter`s, for itself.
   bool gathers_each_read = false;
   HookOrder hooks = {};
 

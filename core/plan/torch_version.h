@@ -17,7 +17,7 @@ struct TorchVersion {
   std::string_view name;     ///< "2.13": what people write.
   std::string_view release;  ///< "2.13.0": its last one that predictions were held against.
   Quirks quirks;
-  std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< Of the environment, which it reads.
+  std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< The environment variable that it reads.
   /// What CPUOffloadPolicy pins is known. 2.8 and 2.9 were seen to pin twice of it.
   bool predicts_offload = true;
   bool has_early_stop = true;  ///< torch.utils.checkpoint.checkpoint takes it.

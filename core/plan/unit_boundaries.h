@@ -38,7 +38,7 @@ std::vector<int> units_in_module_order(const Layout& layout);
 
 /// Walks over the forward of all calls: `enter` and `leave` are called with the boundaries of `unit_begins` and
 /// `unit_ends`, what is left at a position before what is entered there, and `run` between them with a call and the
-/// positions [begin, end) of its ops. Of the calls [calls.begin, calls.end) alone where they are given: no pass of a
+/// positions [begin, end) of its ops. Only in the calls [calls.begin, calls.end) if they are given: no pass of a
 /// unit goes across their borders.
 template <class Enter, class Run, class Leave>
 void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begins,

@@ -12,9 +12,9 @@ namespace fsdp {
 
 /// One unit, or a row of units with the same reshard and modules that go on counting from one unit to the next.
 struct UnitRow {
-  std::vector<std::string> modules;   ///< Folded: {"model.layers.{0..27}"}. Of a row: exactly one.
+  std::vector<std::string> modules;   ///< Folded: {"model.layers.{0..27}"}. For a row: exactly one.
   std::int64_t count = 1;             ///< Units.
-  std::int64_t modules_per_unit = 1;  ///< Of each; the last one of a row may have fewer.
+  std::int64_t modules_per_unit = 1;  ///< For each; the last one of a row may have fewer.
   ReshardAfterForward reshard_after_forward;
 
   bool operator==(const UnitRow&) const = default;

@@ -35,7 +35,7 @@ std::string shapes_of(const Block& block, const Op& op) {
   return text;
 }
 
-// Of the attributes those by which kernels are chosen.
+// Only the attributes by which kernels are chosen.
 std::string choices_of(const Op& op, const Implementations& use) {
   const OpAttributes& a = op.attributes;
   std::string text;

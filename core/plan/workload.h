@@ -24,7 +24,7 @@ struct NamedWork {
   bool operator==(const NamedWork&) const = default;
 };
 
-/// An op of a call: elements of its inputs and outputs. Of attention `depth` is how many keys a query has.
+/// An op of a call: elements of its inputs and outputs. For attention `depth` is how many keys a query has.
 NamedWork work_of_op(const ModelIndex& index, int call, int op, Dtype activation, const Implementations& use);
 
 /// What an instruction does beside ops and waiting for collectives; a size in bytes. `work` is empty for Forward and

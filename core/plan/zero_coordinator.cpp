@@ -1,9 +1,9 @@
 // ZeRO-3's decisions.
 //
-// Each module gathers its own parameters in front of its forward and its backward, in one collective, and lets them go
-// behind. The first micro-batch of a run records in which order modules ask. From then on
+// Each module gathers its own parameters before its forward and its backward, in one collective, and lets them go
+// afterwards. The first micro-batch of a run records in which order modules ask. From then on
 //
-//   ahead     behind each module, what the next ones need is gathered, up to prefetch_bucket_size elements (the last
+//   ahead     after each module, what the next ones need is gathered, up to prefetch_bucket_size elements (the last
 //             parameter may exceed it), while no more than max_live_parameters are there
 //   reuse     what one of the next max_reuse_distance elements' modules needs again is not let go; neither is what a
 //             prefetch has passed over because it was there
@@ -13,7 +13,7 @@
 // them are open: LimitGathers.
 //
 // A gather of several parameters has one output, from which each is copied when the first of them is asked for; it goes
-// when the last one has been. Of one parameter the output is the parameter.
+// when the last one has been. For one parameter the output is the parameter.
 //
 // With hpZ (hpz_partition_size) each parameter that is let go is kept a second time, cut over some neighbors, and is
 // gathered from them until the optimizer has updated it: the first time in a step from all ranks, then within a node. A
@@ -156,7 +156,7 @@ void ZeroCoordinator::prefetch(int module) {
   read_ahead();
 }
 
-// Of what comes next twice as much as is being gathered, while there are buffers.
+// Twice as much of what comes next as is being gathered, while there are buffers.
 void ZeroCoordinator::read_ahead() {
   if (!drive_.has_any()) return;
   std::int64_t in_flight = 0;

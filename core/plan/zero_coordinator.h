@@ -103,12 +103,12 @@ class ZeroCoordinator {
   std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.
   std::vector<std::vector<int>> unknown_;  // [modules] Of them, external ones that no forward has read yet.
   std::vector<State> states_;              // [parameters]
-  std::vector<Fetch> fetches_;             // Of this step.
+  std::vector<Fetch> fetches_;             // For this step.
   std::vector<int> in_flight_;             // Parameters with a fetch, in order.
   Trace trace_ = Trace::Invalid;
   std::vector<int> order_;  // Modules as they were fetched for in the step that was recorded.
   std::vector<Use> uses_;   // What they need, in order.
-  std::deque<Use> queue_;   // Of this micro-batch, what nobody has fetched.
+  std::deque<Use> queue_;   // What nobody has fetched yet in this micro-batch.
   std::int64_t step_ = 0;   // Modules fetched for so far.
   std::int64_t num_available_ = 0;
   std::vector<int> in_backward_;                  // Modules that were entered and not left, in order.

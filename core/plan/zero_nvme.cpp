@@ -123,7 +123,7 @@ std::vector<std::int64_t> elements_of_all(const Layout& layout) {
   return elements;
 }
 
-// Of a sub-group in the buffer, each parameter's part in whole pieces.
+// Each parameter's part of a sub-group in the buffer, in whole pieces.
 std::int64_t pieces_of(const ZeroBuffer& buffer, const Plan& plan, std::size_t g) {
   const std::int64_t item = size_of(buffer.dtype).count();
   std::int64_t elements = 0;
@@ -323,7 +323,7 @@ Errors check_nvme(const Plan& plan) {
     errors.push_back({"zero/nvme" + std::move(where), std::move(what), std::move(hint)});
   };
   const NvmeOptions& nvme = plan.zero.nvme;
-  if (nvme == NvmeOptions{} || !is_zero3(plan)) return errors;  // Of other stages it is refused as a whole.
+  if (nvme == NvmeOptions{} || !is_zero3(plan)) return errors;  // For other stages it is refused as a whole.
   if (!nvme.optimizer && !nvme.parameters) {
     wrong("", "Nothing is on the drive.", "Write true for optimizer or for parameters, or leave nvme out.");
     return errors;

@@ -48,13 +48,13 @@ std::int64_t needed_optimizer_buffers(const ZeroBuffer& buffer, const Plan& plan
 /// optimizer reads them, in the tensor that all of them are in.
 std::int64_t gradient_elements_on_drive(std::int64_t elements, const Plan& plan);
 
-/// Of one rank.
+/// For one rank.
 struct DriveUse {
   std::int64_t kept = 0;       ///< Bytes of all files.
   std::int64_t read = 0;       ///< In a steady step: by the optimizer, and
   std::int64_t written = 0;    ///< by it and by the backward.
   std::int64_t fetched = 0;    ///< Read by forward and backward: parameters.
-  std::int64_t gradients = 0;  ///< Of `written`, by the backward.
+  std::int64_t gradients = 0;  ///< The part of `written` that the backward writes.
 
   bool operator==(const DriveUse&) const = default;
 };

@@ -1,6 +1,6 @@
 // ZeRO's flat buffer and buckets.
 //
-// The trained parameters lie one behind the other in the order of model.parameters(), padded to a multiple of 2 N
+// The trained parameters lie one after the other in the order of model.parameters(), padded to a multiple of 2 N
 // elements, and the module's parameters are views of that. Rank k updates the k-th of N equal parts, wherever a
 // parameter begins or ends.
 //
@@ -9,9 +9,9 @@
 // Stage 1 without overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
 //
 // ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one
-// behind the other. Its buckets are reduce-scattered.
+// after the other. Its buckets are reduce-scattered.
 //
-// Of ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds:
+// For ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds:
 // use_multi_rank_bucket_allreduce. What belongs to different ranks is handed over as so many slices, which are copied
 // into one tensor if they are several.
 //
@@ -120,7 +120,7 @@ std::vector<GradientBucket> make_zero_buckets(const ModelIndex& index, const Pla
 
 namespace {
 
-// Places in the buffer of the first parameter that reaches into a rank's part, and behind the last one.
+// Places in the buffer of the first parameter that reaches into a rank's part, and after the last one.
 std::pair<std::size_t, std::size_t> places_of_rank(const ZeroBuffer& buffer, std::int64_t rank) {
   const std::int64_t begin = rank * buffer.part_elements();
   const std::int64_t end = std::min(begin + buffer.part_elements(), buffer.begins.back());
@@ -177,7 +177,7 @@ std::vector<std::int64_t> different_parts(const ZeroBuffer& buffer) {
     for (std::int64_t rank = 0; rank < buffer.ranks; ++rank) ranks.push_back(rank);
     return ranks;
   }
-  // Of the gradients that it keeps whole, of the one that it copies into fp64, and of their number.
+  // The gradients that it keeps whole, the one that it copies into fp64, and their number.
   std::int64_t largest = 0;
   std::int64_t most_slices = 0;
   for (std::int64_t rank = 0; rank < buffer.ranks; ++rank) {

@@ -73,10 +73,10 @@ std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan);
 /// Sub-groups that ZeRO-3's optimizer updates on the device, the first ones: all of them without offload_optimizer.
 std::size_t groups_on_device(const ZeroBuffer& buffer, const Plan& plan);
 
-/// Of a rank's elements those that it updates on the host.
+/// The rank's elements that it updates on the host.
 std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan);
 
-/// Of the ops of a block that selective checkpointing keeps, whether ZeRO-3 changes the output of one: a linear layer
+/// Whether ZeRO-3 changes the output of an op of a block that selective checkpointing keeps: a linear layer
 /// on more than two dimensions, to whose product DeepSpeed adds the bias in place.
 bool keeps_what_zero3_changes(const Block& block, const Checkpointing& checkpointing);
 
