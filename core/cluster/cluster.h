@@ -38,7 +38,7 @@ struct Sourced {
 
 enum class NetworkKind { Infiniband, Roce, Ethernet, Efa, Slingshot, Tcpx };
 
-/// Of one hop between nodes, as NCCL assumes it for every network: protocol Simple of its rings (src/graph/tuning.cc).
+/// One hop between nodes, as NCCL assumes it for every network: protocol Simple of its rings (src/graph/tuning.cc).
 inline constexpr Seconds kNcclNetworkLatency{14e-6};
 
 enum class CpuVendor { Unknown, Intel, Amd, Arm };
@@ -47,7 +47,7 @@ enum class CpuVendor { Unknown, Intel, Amd, Arm };
 struct IntraNodeLink {
   IntraLink kind = IntraLink::PcieHost;
   Sourced<BytesPerSecond> bandwidth;  ///< Nominal, of one GPU, per direction: 450 GB/s for H100 SXM.
-  Sourced<Seconds> latency;           ///< Of one hop.
+  Sourced<Seconds> latency;           ///< Latency of one hop.
   /// Bus bandwidth (as nccl-tests defines it) that large all-gathers reach, where somebody measured it.
   std::optional<Sourced<BytesPerSecond>> bus_bandwidth;
 
@@ -70,11 +70,11 @@ inline constexpr int kMostNodes = 1'000'000;
 /// What lies between the nodes.
 struct Network {
   NetworkKind kind = NetworkKind::Ethernet;
-  Sourced<BytesPerSecond> nic_bandwidth;  ///< Of one NIC per direction, or of all NICs that one GPU owns, together.
+  Sourced<BytesPerSecond> nic_bandwidth;  ///< One NIC per direction, or all NICs that one GPU owns, together.
   int gpus_per_nic = kMostGpusPerNode;    ///< The GPUs that share one NIC; more than a node has means all of it.
   bool nic_near_gpu = false;              ///< NIC and GPU under one PCIe switch (GPUDirect).
   bool sharp = false;                     ///< The switches reduce (NCCL's CollNet plugin).
-  Sourced<Seconds> latency;               ///< Of one hop; `kNcclNetworkLatency` or less: as NCCL assumes.
+  Sourced<Seconds> latency;               ///< Latency of one hop; `kNcclNetworkLatency` or less: as NCCL assumes.
 
   bool operator==(const Network&) const = default;
 };
@@ -100,9 +100,10 @@ struct Gpu {
 
   // What eager training reaches, 0 to 1: clocks under load, shapes that tile badly and gaps between kernels are in it.
   // Measured: fitted to published training steps of this card. A benchmark of one large product reaches more.
-  Sourced<double> achievable_compute;    ///< Of a peak rate, by matrix products and convolutions.
-  Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
-  /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/time/roofline.h).
+  Sourced<double> achievable_compute;    ///< Share of a peak rate, by matrix products and convolutions.
+  Sourced<double> achievable_bandwidth;  ///< Share of the memory bandwidth, by everything that is bound by memory.
+  /// Share of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach
+  /// (simulator/time/roofline.h).
   std::optional<Sourced<double>> achievable_attention;
   /// Share of the rate in fp32 without TF32 that matrix products reach. Missing: as `achievable_compute`.
   std::optional<Sourced<double>> achievable_fp32;
@@ -139,11 +140,14 @@ struct Cluster {
   HostLink host_link;
   Network network;                            ///< Counts only when there are several nodes.
   NcclSettings nccl;                          ///< REQUIRES: `nccl_rules` has no error for them.
-  std::optional<Sourced<Bytes>> host_memory;  ///< Of one node.
-  /// Of a node's NVMe drives together, for a file that is read or written. Missing: `nvme_bandwidth` assumes one drive.
+  std::optional<Sourced<Bytes>> host_memory;  ///< Memory of one node.
+  /// Rate of a node's NVMe drives together, for a file that is read or written. Missing: `nvme_bandwidth` assumes one
+  /// drive.
   std::optional<Sourced<BytesPerSecond>> nvme_rate = {};
-  std::optional<Sourced<Bytes>> nvme_capacity = {};  ///< Of a node's NVMe drives together. Missing: it is not checked.
-  /// Of the time that its nodes take for the same work: standard deviation, as a share. Missing: see `node_spread`.
+  std::optional<Sourced<Bytes>> nvme_capacity = {};  ///< Capacity of a node's NVMe drives together. Missing: it is not
+                                                     ///< checked.
+  /// Spread of the time that its nodes take for the same work: standard deviation, as a share. Missing: see
+  /// `node_spread`.
   std::optional<Sourced<double>> node_spread = {};
   /// What was assumed to fill in what nobody said, as sentences for the report.
   std::vector<std::string> assumptions;
@@ -177,8 +181,8 @@ struct ClusterOverrides {
   std::optional<std::string> nccl_version = {};       ///< As `NcclSettings::version`.
   std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
   std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
-  std::optional<Bytes> host_memory = {};              ///< Of one node.
-  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's NVMe drives together.
+  std::optional<Bytes> host_memory = {};              ///< Memory of one node.
+  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Bandwidth of a node's NVMe drives together.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
   std::optional<double> node_spread = {};             ///< As `Cluster::node_spread`, 0 to 1.
 };
@@ -214,7 +218,7 @@ extern const EnumTable<CpuVendor> kCpuVendorNames;    ///< "unknown", "intel", "
 std::string_view describe(IntraLink kind);
 std::string_view describe(NetworkKind kind);
 
-/// Of one hop between nodes over such a network, fitted to published tables (simulator/nccl/network_clock.cpp).
+/// One hop between nodes over such a network, fitted to published tables (simulator/nccl/network_clock.cpp).
 Sourced<Seconds> usual_latency(NetworkKind kind);
 
 }  // namespace fsdp

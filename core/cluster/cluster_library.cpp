@@ -184,7 +184,7 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
   ClusterLibrary library;
   Errors errors;
   read_all(gpu_paths, library.gpus, errors, read_gpu);
-  // Of cards with errors nobody knows the names.
+  // Nobody knows the names of cards with errors.
   if (errors.empty()) read_measured(folder + "/measured", library.gpus, errors);
   read_all(cluster_paths, library.clusters, errors,
            [&](const JsonDocument& document) { return read_cluster(document, library.gpus); });

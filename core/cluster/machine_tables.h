@@ -22,7 +22,7 @@ namespace fsdp {
 /// Times of one kind of work against its size. Sizes rise; `depth` tells apart what has one size and another shape.
 struct WorkTimes {
   std::string work;                  ///< What it is, as `OpWorkload` or `ActionWorkload` say it (core/plan/workload.h).
-  double depth = 0;                  ///< Of attention the length of the sequence; else 0.
+  double depth = 0;                  ///< For attention the length of the sequence; else 0.
   std::vector<double> sizes;         ///< [points] Elements or bytes, rising.
   std::vector<double> microseconds;  ///< [points] Of an op: forward.
   std::vector<double> backward_microseconds;  ///< [points] Of an op; else empty.
@@ -33,19 +33,19 @@ struct WorkTimes {
 /// What was measured with one number of processes, which share the cores and links of the machine.
 struct MachineTables {
   int ranks = 1;
-  int threads = 1;               ///< Of each of them, on a CPU; 1 on a GPU.
+  int threads = 1;               ///< Threads of each of them, on a CPU; 1 on a GPU.
   std::string device;            ///< "CPU", "NVIDIA H100 80GB HBM3".
-  std::string processor;         ///< Of the host.
+  std::string processor;         ///< The host's.
   std::string libraries;         ///< "PyTorch 2.11.0, Gloo".
   std::string model;             ///< Whose shapes were measured.
   std::string measured_at;       ///< "2026-11-26 12:00 UTC"
   Seconds spent{0};              ///< On measuring.
   double load = 0;               ///< Cores that other programs used meanwhile, in the busiest run.
   double compute_share = 0;      ///< What computing loses while a collective runs beside it, of the collective's time.
-  std::optional<Bytes> context;  ///< Of a GPU: what its context takes,
+  std::optional<Bytes> context;  ///< What a GPU's context takes,
   std::optional<Bytes> communicator;          ///< and a communicator of NCCL.
-  std::optional<double> launch_microseconds;  ///< Of a GPU: the host's time to start one kernel.
-  std::optional<BytesPerSecond> host_to_gpu;  ///< Of a GPU: copies out of pinned memory,
+  std::optional<double> launch_microseconds;  ///< For a GPU: the host's time to start one kernel.
+  std::optional<BytesPerSecond> host_to_gpu;  ///< For a GPU: copies out of pinned memory,
   std::optional<BytesPerSecond> gpu_to_host;  ///< and into it.
   std::vector<WorkTimes> ops;                 ///< Sorted by work, then depth.
   std::vector<WorkTimes> actions;             ///< Work of a schedule that is no op: copies, the optimizer. Sorted.
@@ -79,7 +79,7 @@ class MeasuredMachine {
   std::shared_ptr<const std::vector<MachineTables>> tables_;
 };
 
-/// Of which direction of an op.
+/// The direction of an op.
 enum class WorkDirection : std::uint8_t { Forward, Backward };
 
 /// A time that was looked up.
@@ -94,7 +94,7 @@ struct LookedUp {
 std::optional<LookedUp> look_up(const std::vector<WorkTimes>& tables, std::string_view work, double depth, double size,
                                 WorkDirection direction = WorkDirection::Forward);
 
-/// Puts the times of `from` into `into`. Of the same work, depth and size the shorter ones stay: whoever disturbs a
+/// Puts the times of `from` into `into`. For the same work, depth and size the shorter ones stay: whoever disturbs a
 /// measurement makes it longer.
 void merge(MachineTables& into, const MachineTables& from);
 

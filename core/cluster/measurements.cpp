@@ -1,7 +1,7 @@
 // Tables of measured times, and what lies between their points.
 //
 // Between two measured sizes the logarithm of a time is linear in that of the size: a power law, which is what a
-// collective follows while latency hands over to bandwidth. Of products and attention the share of the peak rate is
+// collective follows while latency hands over to bandwidth. For products and attention the share of the peak rate is
 // interpolated, linear in the logarithms of all sizes at once; the time follows from the operations. Beyond the grid
 // the share of its edge holds. Each file says how wrong that is on the shapes that were measured and left out of its
 // grid.
@@ -222,7 +222,7 @@ std::string measurements_schema() {
 
 namespace {
 
-/// Where a size lies on an axis: behind the point `index`, by this part of the way to the next, in logarithms.
+/// Where a size lies on an axis: after the point `index`, by this part of the way to the next, in logarithms.
 struct Place {
   std::size_t index = 0;
   double part = 0;

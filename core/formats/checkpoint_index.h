@@ -25,7 +25,7 @@ inline constexpr std::string_view kCheckpointOptimizer = "optimizer";
 struct CheckpointFile {
   std::string name;  ///< Relative to the checkpoint's folder: "model/shard-00001-...safetensors".
   std::int64_t bytes = 0;
-  std::uint32_t crc32 = 0;  ///< Of all bytes; the checksum of zlib and PNG.
+  std::uint32_t crc32 = 0;  ///< Checksum of all bytes; the checksum of zlib and PNG.
 
   bool operator==(const CheckpointFile&) const = default;
 };
@@ -34,12 +34,12 @@ struct CheckpointIndex {
   std::string model;
   std::string model_fingerprint;
   std::int64_t step = 0;           ///< Optimizer steps that are done.
-  std::int64_t micro_batches = 0;  ///< Of all ranks, that were trained.
-  std::int64_t samples = 0;        ///< Of a token file.
+  std::int64_t micro_batches = 0;  ///< Trained micro-batches of all ranks together.
+  std::int64_t samples = 0;        ///< Samples of a token file.
   std::int64_t seed = 0;           ///< The bits of an unsigned number.
   Hyperparameters hyperparameters;
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  Mesh mesh;  ///< Of the run that wrote it.
+  Mesh mesh;  ///< Mesh of the run that wrote it.
   std::vector<CheckpointFile> files;
 
   bool operator==(const CheckpointIndex&) const = default;

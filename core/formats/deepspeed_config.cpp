@@ -95,7 +95,7 @@ class DeepSpeedReader {
         check_value(member, *known);
         continue;
       }
-      // Of hundreds of errors only the first are shown; the rest need no hint.
+      // Only the first of hundreds of errors are shown; the rest need no hint.
       if (++num_unknown > kMostErrors) {
         errors_.add(member.key_offset, "DeepSpeed has no such key.");
         continue;
@@ -321,7 +321,7 @@ class DeepSpeedReader {
       number(*optimizer.part, "buffer_count", nvme.buffer_count, kBuffers);
       nvme.pipeline_read = flag(*optimizer.part, "pipeline_read").value_or(false);
       nvme.pipeline_write = flag(*optimizer.part, "pipeline_write").value_or(false);
-      // Of parameters that are in memory nothing is read when the engine is made.
+      // Parameters that are in memory are not read when the engine is made.
       if (nvme.parameters && flag(*optimizer.part, "fast_init").value_or(false)) {
         errors_.add(*optimizer.part->find("fast_init"),
                     "\"fast_init\" beside parameters on the drive is predicted off alone.", "Write false.");
@@ -340,7 +340,7 @@ class DeepSpeedReader {
     number(*queue, "intra_op_parallelism", nvme.intra_op_parallelism, IntegerRange{1, 1024});
   }
 
-  // Of both parts it is one drive's.
+  // Both parts use one drive.
   void read_path(const JsonValue& part, bool is_other = false) {
     const JsonValue* path = part.find("nvme_path");
     if (path == nullptr || path->type != JsonType::String || path->text.empty()) {

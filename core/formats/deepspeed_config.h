@@ -37,7 +37,7 @@ void fill_in(const DeepSpeedAutoSizes& sizes, std::int64_t hidden_size, ZeroOpti
 
 /// What a file says. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
 struct DeepSpeedConfig {
-  Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
+  Framework framework = Framework::Zero2;  ///< From zero_optimization.stage.
   ZeroOptions zero;
   bool offload = false;                      ///< The optimizer is on the host.
   std::optional<std::int64_t> train_batch;   ///< Samples of a step, over all GPUs.
@@ -46,7 +46,7 @@ struct DeepSpeedConfig {
   std::optional<double> clip_grad_norm;      ///< 0: gradients are not clipped.
   std::optional<DeepSpeedPrecision> precision;
   std::optional<OptimizerKind> optimizer;
-  OptimizerImplementation implementation = OptimizerImplementation::Foreach;  ///< Of `optimizer`.
+  OptimizerImplementation implementation = OptimizerImplementation::Foreach;  ///< From `optimizer`.
   bool has_fused_adam = false;  ///< The optimizer is DeepSpeed's own, predicted as PyTorch's fused one.
   DeepSpeedAutoSizes auto_sizes;
   std::vector<std::string> ignored;  ///< Keys of the file that DeepSpeed takes no notice of.

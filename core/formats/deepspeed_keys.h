@@ -20,15 +20,15 @@ enum class DeepSpeedMeaning {
 struct DeepSpeedKey {
   std::string_view name;
   DeepSpeedMeaning meaning = DeepSpeedMeaning::Free;
-  std::string_view usual = {};  ///< Of Usual, as JSON.
+  std::string_view usual = {};  ///< For Usual, as JSON.
 };
 
-/// Of the file itself, and of the object of that name in it.
+/// Keys of the file itself, and of the object of that name in it.
 std::span<const DeepSpeedKey> deepspeed_keys();
 std::span<const DeepSpeedKey> deepspeed_zero_keys();
 std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys();
 std::span<const DeepSpeedKey> deepspeed_offload_param_keys();
-std::span<const DeepSpeedKey> deepspeed_aio_keys();  ///< Of "aio".
+std::span<const DeepSpeedKey> deepspeed_aio_keys();  ///< Keys of "aio".
 std::span<const DeepSpeedKey> deepspeed_bf16_keys();
 std::span<const DeepSpeedKey> deepspeed_fp16_keys();
 std::span<const DeepSpeedKey> deepspeed_dtype_keys();

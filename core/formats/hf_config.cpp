@@ -126,7 +126,7 @@ void pass_over_common_keys(HfConfigReader& config) {
   // What the file is, and what it was made by.
   config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
                     "_commit_hash", "unsloth_version", "unsloth_fixed"});
-  // Of the first weights, of tokens, of classes that have their own lists, of outputs.
+  // Keys of the first weights, of tokens, of classes that have their own lists, of outputs.
   config.pass_over({"initializer_range",
                     "use_cache",
                     "bos_token_id",
@@ -149,7 +149,7 @@ void pass_over_common_keys(HfConfigReader& config) {
                     "use_return_dict",
                     "use_bfloat16",
                     "tf_legacy_loss"});
-  // Of generation.
+  // Keys of generation.
   config.pass_over({"max_length",
                     "min_length",
                     "max_new_tokens",

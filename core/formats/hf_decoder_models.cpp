@@ -96,15 +96,15 @@ struct Decoder {
   Rotary rotary = {};
   // What only some families have.
   bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
-  std::vector<std::int64_t> windows = {};  ///< Of each layer; 0: all tokens. Empty: 0 of all.
+  std::vector<std::int64_t> windows = {};  ///< For each layer; 0: all tokens. Empty: 0 of all.
   bool is_gemma = false;
   std::optional<double> attention_softcap = {}, logit_softcap = {};
   double query_scalar = 0;
-  // Of a mixture.
+  // For a mixture.
   std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
   bool norm_topk_prob = true;
   bool is_mixtral = false;
-  std::vector<bool> dense = {};  ///< Of each layer: has one MLP and no experts.
+  std::vector<bool> dense = {};  ///< For each layer: has one MLP and no experts.
 };
 
 /// The scaling of the rotary table, of an object that is not null.
@@ -230,7 +230,7 @@ void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window
   for (const bool slides_here : slides) model.windows.push_back(slides_here ? window.value_or(0) : 0);
 }
 
-/// Of Qwen: a window counts where it is switched on.
+/// For Qwen: a window counts where it is switched on.
 std::optional<std::int64_t> read_switched_window(HfConfigReader& config) {
   const bool is_on = config.flag("use_sliding_window", false);
   const auto window = config.size_or_null("sliding_window", 4096);

@@ -49,7 +49,7 @@ Bert read_bert(HfConfigReader& config) {
   config.text("position_embedding_type", "absolute", {"absolute"});
   config.only("is_decoder", false);
   config.only("add_cross_attention", false);
-  // Of other heads, and of the program that made the first checkpoints.
+  // Keys of other heads, and of the program that made the first checkpoints.
   config.pass_over({"classifier_dropout", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
                     "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
   return model;
@@ -166,7 +166,7 @@ void write_t5_stack(HfSpecText& spec, const T5& model, std::string_view stack, s
   });
 }
 
-/// A T5Stack's own dropout, which gives the value another name behind the encoder.
+/// A T5Stack's own dropout, which gives the value another name after the encoder.
 void write_t5_dropout(HfSpecText& spec, const T5& model, std::string_view stack, std::string_view output) {
   if (model.dropout == 0) return;
   spec.op(fmt::format("{}.dropout", stack), "Dropout", [&](JsonWriter& json) {
@@ -181,7 +181,7 @@ void write_t5_norm(HfSpecText& spec, const T5& model, std::string_view stack, bo
   const auto options = [&](JsonWriter& json) {
     json.member("eps", model.eps);
     if (decoder || model.dropout > 0) return;
-    // Nothing behind it gives the encoder's output its name.
+    // Nothing after it gives the encoder's output its name.
     nested_member(json, "outputs", "hidden", "encoder_hidden");
   };
   spec.module(fmt::format("{}.final_layer_norm", stack), "rms_norm", options, "T5LayerNorm");

@@ -13,9 +13,9 @@
 namespace fsdp {
 
 struct HfWeights {
-  std::string path;             ///< Of the index, or of the one file; empty: there are none.
+  std::string path;             ///< Path of the index, or of the one file; empty: there are none.
   StoredTensors tensors;        ///< Empty where they could not be read.
-  std::optional<Dtype> dtype;   ///< Of the first tensor in floating point, by name.
+  std::optional<Dtype> dtype;   ///< Dtype of the first tensor in floating point, by name.
   std::optional<Error> unread;  ///< Why they could not be read: files that were not fetched.
 };
 

@@ -5,8 +5,8 @@
 //       33554432       8388608     float     sum      -1   171.88  195.22  292.83      0   173.28  193.64  290.46 0
 //
 // Old versions leave the operation empty for all-gather and have no root; some print no in-place half, or N/A in it. So
-// a line is one that begins with two integers and the name of a type; behind words and a root stand four or eight
-// figures, of which the first is the time in microseconds. Schedulers put names in front of each line ("node3: ",
+// a line is one that begins with two integers and the name of a type; after words and a root stand four or eight
+// figures, of which the first is the time in microseconds. Schedulers put names before each line ("node3: ",
 // "[1,0]<stdout>:"), which are dropped.
 //
 // Sources: nccl-tests, src/common.cu (writeBenchmarkLineBody and its predecessors), doc/PERFORMANCE.md for the size.

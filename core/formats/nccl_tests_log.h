@@ -15,7 +15,7 @@ namespace fsdp {
 
 /// One line of the table, out of place.
 struct NcclTestsRow {
-  std::int64_t bytes = 0;  ///< Of the whole buffer.
+  std::int64_t bytes = 0;  ///< Size of the whole buffer.
   Seconds time{0};
 
   bool operator==(const NcclTestsRow&) const = default;
@@ -29,7 +29,7 @@ struct NcclTestsLog {
   bool operator==(const NcclTestsLog&) const = default;
 };
 
-/// Reads a log; `name` is put in front of errors. Lines that are neither the table's nor remarks are passed over: jobs
+/// Reads a log; `name` is put before errors. Lines that are neither the table's nor remarks are passed over: jobs
 /// print more than the test does. Error: lines of the table that cannot be read, each; no line of a table.
 Result<NcclTestsLog> read_nccl_tests_log(std::string_view text, const std::string& name);
 

@@ -138,7 +138,7 @@ class PickleReader {
   void push_number(int num_bytes) {
     const std::optional<std::uint64_t> number = take_number(num_bytes);
     if (!number) return;
-    // Of the short ones only that of four bytes has a sign.
+    // Among the short ones only that of four bytes has a sign.
     push_int(num_bytes == 4 ? static_cast<std::int32_t>(*number) : static_cast<std::int64_t>(*number));
   }
 
@@ -386,7 +386,7 @@ class PickleReader {
   std::vector<std::size_t> marks_;  ///< Sizes of the stack where marks were set.
   std::vector<std::uint32_t> memo_;
   std::size_t next_ = 0;
-  std::size_t start_ = 0;  ///< Of the operation that is done.
+  std::size_t start_ = 0;  ///< Start of the operation that is done.
   bool is_done_ = false;
   Errors errors_;
 };

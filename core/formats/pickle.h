@@ -37,10 +37,10 @@ class PickleValue {
 
   /// Items of a List, a Tuple or a Dict; 0 for anything else.
   std::size_t size() const;
-  /// REQUIRES: i < size(). Of a Dict: the value.
+  /// REQUIRES: i < size(). For a Dict: the value.
   PickleValue at(std::size_t i) const;
   PickleValue key_at(std::size_t i) const;
-  /// The value of a text key of a Dict; nothing when it has none. Of repeated keys the last one.
+  /// The value of a text key of a Dict; nothing when it has none. For repeated keys the last one.
   std::optional<PickleValue> find(std::string_view key) const;
 
  private:
@@ -49,9 +49,9 @@ class PickleValue {
 };
 
 struct PickleLimits {
-  std::size_t values = std::size_t{1} << 28;      ///< Of all kinds.
+  std::size_t values = std::size_t{1} << 28;      ///< Values of all kinds.
   std::size_t containers = std::size_t{1} << 26;  ///< Lists, tuples and dicts.
-  std::size_t depth = 1000;                       ///< Of marks that are open at once.
+  std::size_t depth = 1000;                       ///< Number of marks that are open at once.
 };
 
 class PickleDocument {
@@ -67,7 +67,7 @@ class PickleDocument {
       std::int64_t integer = 0;  ///< Also the place of a text, and the number of a container.
       double real;
     };
-    std::uint32_t length = 0;  ///< Of a text.
+    std::uint32_t length = 0;  ///< Length of a text.
     PickleKind kind = PickleKind::None;
   };
 

@@ -39,7 +39,7 @@ struct SafetensorsHeader {
   bool operator==(const SafetensorsHeader&) const = default;
 };
 
-/// Bytes in front of the header's text: its length, little-endian.
+/// Bytes before the header's text: its length, little-endian.
 inline constexpr std::int64_t kSafetensorsLengthBytes = 8;
 /// No header is longer; safetensors' own limit is 100 MB.
 inline constexpr std::int64_t kLongestSafetensorsHeader = std::int64_t{64} << 20;

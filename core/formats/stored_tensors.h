@@ -17,7 +17,7 @@ namespace fsdp {
 /// Elements [first, first + count) of a tensor, one after the other in a file.
 struct StoredPart {
   int file = 0;             ///< In `StoredTensors::files`.
-  std::int64_t first = 0;   ///< Of the tensor's flat elements.
+  std::int64_t first = 0;   ///< Index in the tensor's flat elements.
   std::int64_t count = 0;   ///< Elements.
   std::int64_t offset = 0;  ///< Byte of the file.
 
@@ -27,7 +27,7 @@ struct StoredPart {
 struct StoredTensor {
   std::string name;
   Dtype dtype = Dtype::Float32;
-  Shape shape;                    ///< Of the whole tensor.
+  Shape shape;                    ///< Shape of the whole tensor.
   std::vector<StoredPart> parts;  ///< Rising, without gaps; none for a tensor without elements.
 
   bool operator==(const StoredTensor&) const = default;
@@ -37,7 +37,7 @@ struct StoredTensors {
   std::vector<std::string> files;
   std::vector<StoredTensor> tensors;  ///< In the order of their names.
 
-  /// Of all tensors.
+  /// Bytes of all tensors.
   std::int64_t bytes() const;
   /// The tensor of this name, or nullptr.
   const StoredTensor* find(std::string_view name) const;
@@ -64,7 +64,7 @@ class StoredReader {
   /// Copies elements [first, first + count) of a tensor, in its dtype, to `out`. Error: a file cannot be read, or has
   /// become shorter. REQUIRES: the tensor has them.
   Result<void> read(const StoredTensor& tensor, std::int64_t first, std::int64_t count, void* out);
-  /// Of all calls so far.
+  /// Bytes of all calls so far.
   std::int64_t bytes_read() const { return bytes_read_; }
 
  private:

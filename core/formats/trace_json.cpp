@@ -213,7 +213,7 @@ class TraceWriter {
                                            : std::string(names_of(event.payload->kind).kernel);
       return name + "(" + trace_.kind + ")";
     }
-    // The root has no name of its own, neither alone nor behind "copy-in ".
+    // The root has no name of its own, neither alone nor after "copy-in ".
     return event.name.empty() || event.name.ends_with(' ') ? event.name + "root" : event.name;
   }
 

@@ -33,8 +33,8 @@ struct Calibration {
   double compute = 1;
   double communication = 1;
   std::string source;                   ///< "3 timed steps of Llama-3.2-1B on 4 ranks".
-  std::vector<TimeResidual> residuals;  ///< Of the run that it was made from.
-  KernelWorkspaces workspaces;          ///< Of a CPU. Since 1.1.
+  std::vector<TimeResidual> residuals;  ///< From the run that it was made from.
+  KernelWorkspaces workspaces;          ///< For a CPU. Since 1.1.
 
   bool operator==(const Calibration&) const = default;
 };

@@ -45,7 +45,7 @@ const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::s
   return found == phases.end() ? nullptr : &*found;
 }
 
-// Of a script's collectives nobody knows what they are for.
+// Nobody knows what a script's collectives are for.
 bool knows_groups(const TrafficReport& traffic) {
   return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
                      [](const Collective& collective) { return collective.group != MeshDimension::Other; });
@@ -169,7 +169,7 @@ static void fields_of(Fields& fields, S& term) {
   fields.required("unit", "Of what.", term.unit, kTermUnitTable);
   fields.required("predicted", "In the first report.", term.predicted);
   fields.required("measured", "In the second report.", term.measured);
-  // These two follow. Of figures that were read they might not fit.
+  // These two follow. For figures that were read they might not fit.
   constexpr bool kWrites = std::is_const_v<S>;
   ConstAs<S, std::int64_t> difference = kWrites ? term.difference() : 0;
   ConstAs<S, double> relative = kWrites ? term.relative() : 0;

@@ -11,7 +11,7 @@ namespace fsdp {
 
 /// What a plan asks of a device with so much memory.
 struct DeviceNeed {
-  Bytes budget;  ///< Of the device.
+  Bytes budget;  ///< Memory of the device.
   Bytes peak;    ///< Reserved by an allocator without a limit, and what lies outside of it.
   Bytes margin;  ///< Kept free on top of the peak, with `held`.
   Bytes held;    ///< In the margin: what other streams may hold longer than the peak says.
@@ -32,7 +32,7 @@ struct DeviceVerdict {
 /// is, or where the allocator survives below the budget. Everything else does not fit.
 DeviceVerdict verdict_of(const DeviceNeed& need);
 
-/// The same of a report's memory. Of the device alone: host memory and drives are not looked at.
+/// The same of a report's memory. For the device alone: host memory and drives are not looked at.
 DeviceVerdict device_verdict_of(const MemoryReport& memory);
 
 /// What a device lacks for room to spare; 0: it has it.

@@ -71,7 +71,7 @@ struct PartPeak {
 struct PhasePeaks {
   std::string phase;  ///< "initialization", "first_step", "steady_step".
   MemoryPeaks peaks;
-  std::vector<PartPeak> parts = {};  ///< Of a predicted step, in order.
+  std::vector<PartPeak> parts = {};  ///< Parts of a predicted step, in order.
 
   bool operator==(const PhasePeaks&) const = default;
 };
@@ -81,7 +81,7 @@ struct LiveTensor {
   std::string name;  ///< "model.layers.{0..27}: mlp.gate_proj output"
   MemoryCategory category = MemoryCategory::Activation;
   std::int64_t count = 0;
-  Bytes bytes;  ///< Of all of them.
+  Bytes bytes;  ///< Sum of all of them.
 
   bool operator==(const LiveTensor&) const = default;
 };
@@ -106,25 +106,26 @@ struct PhaseMark {
 
 /// What the processes of one node hold in its own memory, of the node that needs most.
 struct HostMemory {
-  std::optional<Bytes> budget;    ///< Of one node; nothing: not known, and not checked.
+  std::optional<Bytes> budget;    ///< Memory of one node; nothing: not known, and not checked.
   Bytes needed;                   ///< The sum of `terms`.
   Bytes pinned;                   ///< In it: page-locked.
   Bytes margin;                   ///< Kept free on top of it.
-  std::vector<DeviceTerm> terms;  ///< Of all ranks of the node together.
+  std::vector<DeviceTerm> terms;  ///< Terms of all ranks of the node together.
 
   /// What a node lacks; 0 where its memory is not known.
   Bytes missing() const { return budget ? std::max(Bytes(0), needed + margin - *budget) : Bytes(0); }
   bool operator==(const HostMemory&) const = default;
 };
 
-/// What ZeRO-Infinity keeps on the NVMe drives of a node, and moves in one steady step. Of all ranks of the node.
+/// What ZeRO-Infinity keeps on the NVMe drives of a node, and moves in one steady step. For all ranks of the
+/// node.
 struct DriveReport {
   Bytes kept;           ///< Files.
   Bytes read, written;  ///< In a step.
   Bytes in_a_second;    ///< What the node can move,
   Provenance provenance = Provenance::Assumed;
   std::string source;             ///< and where that figure is from.
-  std::optional<Bytes> capacity;  ///< Of the node; nothing: not known, and not checked.
+  std::optional<Bytes> capacity;  ///< Capacity of the node; nothing: not known, and not checked.
 
   /// What does not fit; 0 where the capacity is not known.
   Bytes missing() const { return capacity ? std::max(Bytes(0), kept - *capacity) : Bytes(0); }
@@ -141,7 +142,7 @@ enum class Tightness : std::uint8_t {
 std::string_view name_of(Tightness tightness);
 
 struct MemoryReport {
-  std::int64_t rank = 0;  ///< Of the world: whose memory this is.
+  std::int64_t rank = 0;  ///< Rank in the world: whose memory this is.
   Bytes budget;           ///< Total memory of the device.
   Bytes margin;           ///< Kept free on top of the prediction.
   Bytes held;             ///< In the margin: what FSDP1 or ZeRO may not get back in time from other streams.
@@ -186,7 +187,7 @@ std::string_view name_of(CollectiveKind kind);
 enum class MeshDimension : std::uint8_t {
   Shard,
   Replicate,
-  Other,  ///< Of a measured collective only the size of its group is known.
+  Other,  ///< For a measured collective only the size of its group is known.
 };
 std::string_view name_of(MeshDimension dimension);
 
@@ -205,8 +206,8 @@ struct Collective {
   std::string unit;   ///< Its first module; "" is the root.
   std::string phase;  ///< "forward", "backward", "optimizer".
   Dtype dtype = Dtype::Float32;
-  std::int64_t elements = 0;  ///< Of the full tensor, padding included.
-  Bytes payload;              ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
+  std::int64_t elements = 0;  ///< Elements of the full tensor, padding included.
+  Bytes payload;              ///< Bytes of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
   std::int64_t group_size = 1;
   ReduceOp reduce_op = ReduceOp::None;
@@ -276,7 +277,7 @@ struct StepReport {
   MemoryReport memory;
   TrafficReport traffic;
   TimeReport time;                     ///< Zero: not known.
-  std::optional<Rehearsal> rehearsal;  ///< Of kind "measured".
+  std::optional<Rehearsal> rehearsal;  ///< For kind "measured".
 
   bool operator==(const StepReport&) const = default;
 };

@@ -75,7 +75,7 @@ struct SearchAddition {
   std::optional<std::string> refinement;  ///< What the fastest plan has that the named one has not.
   Bytes saved;                            ///< What the fastest plan needs more.
   std::string objective = "time";         ///< What was asked of the plan.
-  double samples_per_second = 0;          ///< Of all GPUs.
+  double samples_per_second = 0;          ///< Rate of all GPUs.
 };
 
 /// What a change brings beside the plan.
@@ -96,7 +96,7 @@ struct RemedyAddition {
   bool is_tight = false;                        ///< It runs, without room to spare.
   std::string priced;                           ///< "search" or "same plan".
   std::string kind = "free";                    ///< Or "training", "machine": what it costs beside bytes and seconds.
-  std::optional<PriceAddition> same_plan = {};  ///< Of the same plan with the change, where `priced` is "search".
+  std::optional<PriceAddition> same_plan = {};  ///< Price of the same plan with the change, where `priced` is "search".
 };
 
 /// Modules of which an auto-wrap policy of PyTorch says the same.
@@ -104,7 +104,7 @@ struct PolicyRowAddition {
   std::string modules;  ///< "model.layers.{0..27}"; "" is the root.
   std::string class_name;
   std::int64_t count = 0;
-  std::int64_t elements = 0;   ///< Of the parameters below each.
+  std::int64_t elements = 0;   ///< Elements of the parameters below each.
   std::int64_t remaining = 0;  ///< Without those of the units inside.
   bool is_unit = false;
   std::string why;
@@ -160,16 +160,16 @@ struct RuntimeAddition {
 
 /// In the order of the file. Empty ones are left out.
 struct ReportAdditions {
-  std::optional<std::vector<MeasuredStep>> steps;        ///< Of fsdp-exec.
-  std::optional<MeasuredEvaluation> evaluation;          ///< Of fsdp-exec.
-  std::optional<Comparison> comparison;                  ///< Of `execute`, and `rehearse` beside a prediction.
-  std::optional<std::vector<std::string>> assumptions;   ///< Of `execute`: what its prediction rests on.
-  std::optional<std::vector<TriedBatch>> batches;        ///< Of `rehearse --find-batch`, smallest first.
+  std::optional<std::vector<MeasuredStep>> steps;        ///< From fsdp-exec.
+  std::optional<MeasuredEvaluation> evaluation;          ///< From fsdp-exec.
+  std::optional<Comparison> comparison;                  ///< From `execute`, and `rehearse` beside a prediction.
+  std::optional<std::vector<std::string>> assumptions;   ///< From `execute`: what its prediction rests on.
+  std::optional<std::vector<TriedBatch>> batches;        ///< From `rehearse --find-batch`, smallest first.
   std::optional<std::int64_t> largest_batch;             ///< That fits.
-  std::optional<std::vector<MachineAddition>> machines;  ///< Of `plan` of several machines, the best one first.
-  std::optional<std::vector<RuntimeAddition>> runtimes;  ///< Of `plan` of several frameworks, the best one first.
-  std::optional<SearchAddition> search;                  ///< Of `plan`.
-  std::optional<ExplainAddition> explain;                ///< Of `plan` and `explain`.
+  std::optional<std::vector<MachineAddition>> machines;  ///< From `plan` of several machines, the best one first.
+  std::optional<std::vector<RuntimeAddition>> runtimes;  ///< From `plan` of several frameworks, the best one first.
+  std::optional<SearchAddition> search;                  ///< From `plan`.
+  std::optional<ExplainAddition> explain;                ///< From `plan` and `explain`.
 };
 
 }  // namespace fsdp

@@ -50,7 +50,7 @@ struct AppliedWrapper {
   std::string strategy;  ///< "FULL_SHARD"; may be empty.
   std::optional<std::int64_t> zero_stage;
   std::vector<AppliedUnit> units;
-  std::string param_dtype;  ///< Of mixed precision, as the three below; empty: none.
+  std::string param_dtype;  ///< For mixed precision, as the three below; empty: none.
   std::string reduce_dtype;
   std::string buffer_dtype;
   std::string reshard_after_forward;  ///< "true", "false", a world size, or empty where nobody says.
@@ -100,7 +100,7 @@ struct Readback {
 /// How far the figures go.
 struct RehearsalLimits {
   std::vector<Readback> readbacks;
-  std::vector<std::string> missing_functions;  ///< Of CUDA's libraries: called, and not there.
+  std::vector<std::string> missing_functions;  ///< Functions of CUDA's libraries: called, and not there.
   std::int64_t allocator_event_queries = 0;    ///< Above 0: reserved memory depends on when kernels finish.
   std::int64_t cudnn_plans = 0;                ///< Run; each has `cudnn_workspace`.
   Bytes cudnn_workspace;                       ///< A stated term: cuDNN itself would say it.
@@ -161,7 +161,7 @@ struct FailedAllocation {
   std::string phase;
   std::int64_t step = 0;  ///< From 1; 0: initialization.
   std::string module;
-  Bytes free;                      ///< Of the device, then.
+  Bytes free;                      ///< Memory of the device, then.
   PythonFrame at;                  ///< The script's own line, if there is one.
   std::vector<PythonFrame> stack;  ///< Innermost first.
 
@@ -194,7 +194,7 @@ struct Rehearsal {
   std::vector<UnplayedRank> unplayed;     ///< Asked for as well; `ranks` lacks them.
   bool both_bounds = false;               ///< The ranges were measured and not just copied.
   std::int64_t out_of_memory_errors = 0;  ///< Caught by the script as well.
-  Bytes at_end_requested;                 ///< Of live tensors when the last step had ended, as asked for,
+  Bytes at_end_requested;                 ///< Memory of live tensors when the last step had ended, as asked for,
   Bytes at_end_allocated;                 ///< and as the allocator rounded it.
 
   std::vector<AppliedWrapper> wrappers;

@@ -30,7 +30,7 @@ std::string_view name_of(Stream stream);
 struct StreamPayload {
   CollectiveKind kind = CollectiveKind::AllGather;
   Dtype dtype = Dtype::Float32;
-  Bytes bytes;  ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
+  Bytes bytes;  ///< Bytes of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
   std::int64_t group_size = 1;
 
@@ -45,7 +45,7 @@ struct StreamEvent {
   Seconds start{0};   ///< Since the step began.
   Seconds end{0};
   Seconds exposed{0};                    ///< Time that the compute stream waits for it.
-  std::optional<StreamPayload> payload;  ///< Of a collective.
+  std::optional<StreamPayload> payload;  ///< For a collective.
   std::int32_t instruction = -1;         ///< In the schedule; -1: not known.
   std::int32_t micro_batch = 0;
   std::vector<std::int32_t> waits_for;  ///< Earlier events of other streams, by their place in the list.

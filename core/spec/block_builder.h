@@ -90,7 +90,7 @@ struct NormOptions {
   bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
   std::string_view class_name = {};  ///< Empty: PyTorch's own ("LayerNorm").
   double eps = 0;                    ///< 0: 1e-6 of RMSNorm, 1e-5 of the others.
-  double momentum = 0.1;             ///< Of BatchNorm's running statistics.
+  double momentum = 0.1;             ///< For BatchNorm's running statistics.
 };
 
 struct ConvOptions {
@@ -258,7 +258,7 @@ class BlockBuilder {
     OpAttributes attributes = {};
     Shape requested = {};  ///< As in OpShapes.
     int num_outputs = 1;
-    std::vector<std::string> names = {};  ///< Of the outputs; empty: made from the module or the kind.
+    std::vector<std::string> names = {};  ///< Names of the outputs; empty: made from the module or the kind.
   };
   std::vector<BlockValue> op(const OpRequest& request);
   /// Registers a parameter of a module on first use; the same name again gives the same one.

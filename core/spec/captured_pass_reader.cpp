@@ -29,7 +29,7 @@ void read_models(ObjectReader& object, std::string_view key, const Model& model,
   }
 }
 
-/// A step of several backwards: for each the calls of its forward, the loss, and the models that are stepped behind it,
+/// A step of several backwards: for each the calls of its forward, the loss, and the models that are stepped after it,
 /// one list for each optimizer.
 class PassReader {
  public:

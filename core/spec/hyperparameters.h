@@ -15,8 +15,8 @@ namespace fsdp {
 
 /// What the gradients of a step's micro-batches become.
 enum class Accumulation : std::uint8_t {
-  Mean,  ///< Of (loss / N).backward(): the gradient of the mean loss.
-  Sum,   ///< Of loss.backward(): N times that.
+  Mean,  ///< Result of (loss / N).backward(): the gradient of the mean loss.
+  Sum,   ///< Result of loss.backward(): N times that.
 };
 
 /// How the learning rate goes on after the warm-up: transformers' get_scheduler under these names.
@@ -31,8 +31,8 @@ struct Hyperparameters {
   RateSchedule schedule = RateSchedule::Constant;
   std::int64_t warmup_steps = 0;    ///< In which the rate rises from 0.
   std::int64_t schedule_steps = 0;  ///< With the warm-up; 0: no schedule needs it.
-  double min_rate_ratio = 0;        ///< Of Cosine.
-  double beta1 = 0.9;               ///< Of Adam and AdamW, as
+  double min_rate_ratio = 0;        ///< For Cosine.
+  double beta1 = 0.9;               ///< For Adam and AdamW, as
   double beta2 = 0.999;
   double eps = 1e-8;
   std::optional<double> weight_decay;  ///< In the place of the plan's.
@@ -40,7 +40,7 @@ struct Hyperparameters {
   bool decays_biases = true;           ///< biases of other modules.
   Accumulation accumulation = Accumulation::Mean;
   std::optional<std::int64_t> shuffle_seed;  ///< Samples of token files come in an order of their own in each epoch.
-  std::optional<std::int64_t> document_end;  ///< The token behind which nothing is to be predicted.
+  std::optional<std::int64_t> document_end;  ///< The token after which nothing is to be predicted.
 
   bool operator==(const Hyperparameters&) const = default;
 };

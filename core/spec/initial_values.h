@@ -30,7 +30,7 @@ struct SpecDraw {
   bool operator==(const SpecDraw&) const = default;
 };
 
-/// Of parameters that a pattern matches.
+/// Parameters that a pattern matches.
 struct SpecInitialRule {
   std::string pattern;
   SpecDraw draw;
@@ -42,7 +42,7 @@ struct SpecInitialRule {
 /// "initial_values" of a spec.
 struct SpecInitialValues {
   std::string source;                  ///< Where they come from.
-  SpecDraw weights;                    ///< Of all that is neither a bias nor the scale of a norm.
+  SpecDraw weights;                    ///< Draw of all that is neither a bias nor the scale of a norm.
   std::vector<SpecInitialRule> rules;  ///< Exceptions; the last one that matches counts.
 
   bool operator==(const SpecInitialValues&) const = default;

@@ -1,6 +1,6 @@
 // Layers of decoder-only transformers, as Hugging Face transformers 4.57 writes them.
 //
-//   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3; with norms behind both
+//   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3; with norms after both
 //                  parts too: Gemma-2.
 //   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights kept [in, out].
 //

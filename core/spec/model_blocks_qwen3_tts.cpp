@@ -96,7 +96,7 @@ std::string qwen3_tts_layer_class(const BlockOptions& options) {
 
 // ---- Embeddings of the talker.
 
-constexpr std::int64_t kSpeakerPosition = 6;  // Of the codec track; the script's layout of a sample.
+constexpr std::int64_t kSpeakerPosition = 6;  // Position in the codec track; the script's layout of a sample.
 
 void declare_containers(BlockBuilder& b) {
   b.declare("talker", "Qwen3TTSTalkerForConditionalGeneration", false);
@@ -142,7 +142,7 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t batch = b.size(codec_ids, 0), length = b.size(codec_ids, 1);
   declare_containers(b);
 
-  // Behind the encoder's call, so that its graph goes before the first table is gathered.
+  // After the encoder's call, so that its graph goes before the first table is gathered.
   const std::optional<BlockValue> detached = speaker ? std::optional(b.detach(*speaker)) : std::nullopt;
   BlockValue text = b.embedding("talker.model.text_embedding", b.select(input_ids, 2, 0),
                                 options.integer("text_vocab_size"), options.integer("text_hidden_size"));

@@ -33,7 +33,7 @@ BlockValue patches(BlockBuilder& b, std::string_view module, const BlockOptions&
   return b.transpose(flat, 1, 2);
 }
 
-/// The class token in front of the patches.
+/// The class token before the patches.
 BlockValue with_class_token(BlockBuilder& b, std::string_view name, BlockValue x) {
   const std::int64_t hidden = b.size(x, 2);
   const BlockValue token = b.parameter(name, {1, 1, hidden});

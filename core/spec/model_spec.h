@@ -141,11 +141,11 @@ struct SpecPattern {
 struct Recipe {
   std::string name;
   std::string description;
-  std::optional<Dtype> parameter_dtype;  ///< Of the trained parameters; empty: as in the checkpoint.
+  std::optional<Dtype> parameter_dtype;  ///< Dtype of the trained parameters; empty: as in the checkpoint.
   MixedPrecision mixed_precision;
   Optimizer optimizer;
   std::int64_t accumulation = 1;
-  Initialization initialization = Initialization::Meta;  ///< Of a captured script: as it makes its model,
+  Initialization initialization = Initialization::Meta;  ///< For a captured script: as it makes its model,
   bool cudnn_allow_tf32 = true;                          ///< and what of float32 it lets run as TF32.
   bool matmul_allow_tf32 = false;
   std::vector<SpecDimension> dimensions;
@@ -180,10 +180,10 @@ struct ModelSpec {
   std::string name;
   std::string description;
   std::string source;
-  Dtype dtype = Dtype::BFloat16;  ///< Of the checkpoint.
+  Dtype dtype = Dtype::BFloat16;  ///< Dtype of the checkpoint.
   std::vector<SpecDimension> dimensions;
   std::vector<SpecInput> inputs;
-  std::vector<SpecClass> classes;  ///< Of modules that hold the entries: "model" is a "Qwen3Model".
+  std::vector<SpecClass> classes;  ///< Classes of modules that hold the entries: "model" is a "Qwen3Model".
   std::vector<SpecModule> modules;
   std::vector<SpecPattern> registration;  ///< Modules in the order of registration where it is not forward order.
   std::vector<SpecTie> tied;
@@ -194,7 +194,7 @@ struct ModelSpec {
   std::vector<SpecPattern> frozen;
   std::vector<Recipe> recipes;  ///< The first is the default. Never empty after reading.
   std::vector<std::string> notes;
-  /// Of a captured model (core/spec/captured_model.h), in place of inputs, classes and modules; null: a spec.
+  /// For a captured model (core/spec/captured_model.h), in place of inputs, classes and modules; null: a spec.
   std::shared_ptr<const CapturedModel> captured;
 
   bool operator==(const ModelSpec&) const = default;

@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-/// The part of a name behind its last dot.
+/// The part of a name after its last dot.
 std::string_view last_part(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? name : name.substr(dot + 1);

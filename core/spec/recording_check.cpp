@@ -35,7 +35,7 @@ class RecordingCheck {
     for (const RecordedOutput& output : tape_.outputs) {
       if (output.kind != RecordedOutput::Kind::Storage) continue;
       Storage& storage = storages_[output.index];
-      // Of several names of one storage the first says whether it is kept.
+      // Among several names of one storage the first says whether it is kept.
       if (!storage.is_output) storage.is_kept = output.kept;
       storage.is_output = true;
     }

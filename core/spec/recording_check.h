@@ -14,8 +14,8 @@ namespace fsdp {
 struct RecordingMistake {
   std::string what;
   std::string_view part;  ///< "forward", "recompute", "backward" or "outputs".
-  int op = -1;            ///< Of forward and backward.
-  int event = -1;         ///< Of the op, or of the recomputation; the output; -1: the end of the tape.
+  int op = -1;            ///< Op of forward and backward.
+  int event = -1;         ///< Event of the op, or of the recomputation; the output; -1: the end of the tape.
 };
 
 /// Writes what a recorder may leave to the reader: an input that the tape never releases goes with the last of the

@@ -30,9 +30,9 @@ struct LayoutSums {
   };
 
   std::int64_t rank = 0;             ///< From which the layout is seen.
-  std::vector<Kind> kinds;           ///< Of all units.
+  std::vector<Kind> kinds;           ///< Kinds of all units.
   std::vector<PoolBytes> unsharded;  ///< [num units] Unsharded parameters.
-  std::vector<std::int64_t> casts;   ///< [num units] Bytes of the rank's shards that are cast in front of a gather.
+  std::vector<std::int64_t> casts;   ///< [num units] Bytes of the rank's shards that are cast before a gather.
   /// [num units] What a gather brings from the host, with offload: each shard, which goes where it is cast.
   std::vector<TapeRun> fetches;
 };

@@ -20,7 +20,7 @@ namespace {
 // what differs is the model code, and that is the same. With expandable segments the allocator reserves what is
 // allocated, which 20 of 24 runs met within 3 %; the other four are of two sources.
 constexpr MarginShares kOfOneStream = {.plain = 0.075, .expandable = 0.03};
-// Of 15 runs of FSDP1 5.8 % at most, beside what its streams may hold, and 12.6 % with that.
+// At most 5.8 % in 15 runs of FSDP1, beside what its streams may hold, and 12.6 % with that.
 constexpr MarginShares kBesideStreams = {.plain = 0.06, .expandable = 0.03};
 // Contexts of one card differ by up to 28 % from their median (docs/real_gpus.md, Contexts).
 constexpr double kOfUnmeasured = 0.25;

@@ -20,7 +20,7 @@ struct MarginShares {
   double plain = 0;       ///< With plain segments.
   double expandable = 0;  ///< With expandable ones, where blocks are not cut.
 };
-/// By what was published of real GPUs next to what is predicted for it: 19 of 20 runs of a kind took no more. Of FSDP1
+/// By what was published of real GPUs next to what is predicted for it: 19 of 20 runs of a kind took no more. For FSDP1
 /// and ZeRO this is beside what streams may hold.
 MarginShares margin_shares(Framework framework);
 

@@ -29,8 +29,8 @@ class GatheredNames {
     return at(p).is_other ? ParameterTensor::OtherUnsharded : ParameterTensor::Unsharded;
   }
 
-  /// Whether the copy that is there stays although it is let go, since the call `rerun` has saved it; -1: none. Of
-  /// several the first stays.
+  /// Whether the copy that is there stays although it is let go, since the call `rerun` has saved it; -1: none. Among
+  /// several, the first stays.
   bool keep(int p, int rerun, bool is_on_compute) {
     OfParameter& of = of_[static_cast<std::size_t>(p)];
     if (rerun < 0 || of.kept || !is_saved_by(rerun, p)) return false;

@@ -75,7 +75,7 @@ class HeldFrees {
   /// (stackoverflow.com/questions/53970187).
   static constexpr std::int64_t kLaunchQueue = 1024;
   struct Launch {
-    std::int64_t number = 0;  // Of its last kernel.
+    std::int64_t number = 0;  // Number of its last kernel.
     StreamOrder::Mark mark;
   };
 

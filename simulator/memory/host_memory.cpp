@@ -274,7 +274,7 @@ std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan&
   return all;
 }
 
-/// Of the node that holds most: ranks differ by what reaches into their parts.
+/// Tensors of the node that holds most: ranks differ by what reaches into their parts.
 std::vector<HostTensor> zero_tensors(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   const bool differ = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
   std::vector<HostTensor> most;

@@ -12,7 +12,7 @@
 
 namespace fsdp::simulator {
 
-/// Of the node whose ranks hold most. `layout` may be seen from any rank, and of the plan only mesh, optimizer,
+/// Memory of the node whose ranks hold most. `layout` may be seen from any rank, and of the plan only mesh, optimizer,
 /// accumulation, offload and initialization count. Nothing: the plan leaves nothing of the model in host memory, or the
 /// devices are the CPU, whose memory is the device's.
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout);

@@ -200,7 +200,7 @@ class ZeroHost {
     return most;
   }
 
-  // Of parameters by themselves, with offload_param, and of gradients that go on to the device. Blocks of trained ones
+  // For parameters by themselves, with offload_param, and of gradients that go on to the device. Blocks of trained ones
   // are free once those have moved, and some of what is pinned later lies in them; frozen ones stay where they are.
   std::int64_t blocks_left() const {
     std::int64_t bytes = 0;
@@ -259,7 +259,7 @@ class ZeroHost {
   const ZeroBuffer& zero_;
   const Layout& layout_;
   std::vector<std::int64_t> groups_;  // Elements of each sub-group, of ZeRO-3.
-  Elements elements_;                 // Of each parameter, rising.
+  Elements elements_;                 // One for each parameter, rising.
   std::vector<int> reduced_;          // Parameters that get a gradient, rising.
   std::vector<bool> on_drive_;        // [sub-groups] Of plans with a drive.
 };

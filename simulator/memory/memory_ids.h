@@ -17,27 +17,28 @@ enum class ParameterTensor : std::uint8_t {
   Sharded,
   Unsharded,
   Grad,             ///< Unsharded.
-  SecondGrad,       ///< Of another use, until it is added to the first.
+  SecondGrad,       ///< Gradient of another use, until it is added to the first.
   AccumulatedGrad,  ///< Over micro-batches, in the reduce dtype.
   SmallerShard,     ///< What an integer reshard_after_forward keeps.
   FirstMoment,      ///< Also SGD's momentum.
   SecondMoment,
   StepCount,
-  FirstScale,  ///< Of 8-bit moments.
+  FirstScale,  ///< For 8-bit moments.
   SecondScale,
   OptimizerTemp,
   SecondOptimizerTemp,
   Full,               ///< Before it is sharded, at initialization.
-  SummedGrad,         ///< Of several uses, where autograd did not add in place.
+  SummedGrad,         ///< Sum of several uses, where autograd did not add in place.
   PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
   HostCopy,           ///< Its shard brought from the host, with CPU offload, and
   CastShard,          ///< the same in param_dtype.
-  WaitingGrad,        ///< Of the uses so far in this backward, where an earlier backward has left a gradient, and
+  WaitingGrad,        ///< Gradient of the uses so far in this backward, where an earlier backward has left a gradient,
+                      ///< and
   SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
   DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
-  OtherSmallerShard,  ///< Of the next forward, where a step without a backward has left one.
+  OtherSmallerShard,  ///< Shard of the next forward, where a step without a backward has left one.
   MissingGrad,        ///< Zeros in a flat gradient, for a parameter that has none, and
-  GradPadding,        ///< in front of one that has; behind one that ZeRO-3 cuts.
+  GradPadding,        ///< before one that has; after one that ZeRO-3 cuts.
   Float,              ///< Before it is cast, at initialization.
   Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
   GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
@@ -60,15 +61,15 @@ enum class UnitTensor : std::uint8_t {
   AllGather,
   ReduceScatterInput,
   ReduceScatterOutput,
-  ReceivedParts,  ///< Of a reduce-scatter that adds them up itself.
+  ReceivedParts,  ///< Parts of a reduce-scatter that adds them up itself.
   ShardedGrad,
-  NewShardedGrad,  ///< Of a later micro-batch, until it is added.
-  OtherAllGather,  ///< Of a pass that begins while the output of the pass before is still kept.
+  NewShardedGrad,  ///< Gradient of a later micro-batch, until it is added.
+  OtherAllGather,  ///< Buffer of a pass that begins while the output of the pass before is still kept.
   FlatShard,       ///< FSDP1's flat parameter, and
   FlatFull,        ///< the same before it is cut,
   FlatPadded,      ///< its last part on the way to full size.
   FlatGrad,        ///< The gradients of a pass in one.
-  NewFlatGrad,     ///< Of a later micro-batch, and
+  NewFlatGrad,     ///< Gradient of a later micro-batch, and
   NextFlatGrad,    ///< of another pass, until it is added.
   FlatGradTail,    ///< Zeros at its end.
   CastFlatGrad,    ///< In the reduce dtype.
@@ -98,7 +99,7 @@ enum class SingleTensor : std::uint8_t {
   Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
   UsedMap,   ///< Which parameters were used, with DDP's find_unused_parameters.
-  ZeroFlat,  ///< Of ZeRO-1 and 2: all trained parameters; of ZeRO-3 the rank's parts of them,
+  ZeroFlat,  ///< For ZeRO-1 and 2: all trained parameters; of ZeRO-3 the rank's parts of them,
   ZeroPadding,
   ZeroMaster,  ///< the rank's part of them in fp32,
   ZeroFirstMoment,
@@ -109,7 +110,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroReduced,      ///< a bucket in one piece,
   ZeroPart,         ///< gradients that reach into the rank's part, of the first micro-batch that reduces
   ZeroLaterPart,    ///< and of a later one,
-  ZeroEnd,          ///< zeros behind them,
+  ZeroEnd,          ///< zeros after them,
   ZeroGrad,         ///< the gradient of the rank's part, and
   ZeroGrad32,       ///< the same in the dtype of what the optimizer updates,
   ZeroNormInput,    ///< a gradient in fp64,
@@ -119,7 +120,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroOtherOptimizerTemp,
   ZeroLossPart,  ///< the loss over the number of micro-batches,
   ZeroScaledLoss,
-  ZeroOverflow,  ///< Of ZeRO-3: whether a gradient is not finite,
+  ZeroOverflow,  ///< For ZeRO-3: whether a gradient is not finite,
   ZeroBarrier,   ///< what the last barrier was told with, and
   ZeroBarrierSum,
   ZeroHostGrad,    ///< with offload: where a gradient from the host is added,
@@ -167,7 +168,7 @@ struct MemoryIds {
   int muon(int tensor, int turn) const { return muon_base + kNumMuonTensors * turn + tensor; }
   int sums_base = 0;
   int buckets_base = 0;
-  int muon_base = 0;  ///< Behind the buckets.
+  int muon_base = 0;  ///< After the buckets.
 };
 
 /// A storage of a call.

@@ -144,7 +144,7 @@ class LiveSink {
   }
 
   static std::int64_t sum_of_segments(const OfPools& peaks, Bytes large_segment) {
-    constexpr std::int64_t kUnit = 2 << 20;  // Of the driver, and a small segment.
+    constexpr std::int64_t kUnit = 2 << 20;  // Unit of the driver, and a small segment.
     std::int64_t sum = 0;
     for (std::size_t pool = 0; pool < peaks.size(); ++pool) {
       const bool is_whole = pool % 2 == 0 || large_segment.count() % kUnit == 0;
@@ -158,12 +158,12 @@ class LiveSink {
   std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
-  std::int64_t all_live_ = 0;  // Of all streams together.
+  std::int64_t all_live_ = 0;  // Sum of all streams together.
   std::int64_t all_peak_ = 0;
   OfPools pool_live_{};
   OfPools pool_peak_{};
   std::int64_t before_ = 0;                 // The most of the peaks' sums before the cache was emptied.
-  std::vector<OfPools> pool_peaks_before_;  // Of the pools, each time.
+  std::vector<OfPools> pool_peaks_before_;  // Peaks of the pools, each time.
 };
 
 /// Feeds the caching allocator and counts live bytes beside it.
@@ -234,7 +234,7 @@ class AllocatorSink {
   bool holds_;
   bool has_failed_ = false;
   struct Events {
-    std::deque<std::int64_t> tickets;  // Of those that are not done.
+    std::deque<std::int64_t> tickets;  // Tickets of those that are not done.
     std::int64_t num_done = 0;
   };
   std::array<Events, kNumMemoryStreams> events_;

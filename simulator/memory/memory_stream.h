@@ -13,7 +13,7 @@ enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter
 
 inline constexpr int kNumNamedStreams = 5;
 inline constexpr int kNumStreamsOfRoot = 3;
-/// Each root of FSDP2 has a context: those behind the first have streams of their own.
+/// Each root of FSDP2 has a context: those after the first have streams of their own.
 inline constexpr int kNumMemoryStreams = kNumNamedStreams + kNumStreamsOfRoot * (kMostRoots - 1);
 
 /// The stream of a root, as in roots_of, for what the first one does on `first`: all but Compute, which they share.

@@ -193,7 +193,7 @@ class MemoryWalk<Sink>::Impl {
         return units_.prepare_reduce();
       case InstructionKind::ReduceBucket:
         return buckets_.reduce();
-      // Of SimpleFSDP: what it makes is on the tape of whoever reads the parameter.
+      // For SimpleFSDP: what it makes is on the tape of whoever reads the parameter.
       case InstructionKind::GatherParameters:
       case InstructionKind::ReduceUsedMap:
         return sink_.collective();
@@ -256,7 +256,7 @@ class MemoryWalk<Sink>::Impl {
         zero_.begin_backward(step);
         return false;
       case InstructionKind::ReduceBucket:
-        // Behind the backward, whose first gradient is gone.
+        // After the backward, whose first gradient is gone.
         if (zero_.is_left(step)) calls_.end_hooks();
         if (zero_.is_left(step)) calls_.drop_loss_gradient();
         zero_.reduce(step);
@@ -320,7 +320,7 @@ class MemoryWalk<Sink>::Impl {
         zero3_.begin_backward(step);
         return true;
       case InstructionKind::ReduceBucket:
-        // Behind the backward, whose first gradient is gone.
+        // After the backward, whose first gradient is gone.
         if (zero3_.is_left(step)) calls_.end_hooks();
         if (zero3_.is_left(step)) calls_.drop_loss_gradient();
         zero3_.reduce(step);

@@ -27,7 +27,7 @@ struct WalkInput {
   const Plan* plan = nullptr;
   const Layout* layout = nullptr;
   const Schedule* schedule = nullptr;
-  const Schedule* first_schedule = nullptr;         ///< Of the first step, where that is another one.
+  const Schedule* first_schedule = nullptr;         ///< Schedule of the first step, where that is another one.
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
@@ -38,8 +38,8 @@ struct WalkInput {
   bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;
   std::int64_t gpus_per_node = 1;
-  const MuonStep* muon = nullptr;    ///< Of a plan that has it.
-  const LayoutSums* sums = nullptr;  ///< Of the layout, for sinks that only count, where it is one of FSDP2.
+  const MuonStep* muon = nullptr;    ///< For a plan that has it.
+  const LayoutSums* sums = nullptr;  ///< Sums of the layout, for sinks that only count, where it is one of FSDP2.
 };
 
 /// Walks a run: initialization, then steps. Keeps what lives between steps.

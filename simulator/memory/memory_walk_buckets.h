@@ -141,7 +141,7 @@ class BucketWalk {
 
   const WalkInput& in_;
   Sink& sink_;
-  std::vector<GradientBucket> first_;  // Of the first step.
+  std::vector<GradientBucket> first_;  // For the first step.
   bool has_begun_ = false;             // Collectives of the construction belong to no step.
   bool has_reduced_ = false;
   bool is_rebuilt_ = false;

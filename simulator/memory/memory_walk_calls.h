@@ -40,7 +40,7 @@ class CallWalk {
     for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
   }
 
-  /// Called in front of each op of a call that may run again, and behind them all.
+  /// Called before each op of a call that may run again, and after them all.
   void on_rerun(std::function<void(int call, int op)> act) { on_rerun_ = std::move(act); }
   /// Called with each parameter, of the model, that a call which ran again has saved and is done with.
   void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
@@ -64,7 +64,7 @@ class CallWalk {
     must_enter_root_ = !cast_of_value_.empty();
   }
 
-  /// The root casts what it gets in front of its all-gather; its arguments live until its forward returns.
+  /// The root casts what it gets before its all-gather; its arguments live until its forward returns.
   void enter_root() {
     if (!must_enter_root_) return;
     must_enter_root_ = false;
@@ -237,7 +237,7 @@ class CallWalk {
     if (which < carried_.size() && carried_[which].left >= 0) drop(std::exchange(carried_[which].left, -1));
   }
 
-  // Of a storage that a call makes.
+  // For a storage that a call makes.
   int id_of(int call, int storage) const { return turned(in_.ids->call_base[call] + storage); }
 
   int turned(int id) const {
@@ -329,7 +329,7 @@ class CallWalk {
     }
   }
 
-  // Of the op whose backward has an event.
+  // Position of the op whose backward has an event.
   int position_in_backward(int c, std::int32_t event) const {
     const std::vector<Tape::Range>& of_op = tape_of(c).backward_of_op;
     const auto behind =
@@ -491,7 +491,7 @@ class CallWalk {
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
   std::vector<Carried> carried_;  // In the order in which a micro-batch comes by them.
-  std::size_t num_carried_ = 0;   // Of this micro-batch.
+  std::size_t num_carried_ = 0;   // In this micro-batch.
   int last_held_ = -1;            // By HoldOwn, by the id that it has without turns.
   bool has_workspace_[4] = {};
   bool has_inputs_ = false;
@@ -504,7 +504,7 @@ class CallWalk {
   int backward_position_ = 0;  // What comes at and after it has had its backward.
   int turn_ = 0;
   int pass_ = 0;               // In Model::passes.
-  std::size_t next_held_ = 0;  // Of the arguments that modules above several calls hold.
+  std::size_t next_held_ = 0;  // Index in the arguments that modules above several calls hold.
 };
 
 }  // namespace fsdp::simulator

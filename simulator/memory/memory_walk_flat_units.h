@@ -18,21 +18,21 @@
 //   Free          of the reduction's input: the flat gradient and its copies go when the hook returns
 //   ZeroGrad      sharded gradients go; with use_orig_params when the next forward begins
 //
-// In front of the first forward, what is gathered into is made once for each unit, and emptied.
+// Before the first forward, what is gathered into is made once for each unit, and emptied.
 //
 // A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
 // that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. What is live does
 // not depend on it. So:
 //
 //   the cast of a shard         is used by the all-gather,
-//   what was gathered           by the computation, where it is freed behind a forward. In a backward it is freed by a
+//   what was gathered           by the computation, where it is freed after a forward. In a backward it is freed by a
 //                               hook that runs on the stream of the all-gather: at once,
 //   a gradient                  by the sum of its uses and by what makes it flat, on the stream of the all-gather,
 //   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
-//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other,
+//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are after each other,
 //                               with CPU offload at the end of a backward, and where the queue of launches is full.
 //
-// With CPU offload a shard comes from the host in front of each pass, whether it is gathered or not: as it is (o S),
+// With CPU offload a shard comes from the host before each pass, whether it is gathered or not: as it is (o S),
 // and cast beside it where p != o. What is reduced stays on the GPU until the backward ends.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for
@@ -247,7 +247,7 @@ class FlatUnitWalk {
     int flat = -1;            // The unsharded gradient, as a number of MemoryIds,
     Dtype dtype{};            // and its dtype.
     int added = -1;           // What is added to it, until the hook returns.
-    int input = -1;           // Of the reduction: the flat gradient or a copy.
+    int input = -1;           // Input of the reduction: the flat gradient or a copy.
     int held = -1;            // The same, padded, or what was there before: until the hook returns.
     bool holds_flat = false;  // `held` is a flat gradient.
     MemoryStream made_by{};   // `flat` lies in this stream's memory.
@@ -442,7 +442,7 @@ class FlatUnitWalk {
   }
 
   // Modules below the unit's that no unit before has, level by level. On the meta device a module's buffers come with
-  // its parameters; those that are moved come behind all parameters.
+  // its parameters; those that are moved come after all parameters.
   void make_originals(int u, std::vector<bool>& is_made) {
     const Model& model = *in_.index->model;
     const bool is_moved = in_.plan->initialization == Initialization::Cpu;
@@ -517,7 +517,7 @@ class FlatUnitWalk {
   HeldFrees<Sink> held_{sink_};
   StreamOrder& order_ = held_.order();
   std::deque<StreamOrder::Mark> freed_;  // That the limiter has not waited for.
-  int flattened_ = -1;                   // The unit whose hook behind its backward runs.
+  int flattened_ = -1;                   // The unit whose hook after its backward runs.
   std::vector<UnitState> units_;
   std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;

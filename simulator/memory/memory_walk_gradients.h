@@ -6,7 +6,7 @@
 // In one backward a second gradient of a parameter is added to the first by autograd's input buffer: in place when the
 // first is no view, else the sum is a new tensor. A later micro-batch adds in place.
 //
-// Where gradients are cast as they come (torch 2.15), autograd casts each in front of AccumulateGrad to the dtype that
+// Where gradients are cast as they come (torch 2.15), autograd casts each before AccumulateGrad to the dtype that
 // the parameter's grad_dtype says: to the reduce dtype, unless that is wider and the gradient is reduced in this
 // backward, or added to one that is there.
 //
@@ -155,7 +155,7 @@ class GradientWalk {
     add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
   }
 
-  // Of a gradient that is cast when it comes; 0: it stays as it is.
+  // For a gradient that is cast when it comes; 0: it stays as it is.
   std::int64_t cast_bytes(int p) const {
     const ShardedUnit& unit = in_.layout->units[in_.layout->unit_of_parameter[p]];
     if (unit.reduce_dtype == unit.param_dtype) return 0;

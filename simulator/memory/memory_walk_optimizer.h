@@ -185,7 +185,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     has_states_[which] = true;
   }
 
-  // Of a step of passes: by the optimizer that is stepping.
+  // For a step of passes: by the optimizer that is stepping.
   bool is_stepped(const ShardedParameter& shard) const {
     return optimizer_ < 0 || optimizer_of_[static_cast<std::size_t>(shard.parameter)] == optimizer_;
   }
@@ -329,7 +329,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (num_waiting_++ == 0) waiting_ = &p;
   }
 
-  // In front of whatever else is made or freed.
+  // Before whatever else is made or freed.
   void make_waiting() {
     if (num_waiting_ > 0) make_shard(*waiting_, std::exchange(num_waiting_, 0));
   }

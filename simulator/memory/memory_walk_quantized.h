@@ -7,7 +7,7 @@
 //   send   the output of the gather, a byte an element; the rank's parts in one piece where they are several; the same
 //          in fp16 where they are not; scales and integers of the rank; the scales of all
 //   wait   what the rank has sent goes; what has come, in fp16; of several parameters each is cut out of it, and cast
-//          where it is computed with in another dtype. Of one parameter it is cast as it is, or is the parameter
+//          where it is computed with in another dtype. For one parameter it is cast as it is, or is the parameter
 //   drop   the output, its scales and what was made of them
 //
 // NCCL's work holds what a rank has sent until somebody waits for it. PyTorch's watchdog may see earlier that it has

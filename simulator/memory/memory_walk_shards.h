@@ -118,7 +118,7 @@ class ShardLists {
   }
 
  private:
-  /// Shards that differ in nothing that the optimizer's memory depends on, one behind the other.
+  /// Shards that differ in nothing that the optimizer's memory depends on, one after the other.
   struct Alike {
     std::size_t first = 0;  // In shards_.
     std::int64_t count = 0;

@@ -170,7 +170,7 @@ class UnitWalk {
   }
 
  private:
-  // Of the root that a unit lies below.
+  // For the root that a unit lies below.
   MemoryStream stream(MemoryStream first, int u) const {
     return root_of_unit_.empty() ? first : stream_of_root(first, root_of_unit_[static_cast<std::size_t>(u)]);
   }
@@ -192,12 +192,12 @@ class UnitWalk {
   struct Alike {
     int first = 0;  // In Model::parameters: its tensor stands for all.
     std::int64_t count = 0;
-    std::int64_t bytes = 0;  // Of each.
+    std::int64_t bytes = 0;  // Bytes of each.
   };
   struct UnitState {
     std::vector<Alike> unsharded_alike;  // Empty: not worked out yet, or nobody asks.
-    std::int64_t cast_bytes = -1;        // Of what is cast in front of a gather, and
-    std::int64_t copy_in_bytes = -1;     // of the tables of the copy behind it; -1: not worked out yet.
+    std::int64_t cast_bytes = -1;        // Bytes of what is cast before a gather, and
+    std::int64_t copy_in_bytes = -1;     // of the tables of the copy after it; -1: not worked out yet.
     bool unsharded = false;
     bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
     bool left_smaller = false;  // or that nobody uses any more.
@@ -208,7 +208,7 @@ class UnitWalk {
   /// What a unit asks in every pass.
   struct CopyOut {
     std::int64_t group = 0;  // Ranks of the gather; 0: not worked out yet.
-    std::int64_t bytes = 0;  // Of its tables.
+    std::int64_t bytes = 0;  // Bytes of its tables.
   };
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
 

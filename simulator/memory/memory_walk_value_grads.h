@@ -3,7 +3,7 @@
 // The part of the memory walk that knows the gradients of values that pass between calls.
 //
 // Each call that reads a value has one or more gradients for it. They meet where autograd collects what goes into one
-// node: in front of the call that made the value. The module of a unit has a collector of its own for each of its
+// node: before the call that made the value. The module of a unit has a collector of its own for each of its
 // arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
 // and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops
 // inside and outside of a unit within one call. What is made within the call is on its tape (`TapeContext::hooks`).
@@ -96,14 +96,14 @@ class ValueGradWalk {
     int id = -1;
     bool is_view = false;
   };
-  /// Of one argument of one pass through a unit.
+  /// For one argument of one pass through a unit.
   struct Collector {
     int value = 0;
     int begin = 0;  // Positions of the pass.
     int end = 0;
     int first_position = 0;  // The first of them that has a backward.
     int unit = 0;
-    int outer = -1;  // Of the unit around it; behind this one in the list, or none.
+    int outer = -1;  // For the unit around it; after this one in the list, or none.
     Grad grad = {};
   };
 
@@ -229,7 +229,7 @@ class ValueGradWalk {
     }
   }
 
-  // In front of the maker, in a unit and in a unit inside it there can be one at a time.
+  // Before the maker, in a unit and in a unit inside it there can be one at a time.
   int free_sum(int value) const {
     int which = 0;
     while (which + 1 < kNumGradSums && refs_[in_.ids->grad_sum(value, which)] > 0) ++which;

@@ -14,7 +14,7 @@
 //
 // With overlap_comm, reductions have a stream of their own. A gradient that is larger than the bucket is reduced where
 // it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
-// backward, where it waits for the whole device, and where the queue of launches is full. The buffers go behind that.
+// backward, where it waits for the whole device, and where the queue of launches is full. The buffers go after that.
 //
 // With offload_optimizer neither the fp32 part nor gradients of it are on the device:
 //
@@ -243,7 +243,7 @@ class ZeroWalk {
     }
   }
 
-  // Of the next gradient: behind the one that is being filled, where all of that are there.
+  // Bucket of the next gradient: after the one that is being filled, if all gradients of that one are there.
   int open_bucket() const {
     return next_bucket_ + (num_there_ == in_.layout->buckets[next_bucket_].parameters.size() ? 1 : 0);
   }
@@ -397,7 +397,7 @@ class ZeroWalk {
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
-  std::vector<ZeroSlice> slices_;  // Of the rank.
+  std::vector<ZeroSlice> slices_;  // Slices of the rank.
   std::vector<bool> is_in_part_;   // [num parameters] Reaches into the rank's part.
   std::vector<int> bucket_of_;     // [num parameters] -1: no gradient comes.
   std::vector<int> waiting_;       // Gradients on their way into a bucket,

@@ -425,7 +425,7 @@ class Zero3Walk {
     }
   }
 
-  // Of the next gradient: behind the one that is being filled, where all of that are there.
+  // Bucket of the next gradient: after the one that is being filled, if all gradients of that one are there.
   int open_bucket() const {
     return next_bucket_ + (num_there_ == in_.layout->buckets[next_bucket_].parameters.size() ? 1 : 0);
   }
@@ -509,7 +509,7 @@ class Zero3Walk {
     gathered_[static_cast<std::size_t>(step.group)] = order().submit(gather_stream());
   }
 
-  // Of a group all of them are there before they are put together.
+  // All parts of a group are there before they are put together.
   void bring_parts(const ParameterGroup& group) {
     for (const int p : group.parameters) bring_part(p, gather_stream());
     if (keeps_order()) held_.finish(order().submit(gather_stream()));
@@ -589,7 +589,7 @@ class Zero3Walk {
   int micro_batch_ = 0;
   int last_micro_batch_ = 0;
   bool has_host_grad_ = false;
-  bool is_copied_ = false;  // Of the bucket that is reduced there is one in one piece.
+  bool is_copied_ = false;  // The reduced bucket has one copy in one piece.
   bool is_first_step_ = true;
   bool is_in_backward_ = false;
   bool has_states_ = false;

@@ -69,7 +69,7 @@ class DriveGradients {
   /// The parameter's gradient goes to the drive, by a tensor of its own.
   bool takes(int p) const { return !waits_for_.empty() && waits_for_[p] >= 0; }
 
-  /// Of so many elements, in the dtype of what the optimizer updates.
+  /// For so many elements, in the dtype of what the optimizer updates.
   void take(int p, std::int64_t elements, MemoryStream stream) {
     sink_.alloc(in_.ids->of(ParameterTensor::DriveGrad, p), 4 * elements, stream, MemoryCategory::ShardedGrad);
     bucket_.push_back({p, elements});

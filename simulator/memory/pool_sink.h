@@ -139,7 +139,7 @@ class PoolSink {
 
  private:
   struct Place {
-    SegmentPool::Block* block = nullptr;  // Of a run its first one.
+    SegmentPool::Block* block = nullptr;  // For a run, its first one.
     std::int64_t bytes = 0;
     std::uint32_t walk = 0;  // In which it was made.
     std::int32_t pool = 0;   // Below 0: -1 - the number of a run.
@@ -187,7 +187,7 @@ class PoolSink {
   std::array<std::deque<Held>, kNumMemoryStreams> held_;
   bool holds_ = false;
   std::uint32_t walk_ = 0;
-  // Of each stream that of small blocks and that of large ones.
+  // Each stream's pools of small blocks and of large ones.
   template <std::size_t... kPools>
   static std::array<SegmentPool, sizeof...(kPools)> make_pools(std::index_sequence<kPools...>) {
     return {SegmentPool(kPools % 2 == 1)...};

@@ -24,13 +24,13 @@ class StreamOrder {
   /// One more piece of work at the end of a stream.
   Mark submit(MemoryStream stream) { return {stream, ++at(stream).submitted}; }
 
-  /// What `stream` is given from now on starts behind the mark.
+  /// What `stream` is given from now on starts after the mark.
   void wait(MemoryStream stream, const Mark& mark) {
     if (mark.ticket <= at(mark.stream).waited_for) return;
     Stream& waiting = at(stream);
     waiting.dependencies.push_back({++waiting.submitted, mark});
   }
-  /// ... and behind all that another stream has been given.
+  /// ... and after all that another stream has been given.
   void wait(MemoryStream stream, MemoryStream other) { wait(stream, {other, at(other).submitted}); }
 
   /// A collective: those of one communicator run in the order in which they were issued, whatever their streams
@@ -73,7 +73,7 @@ class StreamOrder {
 
  private:
   struct Dependency {
-    std::int64_t ticket = 0;  // Of the stream that waits.
+    std::int64_t ticket = 0;  // For the stream that waits.
     Mark on;
   };
   struct Stream {

@@ -18,7 +18,7 @@
 //   all-to-all                   that of an all-gather of as many bytes, and 1
 //
 // with l = 0.6 and b = 87.7 GiB/s inside a host, 2.7 and 0.22 b across hosts. So large matrices are cut in another way
-// than small ones. Of what no input is cut into, no rule that cuts is looked at.
+// than small ones. For placements that no input has, no rule that cuts is looked at.
 //
 // Sources: torch/distributed/tensor/_ops/_matrix_ops.py (gen_single_dim_einsum_strategies),
 // _ops/single_dim_strategy.py, _ops/utils.py (expand_to_full_mesh_op_strategy), _sharding_prop.py

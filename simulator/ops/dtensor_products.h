@@ -10,7 +10,7 @@
 
 namespace fsdp::simulator {
 
-/// Of a matrix on one dimension of a mesh.
+/// Placement of a matrix on one dimension of a mesh.
 enum class Placement : std::uint8_t {
   Replicate,
   Rows,     ///< Shard(0).
@@ -58,7 +58,7 @@ struct PlacedProduct {
   std::vector<Placements> inputs;  ///< As many as were given.
 };
 
-/// Of aten.mm ([m, k], [k, n]) or aten.addmm ([m, n], [m, k], [k, n]), all of two bytes an element.
+/// For aten.mm ([m, k], [k, n]) or aten.addmm ([m, n], [m, k], [k, n]), all of two bytes an element.
 PlacedProduct place_product(std::span<const PlacedMatrix> inputs, const TensorMesh& mesh);
 
 }  // namespace fsdp::simulator

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where FSDP2's post-backward hooks lie: nodes of autograd in front of the modules of units, in which the gradients of
+// Where FSDP2's post-backward hooks lie: nodes of autograd before the modules of units, in which the gradients of
 // a module's arguments are summed and wait until the unit has been reduced.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (_register_post_backward_hook,
@@ -19,11 +19,11 @@ struct HookedPass {
   int unit = 0;  ///< In `Layout::units`.
 };
 
-/// The shorter ones first, so that what is inside stands in front of what is around it. Of a unit of several modules
-/// only the one that is entered first has the hook; the root is left out, behind whose hook nothing comes.
+/// The shorter ones first, so that what is inside stands before what is around it. In a unit of several modules
+/// only the one that is entered first has the hook; the root is left out, because nothing comes after its hook.
 std::vector<HookedPass> hooked_passes(const ModelIndex& index, const Layout& layout);
 
-/// [num_calls] Of those the ones that begin behind the first op of a call and end within it, as ranges of its ops, in
+/// [num_calls] Of those the ones that begin after the first op of a call and end within it, as ranges of its ops, in
 /// the same order. Empty where no call has any.
 std::vector<std::vector<Span>> hooks_inside_calls(const ModelIndex& index, const std::vector<HookedPass>& passes);
 

@@ -4,7 +4,7 @@
 //   of a      g b^T, so that what was turned lies in order, and the other way round;
 //   of b      a^T g; or, where b is turned, g^T a, of which the transposed is the gradient.
 //
-// Operands are taken to lie in order but for gaps between rows, as they do behind linear layers.
+// Operands are taken to lie in order but for gaps between rows, as they do after linear layers.
 //
 // Sources: torch/csrc/autograd/FunctionsManual.cpp (mm_mat1_backward, mm_mat2_backward),
 // tools/autograd/derivatives.yaml (bmm), torch 2.11.

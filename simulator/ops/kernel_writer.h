@@ -133,7 +133,7 @@ class KernelWriter {
   /// A copy in memory order; the gradient passes through.
   int copy(int x, std::int64_t elements);
   int copy(int x) { return copy(x, elements(x)); }
-  /// Tensors one behind the other; the gradients are views.
+  /// Tensors one after the other; the gradients are views.
   int cat(const std::vector<int>& parts, const GradientOrder& order = {});
   /// [rows, inner] x [inner, columns] in `batches` batches. The gradient of b comes first, as autograd makes it.
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);

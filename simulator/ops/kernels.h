@@ -1,6 +1,6 @@
 #pragma once
 
-// A block as PyTorch runs it: the ATen calls behind its ops, with what each allocates, saves for backward and moves.
+// A block as PyTorch runs it: the ATen calls of its ops, with what each allocates, saves for backward and moves.
 //
 // An op says what is computed ("rms_norm"); the runtime's implementation decides how: one fused kernel, or eight calls
 // in fp32 with eight temporaries. The op rules (simulator/ops/op_rules.h) write a block out as kernels; one generic
@@ -66,9 +66,9 @@ struct KernelInput {
   /// An operand that was broadcast: its gradient is a sum, made when the node and its temporaries are done,
   bool is_summed = false;
   std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
-  std::int64_t sum_bytes = 0;              ///< Of the sum where it is in another dtype, and cast.
+  std::int64_t sum_bytes = 0;              ///< Bytes of the sum where it is in another dtype, and cast.
   std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
-  Workspace workspace = {};                ///< Of the call that makes its gradient alone.
+  Workspace workspace = {};                ///< Workspace of the call that makes its gradient alone.
 };
 
 struct SavedSlot {
@@ -121,7 +121,7 @@ enum class KernelKind : std::uint8_t {
   GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
   Convolution,
   Attention,  ///< Fused attention.
-  Read,       ///< Of a parameter that is cast or gathered for it: memory bandwidth, beside the collective.
+  Read,       ///< For a parameter that is cast or gathered for it: memory bandwidth, beside the collective.
 };
 
 /// One ATen call.
@@ -148,15 +148,16 @@ struct Kernel {
   bool saves_when_done = false;             ///< A Function of Python: it saves when its forward has run.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
-  int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.
+  int late_outputs = 0;                     ///< So many of the last outputs are made after the temporaries.
   std::vector<BackwardTemp> backward_temps;
   Workspace forward_workspace;
   std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by which of
                                                ///< them are wanted, a bit each; empty: each has a call of its own.
   GradientOrder order;
-  ProductSizes product;       ///< Of the forward.
+  ProductSizes product;       ///< Sizes of the forward.
   int left = 0;               ///< Index among the first two inputs: the first matrix of the product.
-  double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
+  double flops = 0;           ///< FLOPs of the forward. The backward costs as much for each Fresh gradient of a
+                              ///< product,
   double backward_flops = 0;  ///< or this, where it is not 0.
   double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
 };

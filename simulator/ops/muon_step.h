@@ -14,7 +14,7 @@ namespace fsdp::simulator {
 
 struct MuonStep {
   TensorMesh mesh;
-  std::vector<MuonUpdate> updates;  ///< Of matrices that differ.
+  std::vector<MuonUpdate> updates;  ///< Matrices that differ.
   std::vector<int> of_parameter;    ///< [num parameters] In `updates`; -1: Muon does not update it.
 
   /// Null: Muon does not update the parameter.

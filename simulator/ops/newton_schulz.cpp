@@ -1,4 +1,4 @@
-// Muon takes one matrix after the other. Of each it makes
+// Muon takes one matrix after the other. For each it makes
 //
 //   update = lerp(gradient, momentum)      as large as the gradient, where it is Nesterov's
 //   X      = update in bfloat16            lying down: transposed where it has more rows than columns
@@ -8,7 +8,7 @@
 //
 // The variables of Python hold G and H until the next iteration has its own, and the update until the next matrix has
 // one. A sharded matrix is a DTensor: each product first brings what it reads to the placements that PyTorch chooses
-// (dtensor_products.cpp), one input after the other, and lets the copies go behind the product, the last one first:
+// (dtensor_products.cpp), one input after the other, and lets the copies go after the product, the last one first:
 //
 //   all-reduce      a copy, in rows
 //   all-gather      of what lies in columns a copy in rows; the output; cut along columns, the output put in order

@@ -17,10 +17,11 @@ inline constexpr int kNumMuonTensors = 20;
 struct MuonEvent {
   enum class What : std::uint8_t { Alloc, Free, Collective };
   What what = What::Alloc;
-  int tensor = -1;                                        ///< Of Alloc and Free: below `MuonUpdate::num_tensors`.
-  std::int64_t bytes = 0;                                 ///< Of Alloc. Of Collective its payload, as reports have it.
-  CollectiveKind collective = CollectiveKind::AllReduce;  ///< Of bfloat16.
-  int dimension = 0;                                      ///< Of the mesh.
+  int tensor = -1;                                        ///< For Alloc and Free: below `MuonUpdate::num_tensors`.
+  std::int64_t bytes = 0;                                 ///< Bytes of Alloc. For Collective its payload, as reports
+                                                          ///< have it.
+  CollectiveKind collective = CollectiveKind::AllReduce;  ///< In bfloat16.
+  int dimension = 0;                                      ///< Dimension of the mesh.
 
   bool operator==(const MuonEvent&) const = default;
 };
@@ -38,11 +39,11 @@ struct MuonMatrix {
 
 /// A number of a tensor may be given to another one once it is free.
 struct MuonUpdate {
-  std::vector<MuonEvent> making;    ///< Until the new update is there, behind which that of the matrix before goes.
+  std::vector<MuonEvent> making;    ///< Until the new update is there, after which that of the matrix before goes.
   std::vector<MuonEvent> changing;  ///< All that follows. The update itself stays, until the next matrix has its own.
   int update = -1;                  ///< The tensor that stays; -1: none, as of a matrix of which the rank has nothing.
   int num_tensors = 0;
-  double flops = 0;    ///< Of the rank, in bfloat16.
+  double flops = 0;    ///< On the rank, in bfloat16.
   double traffic = 0;  ///< Bytes that the rank's kernels read and write.
 
   bool operator==(const MuonUpdate&) const = default;

@@ -27,7 +27,7 @@ struct GatheredReads {
 struct OpRuleContext {
   Dtype activation = Dtype::BFloat16;  ///< Precision of activations and of unsharded parameters.
   Implementations implementations;
-  int compute_capability = 90;  ///< Of the GPU: 90 is sm_90; 0: there is none, and the CPU computes.
+  int compute_capability = 90;  ///< Capability of the GPU: 90 is sm_90; 0: there is none, and the CPU computes.
   int num_sms = 132;            ///< Without a GPU: threads of a rank.
   GatheredReads reads = {};
 

@@ -84,7 +84,7 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cu
   return cut ? y : w.copy(y);
 }
 
-// Zeros behind each head of x [batch, heads, positions, dim], up to a multiple of 8.
+// Zeros after each head of x [batch, heads, positions, dim], up to a multiple of 8.
 int padded(KernelWriter& w, int x, Shape shape, std::int64_t wide) {
   const int y = w.make(w.elements(x) / shape.back() * wide, w.slot(x).dtype);
   shape.back() = wide;

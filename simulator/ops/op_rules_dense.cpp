@@ -3,7 +3,7 @@
 // A linear layer is one matrix product on x flattened to [rows, in]. Autograd saves x when the weight is trained and
 // the weight when x needs a gradient; the backward makes the weight's gradient, then x's. With a bias it is addmm,
 // which cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x,
-// the weight and the bias themselves, adds a bias behind the product, and makes the gradients of x, weight and bias in
+// the weight and the bias themselves, adds a bias after the product, and makes the gradients of x, weight and bias in
 // that order.
 //
 // The backward of an embedding fills a dense gradient of the whole table. Above 3072 indices it sorts them first and

@@ -42,7 +42,7 @@ int normalize(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
   return w.mul(x, inverse, true);
 }
 
-// Of very many short rows, the gradients of weight and bias are summed in two steps.
+// With very many short rows, the gradients of weight and bias are summed in two steps.
 void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, std::int64_t width) {
   constexpr std::int64_t kTall = 65536;
   constexpr std::int64_t kWarp = 32;

@@ -12,7 +12,7 @@ namespace fsdp::simulator {
 /// Bytes in blocks of 512, by the pool of their request's size.
 struct PoolBytes {
   static constexpr std::int64_t kBlock = 512;
-  static constexpr std::int64_t kLargestSmall = 1 << 20;  ///< Of one request, in bytes.
+  static constexpr std::int64_t kLargestSmall = 1 << 20;  ///< For one request, in bytes.
 
   std::int64_t small = 0;
   std::int64_t large = 0;

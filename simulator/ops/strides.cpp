@@ -19,7 +19,7 @@ Shape dense_strides(const Shape& shape) {
 std::optional<Shape> strides_as(const Shape& shape, const Shape& strides, const Shape& other) {
   Shape result(other.size(), 1);
   std::size_t wanted = other.size();
-  std::int64_t base = strides.empty() ? 1 : strides.back();  // Of the piece that the walk is in.
+  std::int64_t base = strides.empty() ? 1 : strides.back();  // Base of the piece that the walk is in.
   std::int64_t elements = 1;
   std::int64_t cut = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {

@@ -15,7 +15,7 @@
 //
 // Full checkpointing keeps the inputs of the call only, and before the backward runs the forward again, up to the last
 // tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again;
-// what it kept of ops behind the stop goes at the end of the backward. Of attention that is the result of the fused
+// what it kept of ops after the stop goes at the end of the backward. For attention that is the result of the fused
 // call: what stands around it (copies of K and V, padding, casts) runs again, and so does attention that is written
 // out.
 //

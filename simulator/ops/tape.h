@@ -38,13 +38,13 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Block input `storage` is held until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
-    Carry,         ///< `storage` or what HoldOwn named in front of this lives into the next micro-batch, with `bytes`.
-    DropCarried,   ///< It goes: the `storage`th that was carried.
-    ReleaseParam,  ///< What ran again is done with block parameter `storage`, which it had saved.
-    Workspace,     ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
+    Carry,           ///< `storage` or what HoldOwn named before this lives into the next micro-batch, with `bytes`.
+    DropCarried,     ///< It goes: the `storage`th that was carried.
+    ReleaseParam,    ///< What ran again is done with block parameter `storage`, which it had saved.
+    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
   };
   Kind kind = Kind::Alloc;
-  bool is_view = false;  ///< Of gradients: autograd will not add to it in place. Of Carry: it stands behind HoldOwn.
+  bool is_view = false;  ///< For gradients: autograd will not add to it in place. For Carry: it stands after HoldOwn.
   MemoryCategory category = MemoryCategory::Activation;
   std::int32_t storage = 0;
   std::int64_t bytes = 0;
@@ -59,7 +59,7 @@ struct TapeRun {
   std::int64_t large = 0;   ///< and that of large ones.
   std::int64_t small_peak = 0;
   std::int64_t large_peak = 0;
-  std::int64_t peak = 0;  ///< Of both together.
+  std::int64_t peak = 0;  ///< Peak of both together.
 
   /// A tensor of so many bytes comes, or, with a count of -1, goes.
   void add(std::int64_t bytes, std::int64_t count) {
@@ -81,7 +81,7 @@ struct OpWork {
     double attention_flops = 0;    ///< Fused attention.
     double bytes = 0;              ///< Read and written by the other kernels.
     int num_kernels = 0;
-    std::vector<ProductSizes> products = {};  ///< Of `gemm_flops`, those of which the sizes are known.
+    std::vector<ProductSizes> products = {};  ///< The products in `gemm_flops` whose sizes are known.
     /// In which the FLOPs are computed, where it is not that of the activations: under autocast, for one.
     std::optional<Dtype> arithmetic = {};
   };
@@ -109,8 +109,8 @@ struct Tape {
   std::vector<Range> recompute_of_op;  ///< [num ops] The last one's has what is freed at the end; may be empty.
   std::vector<TapeEvent> backward;
   std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
-  std::vector<Range> hooks_of_op;  ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
-                                   ///< have run. Empty without hooks.
+  std::vector<Range> hooks_of_op;     ///< [num ops] Of `backward`, after the op's: what FSDP2's hooks hand on when they
+                                      ///< have run. Empty without hooks.
   /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
   std::vector<Storage> output;             ///< [num outputs]; `index` is the storage for Inside.
   std::vector<std::int64_t> output_bytes;  ///< [num outputs] Of the value, which can be a part of its storage.
@@ -118,7 +118,8 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
-  std::vector<int> kept_parameters;        ///< Of the block: saved by what runs again, with `keeps_parameters`.
+  std::vector<int> kept_parameters;        ///< Parameters of the block: saved by what runs again, with
+                                           ///< `keeps_parameters`.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
   std::vector<std::string> unmeasured;     ///< Calls, each once, of which it is only assumed what they take.
   std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
@@ -129,7 +130,7 @@ struct Tape {
   PoolBytes peak_pools;         ///< `backward_peak`, in which each pool has a moment of its own.
   RunsOfPieces forward_runs;    ///< In one go: all of it,
   RunsOfPieces recompute_runs;  ///< and here, too.
-  RunsOfPieces backward_runs;   ///< All but the hooks behind its last op.
+  RunsOfPieces backward_runs;   ///< All but the hooks after its last op.
 };
 
 /// What distinguishes the calls of one block.
@@ -144,8 +145,8 @@ struct TapeContext {
   bool early_stop = true;
   bool keeps_parameters = false;  ///< What runs again saves parameters that others may let go meanwhile.
   bool keep_logits = false;
-  std::vector<Span> hooks = {};  ///< Ops of modules in front of which a post-backward hook stands, inner ones first.
-  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU, with
+  std::vector<Span> hooks = {};  ///< Ops of modules before which a post-backward hook stands, inner ones first.
+  const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU, with
   int threads = 1;                               ///< so many of each rank.
 
   bool operator==(const TapeContext&) const = default;

@@ -107,7 +107,7 @@ std::size_t TapeRecorder::end_of_recomputation() const {
       const bool own = std::find(outputs.begin(), outputs.end(), saved.slot) != outputs.end();
       (own ? saves_an_output : saves_an_input) = true;
     }
-    // Inputs are packed before the kernel runs, so that the stop comes before it; those of a Function behind it.
+    // Inputs are packed before the kernel runs, so that the stop comes before it; those of a Function after it.
     if (saves_an_output || (saves_an_input && program_.kernels[k].saves_when_done)) return k + 1;
     if (saves_an_input) return k;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Plays one run of a block and writes its tape. Of use to tape*.cpp only; tape.cpp says how autograd is played.
+// Plays one run of a block and writes its tape. Useful to tape*.cpp only; tape.cpp says how autograd is played.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,9 +31,9 @@ class TapeRecorder {
   };
   struct GradStorage {
     int refs = 0;
-    int tape_storage = -1;  // Of a fresh one.
-    int block_output = -1;  // Of a gradient that came from outside.
-    int parameter = -1;     // Of a parameter's gradient.
+    int tape_storage = -1;  // Index of a fresh one.
+    int block_output = -1;  // Index of a gradient that came from outside.
+    int parameter = -1;     // Index of a parameter's gradient.
     std::int64_t bytes = 0;
     bool is_shared = false;  // With those who got it as the gradient of a block input.
   };
@@ -137,7 +137,7 @@ class TapeRecorder {
   std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
   std::vector<bool> is_parameter_kept_;    // [num parameters] By what ran again; empty where that is of no matter.
   std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
-  std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
+  std::vector<std::int64_t> extra_bytes_;  // Bytes of storages that only the tape knows.
   /// The gradient of a slot that waits for a hook.
   struct WaitingGrad {
     int hook = 0;  // In `TapeContext::hooks`.

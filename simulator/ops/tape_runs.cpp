@@ -3,7 +3,7 @@
 // sums is the same each time, so it is worked out once: by how much each pool changes, and how far it rises in between.
 //
 // A storage counts as seen from outside when any event beside Alloc and Free names it, when an output lies in it, or
-// when it does not go the plain way: made once and freed once behind that, in the order forward, recomputation,
+// when it does not go the plain way: made once and freed once after that, in the order forward, recomputation,
 // backward. Its events are played one by one. Peaks of the sums are those of the single events. Who wants a workspace
 // that is kept wants it once: the first of them in what is played in one go.
 
