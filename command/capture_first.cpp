@@ -10,7 +10,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Options of the capture, which a model in a file has behind it.
+/// Options of the capture, which a model in a file has already had.
 constexpr Option kOfCapture[] = {Option::Timeout,     Option::Routing, Option::AllowWrites,
                                  Option::BatchOption, Option::Batches, Option::NoCheck};
 

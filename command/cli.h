@@ -25,7 +25,7 @@ struct Console {
   std::ostream& err;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  std::optional<int> out_width;  ///< Of the terminal.
+  std::optional<int> out_width;  ///< Width of the terminal.
   std::optional<int> err_width;
   TerminalEnvironment environment;
   std::string library;  ///< Folder with the shipped model specs and clusters/.

@@ -24,7 +24,7 @@ struct Output {
   View view() const;
   /// Prints a document in the format that was asked for. Not for JSON.
   void print(const Document& document) const;
-  /// Prints the first `end` sections of a document ahead of the rest, which print_from prints. Of a table for people.
+  /// Prints the first `end` sections of a document ahead of the rest, which print_from prints. For a table for people.
   void print_up_to(const Document& document, std::size_t end) const;
   void print_from(const Document& document, std::size_t first) const;
   /// A sentence beside the result, on the error stream; not when --quiet.

@@ -253,7 +253,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Calibration) && !request->on_gpus) {
     request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});
   }
-  // Of a run before, in a folder that is kept.
+  // Left by an earlier run in a folder that is kept.
   std::filesystem::remove(folder + "/report-0.json", error);
   std::filesystem::remove(workspaces_file(folder), error);
   const auto outcome =

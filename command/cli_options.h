@@ -266,7 +266,7 @@ std::string_view flag_of(Option option);
 struct CommandLine {
   Command command = Command::Plan;
   std::vector<std::string> arguments;            ///< Without the command's name.
-  std::vector<std::string> script;               ///< Of rehearse: the words after "--".
+  std::vector<std::string> script;               ///< For rehearse: the words after "--".
   std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
   std::vector<std::string> notes;                ///< Sentences, such as about options with an old name.
 

@@ -292,7 +292,7 @@ void check_options(const CommandLine& line, Errors& errors) {
 
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   Errors errors;
-  // What stands behind "--" is nobody's option but that of the command there.
+  // What stands after "--" is nobody's option but that of the command there.
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   std::optional<std::vector<std::string>> dashed;
   if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());

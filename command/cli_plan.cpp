@@ -141,7 +141,7 @@ struct PlanAnswer {
   const SearchResult& result;
   const ResolvedRequest& request;
   std::function<std::string()> json;
-  Document further;  ///< What --quiet says behind the plan.
+  Document further;  ///< What --quiet prints after the plan.
   std::function<Document(const AnswerContext&)> document;
   Printed printed = {};
 };

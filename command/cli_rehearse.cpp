@@ -75,7 +75,7 @@ struct Subject {
   /// The plan that is run, in its own model or in a script; null: none.
   const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
 
-  /// Names of terms that differ by more than they may. Of a plan that is run, collectives are equal and memory is
+  /// Names of terms that differ by more than they may. For a plan that is run, collectives are equal and memory is
   /// within kPlanTolerance, or the tolerance that was asked for; of anything else only the latter is held.
   std::vector<std::string> beyond(const Comparison& comparison) const {
     std::vector<std::string> names;
@@ -300,7 +300,7 @@ class BatchTries {
   std::optional<StepReport> report;
   RunFacts facts;
   bool interrupted = false;
-  std::optional<Failure> failure;  // Of the first batch: nothing can be said.
+  std::optional<Failure> failure;  // Failure of the first batch: nothing can be said.
 
  private:
   void look(const RehearsalSettings& settings, const RehearsalRuns& runs, BatchTrial& trial) {

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 /// `line` with the numbers of GPUs and nodes that the launcher's arguments and files say, where no option does.
 CommandLine with_counts_of(const Launch& launch, CommandLine line);
 
-/// The settings of a command behind "--". With a plan to apply, machines and communicators are those of the plan; the
+/// The settings of a command after "--". With a plan to apply, machines and communicators are those of the plan; the
 /// file of the plan, `write_applied` of runs/rehearse_plan.h, is for the caller to write. Errors: everything that is
 /// wrong with options, machines, command and the installation.
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,

@@ -42,7 +42,7 @@ Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 /// the ranks wrote; --chrome-trace the measured trace; --calibration what was learned. Error: the first that failed.
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
-/// The measured times beside the predicted ones, where a calibration stands behind these, and whose it is.
+/// The measured times beside the predicted ones, where a calibration gave these, and whose it is.
 void add_calibration(Document& document, const Executed& executed);
 
 }  // namespace fsdp::planner

@@ -117,7 +117,7 @@ class Rehearser {
     output_.note(text);
   }
 
-  /// Of runs without figures: one that failed, else one that could not be started, else one that used no GPU.
+  /// Among runs without figures: one that failed, else one that could not be started, else one that used no GPU.
   static const RankRun& most_telling(const std::vector<const RankRun*>& lost) {
     const auto failed =
         std::find_if(lost.begin(), lost.end(), [](auto* run) { return run->status && !run->has_result(); });

@@ -9,7 +9,7 @@
 // which such a block would fill twice: blocks are checkpointed whole by transformers' gradient_checkpointing_enable,
 // which checkpoints all of them.
 //
-// Of FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has words for the strategy and the prefetches, but for
+// For FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has words for the strategy and the prefetches, but for
 // limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size is another one than
 // accelerate's own. `mixed_precision` is FSDP1's MixedPrecision, and autocast around the whole forward as well.
 // HYBRID_SHARD is handed no mesh, so that PyTorch shards it over the GPUs of a node.
@@ -292,7 +292,7 @@ void wrap_beside_ends(Plan& plan, const Model& model) {
   wrap_beside(plan, model, accelerate_ends_of(model), false);
 }
 
-/// Of a release whose root and tail are treated as the units are.
+/// For a release whose root and tail are treated as the units are.
 std::optional<bool> reshard_of_every_unit(const Plan& plan) {
   std::set<bool> found;
   for (const Unit& unit : plan.units) {
@@ -303,7 +303,7 @@ std::optional<bool> reshard_of_every_unit(const Plan& plan) {
   return *found.begin();
 }
 
-/// Of one whose root and tail stay gathered. Where nothing else is a unit, either will do.
+/// For one whose root and tail stay gathered. Where nothing else is a unit, either will do.
 std::optional<bool> reshard_beside_ends(const Plan& plan, const AccelerateEnds& ends) {
   std::set<bool> found;
   for (const Unit& unit : plan.units) {

@@ -1,4 +1,4 @@
-// Live bytes are not quite monotonic. Of a family the plan that keeps fewest units unsharded and checkpoints most
+// Live bytes are not quite monotonic. In a family the plan that keeps fewest units unsharded and checkpoints most
 // blocks needs least, but for what is made again: recomputing a block can need more than having kept it, a unit that
 // stays unsharded is not gathered into a buffer again, and what runs again asks for a workspace again. So the peak of
 // another plan lies below that plan's by no more than

@@ -9,8 +9,8 @@
 //
 // When a point comes to the top with its exact cost c, every other open box has a bound that is not below c, and the
 // dropped ones hold no point within the budget: no plan of the space is better. That is the whole proof, and the counts
-// are its bookkeeping. Of equals the one that comes first in the space wins: boxes with equal bounds are taken in the
-// order of their first points, so a box that may hold an earlier equal is opened before a later point is returned.
+// are its bookkeeping. Among equals the one that comes first in the space wins: boxes with equal bounds are taken in
+// the order of their first points, so a box that may hold an earlier equal is opened before a later point is returned.
 //
 // A smaller budget only drops more boxes, so the search for the next point of the Pareto front goes on from the same
 // heap.

@@ -42,7 +42,7 @@ struct Box {
 /// The order of the space: by family, then by coordinates, the first one deciding first.
 bool comes_before(const Box& a, const Box& b);
 
-/// Of a point: what it costs. Of a box: no point in it costs less in either.
+/// For a point: what it costs. For a box: no point in it costs less in either.
 struct Bound {
   double time = 0;
   std::int64_t memory = 0;
@@ -198,7 +198,7 @@ class BranchAndBound {
   bool is_paused_ = false;
   std::int64_t last_dear_ = 0;  ///< The limit of `next`, on the same count.
   std::int64_t num_broken_bounds_ = 0;
-  std::int64_t least_memory_;  ///< Of the points that were evaluated.
+  std::int64_t least_memory_;  ///< Among the points that were evaluated.
 };
 
 }  // namespace fsdp::planner

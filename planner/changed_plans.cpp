@@ -24,7 +24,7 @@ std::string ahead(std::int64_t units, std::string_view where) {
 
 std::vector<ChangedPlan> prefetching_more(const Plan& plan, std::int64_t more) {
   if (!gathers_by_fsdp2(plan)) return {};
-  // Of FSDP2's own order, 0, the first unit ahead is gathered anyway.
+  // In FSDP2's own order, 0, the first unit ahead is gathered anyway.
   const std::int64_t forward = std::max<std::int64_t>(plan.forward_prefetch, 1) + more;
   const std::int64_t backward = plan.backward_prefetch + more;
   std::vector<ChangedPlan> changed = {

@@ -17,7 +17,7 @@ struct ChangedPlan {
 };
 
 /// More units gathered ahead, in the forward and in the backward, by as many as `more` says: that costs their buffers.
-/// Of a plan of another framework, or that shards nothing: none.
+/// For a plan of another framework, or that shards nothing: none.
 std::vector<ChangedPlan> prefetching_more(const Plan& plan, std::int64_t more);
 
 /// One more reduce-scatter under way, or a communicator of their own. Where the plan's PyTorch has no such settings, in

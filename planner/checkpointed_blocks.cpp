@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kAllBlocks = std::numeric_limits<std::int64_t>::max();
 /// Each stack more is an order more, and families of plans.
 constexpr std::size_t kMostStacks = 4;
-/// Of the products of all stacks: of less there is little to gain.
+/// Share of the products of all stacks: from less there is little to gain.
 constexpr double kLeastShare = 0.1;
 
 }  // namespace

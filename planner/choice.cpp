@@ -199,7 +199,7 @@ struct Checkpoint {
   std::vector<std::int32_t> numbers = {0};
 };
 
-/// Of orders by stack: equal steps, and the whole first stack; what no order before it has.
+/// Numbers of orders by stack: equal steps, and the whole first stack; what no order before it has.
 std::vector<std::int32_t> numbers_of_order(const Space& space, const std::vector<CheckpointOrder>& orders, int order,
                                            std::vector<StackCounts>& known) {
   const std::vector<StackCounts>& counts = orders[static_cast<std::size_t>(order)].counts;
@@ -459,7 +459,7 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
           "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
 }
 
-/// What a search for other machines has left, behind the plan's own.
+/// What a search for other machines has left, after the plan's own.
 void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Cluster& cluster) {
   const auto is_of_others = [&](const FrameworkArguments& each) {
     // A drive is for those whose host memory is too small, which nobody knows here where it is not given.

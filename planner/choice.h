@@ -27,9 +27,9 @@ namespace fsdp::planner {
 struct Family {
   Mesh mesh;
   int wrapping = 0;                                                       ///< In `Families::wrappings`.
-  ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
+  ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< For the units that are not kept.
   std::int64_t reshard_world_size = 0;
-  std::optional<ReshardAfterForward> root;  ///< Of a root that is the only unit; empty: FSDP2's default.
+  std::optional<ReshardAfterForward> root;  ///< For a root that is the only unit; empty: FSDP2's default.
   bool cpu_offload = false;
   std::int64_t micro_batch = 0;  ///< 0: as the workload says.
   std::int64_t accumulation = 1;
@@ -40,7 +40,7 @@ struct Family {
   std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
   int order = 0;                   ///< In `Families::orders`: which blocks a number of them is.
   std::vector<std::int32_t> checkpointed;  ///< Numbers of that order.
-  /// Of the blocks that are checkpointed; of none the first one.
+  /// For the blocks that are checkpointed; of none the first one.
   std::vector<CheckpointWay> ways = {CheckpointMode::Full};
 
   /// Whether the first number is none.
@@ -85,7 +85,7 @@ struct Families {
   std::int64_t size() const;
   std::int64_t num_blocks() const;
   std::int64_t longest_stack() const;
-  /// Of each stack, at a number of a family's order.
+  /// Counts of each stack, at a number of a family's order.
   const StackCounts& checkpointed(const Family& family, std::int32_t number) const {
     return orders[static_cast<std::size_t>(family.order)].counts[static_cast<std::size_t>(number)];
   }

@@ -15,13 +15,14 @@
 namespace fsdp::planner {
 
 /// The searches of several requests, on as many threads as there are cores, and their results in the order of the
-/// requests: the best plan of each, with no explanation and no Pareto front; nothing for a request that is null. Of the
-/// options the progress and the stop. Whose progress it is `on_search` says before it, with the number of the request.
+/// requests: the best plan of each, with no explanation and no Pareto front; nothing for a request that is null. Uses
+/// the progress and the stop of the options. Whose progress it is `on_search` says before it, with the number of the
+/// request.
 std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
                                                                 const SearchOptions& options,
                                                                 const std::function<void(std::size_t)>& on_search);
 
-/// Of what is compared the requests; null where there is none. Compared: has a `std::optional<ResolvedRequest>
+/// The requests of what is compared; null where there is none. Compared: has a `std::optional<ResolvedRequest>
 /// request`.
 template <class Compared>
 std::vector<const ResolvedRequest*> requests_of(const std::vector<Compared>& trials) {

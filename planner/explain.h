@@ -18,7 +18,7 @@ inline constexpr std::size_t kMostRejected = 5;
 /// One sentence: the moment, the unit and the terms that decide the device's peak.
 std::string binding_of(const StepReport& report);
 
-/// Of plans that do not fit, those that miss least, at most kMostRejected, the nearest first. When `best` fits only
+/// The plans that do not fit but miss least, at most kMostRejected, the nearest first. When `best` fits only
 /// plans that are faster than it count.
 std::vector<Candidate> nearest_rejected(std::vector<Candidate> candidates, const Candidate& best, Verdict verdict);
 

@@ -8,7 +8,7 @@
 // Parameters stay on the GPUs, as a fast step wants them. A machine where nothing fits so is asked once more with CPU
 // offload, as a search would do.
 //
-// Of one machine it is asked, too, how far it goes without room to spare (docs/decisions/0089): a few sizes above the
+// For one machine we also ask how far it goes without room to spare (docs/decisions/0089): a few sizes above the
 // largest that has room, nearest first, and of the last one that runs the fastest plan.
 //
 // A question that comes to the limit of its work counts as a no, and its answer says so.
@@ -48,7 +48,7 @@ struct SizeQuestion {
 struct Asked {
   FitRow row;
   std::optional<ResolvedRequest> request;
-  Workload asked_workload = {};  ///< Of the request, before sizes are asked.
+  Workload asked_workload = {};  ///< Workload of the request, before sizes are asked.
   std::int64_t work = 0;         ///< What was done for it so far.
 };
 

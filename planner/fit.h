@@ -60,7 +60,7 @@ struct FitTable {
   std::vector<FitMode> modes;
   std::vector<FitRow> rows;                 ///< By memory.
   std::optional<std::int64_t> sequence;     ///< Tokens of a sample; empty: the model has no such size.
-  std::int64_t micro_batch = 1;             ///< Of the longest sequences.
+  std::int64_t micro_batch = 1;             ///< Micro-batch of the longest sequences.
   bool tries_offload = true;                ///< CPU offload, where nothing fits without; false: it was forbidden.
   std::vector<std::int64_t> only_captured;  ///< The micro-batches that a capture has; empty: any.
 
@@ -71,7 +71,7 @@ struct FitTable {
 inline constexpr std::int64_t kSequenceStep = 256;
 
 struct FitOptions {
-  std::vector<std::string> gpu_names;  ///< Of the library; empty: all of it, unless the choices name a machine.
+  std::vector<std::string> gpu_names;  ///< Names of the library; empty: all of it, unless the choices name a machine.
   /// Called before each question: the GPU, and what is asked.
   std::function<void(const std::string&)> on_question;
   /// Work (simulator::Predictor::work) for each machine; 0: no limit.

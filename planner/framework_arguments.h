@@ -18,18 +18,18 @@ inline constexpr std::int64_t kDriveSubGroup = 100'000'000;
 
 /// Each is of one framework; what another one is given does nothing.
 struct FrameworkArguments {
-  std::optional<std::int64_t> bucket_cap_mb = {};              ///< Of DdpOptions,
+  std::optional<std::int64_t> bucket_cap_mb = {};              ///< For DdpOptions,
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< of Fsdp1Options,
   std::int64_t reduce_bucket_size = 0;                         ///< and from here on of ZeroOptions.
   std::int64_t prefetch_bucket_size = 0;
   std::int64_t max_live_parameters = 0;
   std::int64_t max_reuse_distance = 0;
-  bool offload_param = false;  ///< Of plans that offload.
+  bool offload_param = false;  ///< For plans that offload.
   bool overlap_comm = false;
   std::int64_t hpz_partition_size = 1;
-  bool drive = false;  ///< Of plans that offload: the optimizer is on an NVMe drive.
+  bool drive = false;  ///< For plans that offload: the optimizer is on an NVMe drive.
   std::int64_t sub_group_size = ZeroOptions{}.sub_group_size;
-  std::int64_t reduce_scatter_buffers = 1;  ///< Of FSDP2, as is
+  std::int64_t reduce_scatter_buffers = 1;  ///< From FSDP2, as is
   bool separate_reduce_scatter_group = false;
 
   bool operator==(const FrameworkArguments&) const = default;

@@ -23,7 +23,7 @@
 // most of two other streams comes on top: all sharded gradients, and the output of the largest gather. What lies
 // outside of the allocator and the margin are added.
 //
-// Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. Of a step of several passes
+// Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. For a step of several passes
 // only states are: activations of one are gone in the next, and an optimizer steps with its own gradients.
 //
 // DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into

@@ -57,7 +57,7 @@ class LowerBounds {
  private:
   /// Sums over calls, for one micro-batch, one way of checkpointing, and keys and values cached or not.
   struct CallSums {
-    Seconds compute{0};  ///< Of one micro-batch, nothing checkpointed.
+    Seconds compute{0};  ///< Compute of one micro-batch, nothing checkpointed.
     /// [stack][blocks] What checkpointing the first blocks adds to it.
     std::vector<std::vector<Seconds>> added;
     std::vector<std::int64_t> kept;               ///< [call] Activations of the calls before it, nothing checkpointed.
@@ -75,7 +75,7 @@ class LowerBounds {
     std::int64_t largest_gather = 0;                   ///< the output of one gather.
     std::int64_t optimizer_temporaries = 0;            ///< What a foreach step makes beside its states, all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
-    std::int64_t gathered_ahead = 0;                   ///< Of ZeRO-3: what it holds gathered for later, at most.
+    std::int64_t gathered_ahead = 0;                   ///< For ZeRO-3: what it holds gathered for later, at most.
     std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
     std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Of the first groups of the stack.
     std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch,
@@ -113,7 +113,7 @@ class LowerBounds {
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan, CheckpointMode mode);
   static void take_least(const CallSums& other, CallSums& sums);
-  /// Of a slack what units and workspaces are.
+  /// The part of a slack that units and workspaces are.
   std::int64_t slack_of_units(const Family& family, bool in_kept, bool in_checkpointed, Interval ways);
   /// All of the sums that are bytes: they do not depend on the way to reshard.
   const UnitSums& unit_bytes(const Family& family, const Layout& layout);
@@ -148,7 +148,7 @@ class LowerBounds {
   const Families& families_;
   PredictorOf predictor_of_;
   bool is_tight_;
-  const ModelIndex* index_ = nullptr;  ///< Of any micro-batch. Null: there are no families.
+  const ModelIndex* index_ = nullptr;  ///< Index of any micro-batch. Null: there are no families.
   bool first_checkpoint_saves_work_ = false;
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.

@@ -19,7 +19,7 @@ namespace fsdp::planner {
 /// request.
 struct MachineRange {
   std::vector<std::string> gpu_names;
-  std::vector<int> gpus;  ///< Of a node.
+  std::vector<int> gpus;  ///< GPUs of a node.
   std::vector<int> nodes;
   std::optional<int> at_most;  ///< GPUs in all.
 
@@ -52,8 +52,8 @@ struct ComparedMachine {
   Bytes device_peak;
   Bytes needed;                          ///< The device peak and the safety margin.
   Bytes budget;                          ///< What they may take.
-  std::int64_t samples = 0;              ///< Of a step, over all GPUs.
-  std::optional<double> price_per_hour;  ///< Of all GPUs.
+  std::int64_t samples = 0;              ///< Samples of a step, over all GPUs.
+  std::optional<double> price_per_hour;  ///< Price of all GPUs.
 
   double samples_per_second() const { return static_cast<double>(samples) / step.count(); }
   double gpu_seconds_per_sample() const { return static_cast<double>(gpus) / samples_per_second(); }
@@ -65,7 +65,7 @@ struct MachineComparison {
   std::vector<ComparedMachine>
       machines;             ///< The best one first; then what is tight, what does not fit, then what makes no sense.
   ResolvedRequest request;  ///< On the first one.
-  SearchResult result;      ///< Of that.
+  SearchResult result;      ///< Result of that.
 };
 
 /// Each size once. Where there is only a limit, the sizes that are for rent: nodes of 1, 2, 4 or 8 GPUs, and 2, 4, 8
@@ -77,7 +77,7 @@ struct CompareOptions {
   std::vector<GpuPrice> prices;
   bool explain = true;             ///< Space::explain, of the best machine.
   std::int64_t pareto_points = 8;  ///< Space::pareto_points, of the best machine.
-  SearchOptions search;            ///< Of the best machine; of the others the progress.
+  SearchOptions search;            ///< Search of the best machine; of the others the progress.
   /// Called with the name of its machine before the progress of a search is told, and before the last one; by one
   /// thread at a time.
   std::function<void(const std::string&)> on_machine;

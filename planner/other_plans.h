@@ -18,7 +18,7 @@ namespace fsdp::planner {
 /// A point of the space with its short prediction.
 Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice);
 
-/// Of `points`, which were predicted and do not fit, the nearest, the nearest first (planner/explain.h).
+/// The nearest of `points`, which were predicted and do not fit, nearest first (planner/explain.h).
 std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
                                    const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict);
 

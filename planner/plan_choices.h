@@ -27,7 +27,7 @@ namespace fsdp::planner {
 /// What is kept outside of the devices, if anything is.
 struct OffloadChoice {
   bool is_on = false;
-  bool to_drive = false;  ///< Of ZeRO-3: the optimizer's tensors are on an NVMe drive, and not in host memory.
+  bool to_drive = false;  ///< For ZeRO-3: the optimizer's tensors are on an NVMe drive, and not in host memory.
 
   constexpr OffloadChoice() = default;
   constexpr OffloadChoice(bool on, bool drive = false) : is_on(on), to_drive(drive) {}
@@ -128,10 +128,10 @@ struct GradientClipping {
 
 struct PlanChoices {
   // The machines.
-  std::optional<int> gpus = {};                  ///< Of a node. Any integer: a cluster says which make sense.
+  std::optional<int> gpus = {};                  ///< GPUs of a node. Any integer: a cluster says which make sense.
   std::optional<int> nodes = {};                 ///< As `gpus`.
-  std::optional<std::string> gpu_name = {};      ///< Of the library, or the beginning of a name.
-  std::optional<Bytes> memory = {};              ///< Of a GPU.
+  std::optional<std::string> gpu_name = {};      ///< From the library, or the beginning of a name.
+  std::optional<Bytes> memory = {};              ///< Memory of a GPU.
   std::optional<std::string> cluster_file = {};  ///< A file, or the name of a shipped cluster.
   std::optional<IntraLink> intra_link = {};
   std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
@@ -144,8 +144,8 @@ struct PlanChoices {
   std::optional<std::string> nccl_algorithms = {};    ///< NCCL_ALGO.
   std::optional<std::string> nccl_protocols = {};     ///< NCCL_PROTO.
   std::optional<double> node_spread = {};             ///< Standard deviation of the nodes' times, as a share.
-  std::optional<Bytes> host_memory = {};              ///< Of a node.
-  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Of a node's drives.
+  std::optional<Bytes> host_memory = {};              ///< Memory of a node.
+  std::optional<BytesPerSecond> nvme_bandwidth = {};  ///< Bandwidth of a node's drives.
   std::optional<Bytes> nvme_capacity = {};            ///< The same.
 
   // The work.

@@ -18,7 +18,7 @@ inline constexpr int kLargestWorld = 16'384;  ///< GPUs of the largest runs with
 
 /// A size of a machine; an empty number is left to the choices.
 struct MachineSize {
-  std::optional<int> gpus;  ///< Of a node.
+  std::optional<int> gpus;  ///< GPUs of a node.
   std::optional<int> nodes;
 
   bool operator==(const MachineSize&) const = default;

@@ -21,7 +21,7 @@ namespace {
 /// Names of units other than blocks are told up to this length; more of them are counted.
 constexpr std::size_t kMostNameColumns = 44;
 
-/// What selective checkpointing does with blocks, behind their number.
+/// What selective checkpointing does with blocks, after their number.
 std::string what_is_saved(const Checkpointing& checkpointing) {
   const std::optional<CheckpointWay> way = way_of(checkpointing);
   if (!way || way->saved == SavedOps::EverySecondMatmul) return " selectively";

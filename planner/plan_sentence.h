@@ -13,9 +13,9 @@ namespace fsdp::planner {
 
 /// What a plan does not say by itself, and a sentence about it needs.
 struct ModelFacts {
-  std::optional<Dtype> weights;  ///< Of the trained parameters in the checkpoint; empty: they have several.
+  std::optional<Dtype> weights;  ///< Dtype of the trained parameters in the checkpoint; empty: they have several.
   std::set<std::string> blocks;  ///< Names of the repeated blocks, those of all stacks.
-  std::vector<Stack> stacks;     ///< Of the model,
+  std::vector<Stack> stacks;     ///< Stacks of the model,
   std::vector<std::vector<std::string>> blocks_of_stacks;  ///< [stack] and the names of the blocks of each.
 
   bool operator==(const ModelFacts&) const = default;

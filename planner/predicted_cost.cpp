@@ -201,7 +201,7 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   return device + simulator::margin(device - outside.bytes, outside.terms, outside.plan);
 }
 
-// Of two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
+// For two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
 // what the others will say, and one whose bound would stay within the budget is not worth its time.
 bool PredictedCost::may_decide(const Box& box) {
   if (!decisive_ || !most_above_sums_ || is_tight_ || box.is_point()) return true;

@@ -54,8 +54,8 @@ class PredictedCost : public CostModel {
 
   /// The prediction of memory alone. It has the times only where they were asked for before.
   simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough, Bytes too_large = simulator::kWholePrediction);
-  /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. Of a point it is tighter than
-  /// what bounds a box.
+  /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. For a point it is tighter
+  /// than what bounds a box.
   std::int64_t needed_at_least(const Box& box);
 
   /// Points that were predicted in full, in the order of the space.
@@ -74,7 +74,7 @@ class PredictedCost : public CostModel {
  private:
   /// The plan of a box's coordinates: indices of the family's numbers.
   Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const;
-  /// Of a box: the plan that keeps and saves most and checkpoints least, and the opposite.
+  /// The plan of a box that keeps and saves most and checkpoints least, and the opposite.
   Choice fastest_of(const Box& box) const;
   Choice smallest_of(const Box& box) const;
 
@@ -123,7 +123,7 @@ class PredictedCost : public CostModel {
   std::map<std::pair<std::int64_t, std::int64_t>, Outside> outside_;  ///< By mesh: ranks of a shard group, replicas.
 
   std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: what its first walk found beside the sums.
-  std::optional<std::int64_t> most_above_sums_;      ///< Of all families.
+  std::optional<std::int64_t> most_above_sums_;      ///< Over all families.
 };
 
 /// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that
@@ -169,7 +169,7 @@ class SmallestCost : public CostModel {
   static constexpr std::int64_t kAsSmall = 100;
   Bytes most_that_is_as_small() const { return least() + Bytes(least().count() / kAsSmall); }
 
-  /// Of each box of the space the plan that should need least, by rising sums, `most` of them at most.
+  /// For each box of the space, the plan that should need least, by rising sums, `most` of them at most.
   std::vector<Box> corners(std::size_t most) const;
 
   PredictedCost& cost_;

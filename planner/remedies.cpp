@@ -36,7 +36,7 @@ namespace {
 
 /// Changes below these are noise of the allocator and the timeline, or not worth a word, and no remedies.
 constexpr Bytes kLeastSaving(8 << 20);
-constexpr double kLeastSavedMemory = 0.01;  ///< Of the device's peak.
+constexpr double kLeastSavedMemory = 0.01;  ///< Share of the device's peak.
 
 /// Changes that are searched: those that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
@@ -250,7 +250,7 @@ void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
 }
 
 void RemedyList::sort() {
-  // Of a plan that fits, what makes it faster comes before what makes it smaller.
+  // For a plan that fits, what makes it faster comes before what makes it smaller.
   const auto is_second = [&](const Remedy& remedy) {
     return request_.verdict == Verdict::Fits && remedy.delta_time > -kLeastSavedTime * request_.best.step;
   };

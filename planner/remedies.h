@@ -24,21 +24,22 @@ struct RemedyRequest {
   const ModelSpec& spec;
   const Workload& workload;
   const Cluster& cluster;
-  simulator::Predictor& predictor;  ///< Of the plan's own workload and cluster.
+  simulator::Predictor& predictor;  ///< Predictor of the plan's own workload and cluster.
   const Candidate& best;
-  Verdict verdict = Verdict::Unknown;  ///< Of `best`: Fits where it has room to spare.
+  Verdict verdict = Verdict::Unknown;  ///< Verdict of `best`: Fits where it has room to spare.
   /// Asked before each prediction, from several threads; once it says true nothing more is tried. Empty: nobody stops
   /// it.
   std::function<bool()> should_stop = {};
   LargerGpus larger_gpus = {};   ///< Empty: none are known.
-  const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
+  const Space* space = nullptr;  ///< Space of the search that found `best`; none: a plan that was given.
   /// What a search with expandable segments gives, where it ran: memory keeps the plan from being a faster one.
   std::optional<Remedy> with_segments = {};
   /// Where it did not run: whether expandable_segments.h's may_gain_by_segments says that it may find something.
   bool may_gain_by_segments = false;
   /// SearchOptions::added_settings: every change asks for them, too.
   std::string added_settings = {};
-  /// Of `workload` and `cluster`, `predictor` among them: what searches of changed plans run on. Null: their own.
+  /// Predictors of `workload` and `cluster`, `predictor` among them: what searches of changed plans run on. Null: their
+  /// own.
   std::shared_ptr<Predictors> predictors = {};
   /// Work (simulator::Predictor::work) of all that is tried and searched together: what is left of it then is left
   /// out; 0: no limit.

@@ -104,7 +104,7 @@ class RemedyList {
   const RemedyRequest& request_;
   const Plan& plan_;
   std::int64_t work_before_;
-  std::int64_t other_work_ = 0;  ///< Of predictors that were made for a change.
+  std::int64_t other_work_ = 0;  ///< Work of predictors that were made for a change.
   int percent_ = 100;
   std::vector<Kept> remedies_;
 };

@@ -50,8 +50,8 @@ std::pair<int, double> place_of_runtime(const ComparedRuntime& runtime) {
   return {runtime.is_tight ? 1 : 0, runtime.step.count() / static_cast<double>(runtime.samples)};
 }
 
-/// Of what fits and is as fast as the first, whoever needs least comes first; of those within kTieMemoryShare of it
-/// whoever came first. REQUIRES: sorted by place.
+/// Among those that fit and are as fast as the first, the one that needs least comes first; of those within
+/// kTieMemoryShare of it whoever came first. REQUIRES: sorted by place.
 void put_named_first(std::vector<RuntimeTrial>& trials) {
   const auto [kind, time] = place_of_runtime(trials.front().runtime);
   if (kind > 1) return;

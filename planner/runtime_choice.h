@@ -24,22 +24,22 @@ struct ComparedRuntime {
   Bytes needed;                  ///< The device peak and the safety margin.
   Bytes budget;                  ///< What they may take.
   Bytes sent;                    ///< By each GPU in a step, over all collectives.
-  std::int64_t collectives = 0;  ///< Of a step.
-  Bytes host;                    ///< Of a node; 0: the plan keeps nothing of the model there.
-  std::int64_t samples = 0;      ///< Of a step, over all GPUs.
+  std::int64_t collectives = 0;  ///< Collectives of a step.
+  Bytes host;                    ///< Memory of a node; 0: the plan keeps nothing of the model there.
+  std::int64_t samples = 0;      ///< Samples of a step, over all GPUs.
 };
 
 struct RuntimeComparison {
   std::vector<ComparedRuntime>
       runtimes;             ///< The best one first; then what is tight, what does not fit, then what cannot be.
   ResolvedRequest request;  ///< For the first one.
-  SearchResult result;      ///< Of that.
+  SearchResult result;      ///< Result of that.
 };
 
 struct CompareRuntimesOptions {
   bool explain = true;             ///< Space::explain, of the best one.
   std::int64_t pareto_points = 8;  ///< Space::pareto_points, of the best one.
-  SearchOptions search;            ///< Of the best one; of the others the progress.
+  SearchOptions search;            ///< Search of the best one; of the others the progress.
   /// Called before the progress of a search is told, and before the last one; by one thread at a time.
   std::function<void(Framework)> on_runtime;
 };

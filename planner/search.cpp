@@ -3,7 +3,7 @@
 // The space is written out as families (planner/choice.h), each family is a box of the branch and bound
 // (planner/branch_and_bound.h), and the predictor prices what is left (planner/predicted_cost.h).
 //
-// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h).
+// Among plans that are as good as equally fast, the one that needs least is named (planner/ties.h).
 //
 // Where the memory of a node is known, families that need more of it are taken out of the space first
 // (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first:
@@ -178,7 +178,7 @@ class OutsideOfLimit {
     return in;
   }
 
-  /// Of plans that are as small, where none is known to be the smallest.
+  /// Among plans that are as small, where none is known to be the smallest.
   static EvaluatedPoint simplest_of(const SmallestCost& memory, PredictedCost& cost, const Families& families) {
     EvaluatedPoint simplest = *memory.smallest();
     for (const EvaluatedPoint& point : memory.as_small()) {

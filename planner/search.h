@@ -74,7 +74,7 @@ struct Remedy {
   PlanChoices change;  ///< What asks for it, as choices beside those that were made.
   /// The price is of what the choices give: a new search ran. Else of the same plan with this one change.
   bool is_searched = false;
-  std::int64_t samples = 0;  ///< Of a step, where it has another number of them then; 0: as many as before.
+  std::int64_t samples = 0;  ///< Samples of a step, where it has another number of them then; 0: as many as before.
   Bytes delta_bytes;
   Seconds delta_time{0};
   Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
@@ -115,12 +115,12 @@ inline constexpr std::int64_t kParetoStep = 10;
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
   SearchObjective objective = SearchObjective::Time;
-  Candidate best;     ///< Of the fastest plans that fit with room to spare, within kTieShare, the one that needs least;
-                      ///< where none has it, the fastest that runs (is_tight of the report);
-                      ///< when none runs, the one that needs least. Fast is a sample with
-                      ///< SearchObjective::Tokens; with Memory the one that needs least, then the fastest.
-  StepReport report;  ///< Of `best`.
-  ModelFacts facts;   ///< Of the model.
+  Candidate best;     ///< Among the fastest plans that fit with room to spare, within kTieShare, the one that needs
+                      ///< least; where none has it, the fastest that runs (is_tight of the report); when none runs, the
+                      ///< one that needs least. Fast is a sample with SearchObjective::Tokens; with Memory the one that
+                      ///< needs least, then the fastest.
+  StepReport report;  ///< Report of `best`.
+  ModelFacts facts;   ///< Facts of the model.
   std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`.
                                   ///< other_plans.cpp says what is exact about it.
   Proof proof;
@@ -162,8 +162,8 @@ inline constexpr std::int64_t kMostWork = 6 * kWorkOfSecond;
 inline constexpr std::int64_t kMostWorkOfRemedies = kWorkOfSecond / 4;
 
 struct SearchOptions {
-  /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the
-  /// rank that needs most in any case.
+  /// Rank in the world: the report is of this one; of the rank that needs most when not given. Plans are compared by
+  /// the rank that needs most in any case.
   std::optional<std::int64_t> rank;
   std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
   /// Asked before each prediction, from several threads; once it says true the search ends with an error. Empty: nobody

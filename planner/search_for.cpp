@@ -165,7 +165,7 @@ class SaidPlans {
     Plan plan;
     StepReport report;
     std::string label;
-    std::vector<std::string> notes;  ///< Of the search that found it.
+    std::vector<std::string> notes;  ///< Notes of the search that found it.
   };
 
   static Candidate candidate_of(const Said& said) {

@@ -42,7 +42,7 @@ struct Scale {
   char letter = 0;
   std::int64_t factor = 1;
 };
-/// Of numbers of elements, as their users count: in thousands.
+/// Numbers of elements, as their users count: in thousands.
 constexpr std::array kScales = {Scale{'G', 1'000'000'000}, Scale{'M', 1'000'000}, Scale{'K', 1'000}};
 /// What doubles hold exactly.
 constexpr double kMostElements = 9e15;

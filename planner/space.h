@@ -12,7 +12,7 @@
 //               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. Units
 //               inside blocks count by the block. With several nodes also the integer "GPUs of a node".
 //   checkpoint  The first k blocks of every stack, full or selective, which saves attention and no, every second or all
-//               matmuls; k = 0 is none, and up to 14 equal steps lead to all of them. Of several stacks that matter
+//               matmuls; k = 0 is none, and up to 14 equal steps lead to all of them. For several stacks that matter
 //               (planner/checkpointed_blocks.h) also those of one first, then those of the others.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
@@ -75,8 +75,8 @@ inline bool names_units(const Wrap& wrap) {
 
 /// As text: "true", "false", "8" (an integer: the smaller world size) or "keep-last:4".
 struct ReshardChoice {
-  ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
-  std::int64_t world_size = 0;                                         ///< Of Kind::Smaller.
+  ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< For the units that are not kept.
+  std::int64_t world_size = 0;                                         ///< For Kind::Smaller.
   std::int64_t keep_last = 0;  ///< Last units of each stack that stay unsharded, with Kind::Always.
 
   bool operator==(const ReshardChoice&) const = default;
@@ -93,7 +93,7 @@ enum class SavedOps : std::uint8_t {
 /// A way to checkpoint a block. As text: "full", "selective", "save-matmuls", "save-attention".
 struct CheckpointWay {
   CheckpointMode mode = CheckpointMode::Full;
-  SavedOps saved = SavedOps::EverySecondMatmul;  ///< Of CheckpointMode::Selective.
+  SavedOps saved = SavedOps::EverySecondMatmul;  ///< For CheckpointMode::Selective.
 
   CheckpointWay() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): a mode is a way.
@@ -168,7 +168,8 @@ struct Space {
   // The batch. Where neither of the first two is given, the micro-batch is the workload's dimension `batch` and the
   // accumulation is that of `base`: nothing is searched.
   std::optional<std::int64_t> global_batch;     ///< Samples per optimizer step, over all GPUs.
-  std::optional<std::int64_t> samples_per_gpu;  ///< Of a step, on any number of GPUs. Not beside a global batch.
+  std::optional<std::int64_t> samples_per_gpu;  ///< Samples of a step, on any number of GPUs. Not beside a global
+                                                ///< batch.
   std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch; 0: those of the workload.
   std::optional<std::int64_t> accumulation;
 
@@ -179,12 +180,12 @@ struct Space {
   std::int64_t parts_from = 64;
   std::vector<CheckpointWay> checkpoint_ways = kCheckpointWays;  ///< In that order.
   std::vector<bool> cpu_offloads = {false, true};
-  std::vector<bool> gradient_syncs = {true, false};     ///< Of every micro-batch, or of the last one.
+  std::vector<bool> gradient_syncs = {true, false};     ///< After every micro-batch, or after the last one.
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
   std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
   std::vector<FrameworkArguments> arguments = {};       ///< Empty: those of `base`.
   std::int64_t max_micro_batch = 1024;
-  /// Of those that make up the samples of a step; empty: all of them.
+  /// Micro-batches that make up the samples of a step; empty: all of them.
   std::vector<std::int64_t> micro_batches = {};
   bool every_number = false;  ///< Every j and every k, not only some of them.
   /// Where no plan fits under the default settings of `base`'s allocator, those with expandable segments are searched.

@@ -109,7 +109,7 @@ class StepOrder::Walk {
   simulator::SharedWire wire_;
   Seconds gate_{0};
   std::optional<Seconds> gate_after_root_;
-  bool is_first_ = true;   // Of the micro-batches.
+  bool is_first_ = true;   // First of the micro-batches.
   bool has_kept_ = false;  // Gradients of earlier ones.
   int last_call_ = -1;
 };

@@ -38,8 +38,8 @@ class StepOrder {
   enum class EventKind : std::uint8_t {
     Gather,
     CopyOut,
-    Freed,        ///< The output of a gather, whose memory those behind it get,
-    FreedByRoot,  ///< or those behind the next copy-out.
+    Freed,        ///< The output of a gather, whose memory those after it get,
+    FreedByRoot,  ///< or those after the next copy-out.
     Forward,
     Backward,
     Keep,
@@ -51,7 +51,7 @@ class StepOrder {
     EventKind kind = EventKind::Gather;
     bool again = false;  ///< Not the first gather of the unit: left out where it stays unsharded.
     int unit = -1;
-    int output = -1;  ///< Of gathers, by unit and slot.
+    int output = -1;  ///< Output of gathers, by unit and slot.
     int call = -1;
     int op_begin = 0, op_end = 0;
   };
@@ -63,7 +63,7 @@ class StepOrder {
                   std::vector<Event>& events);
 
   std::size_t num_units_;
-  std::vector<Event> keeping_, reducing_;  ///< Of one micro-batch.
+  std::vector<Event> keeping_, reducing_;  ///< Events of one micro-batch.
 };
 
 }  // namespace fsdp::planner

@@ -33,8 +33,8 @@ std::string_view simple_fsdp_mode(const Plan& plan);
 /// "no wrapper" where that has one GPU; "SimpleFSDP fully_shard".
 std::string strategy_name(const Plan& plan);
 
-/// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ. Of a plan of
-/// FSDP1 what that is given.
+/// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ. For a plan
+/// of FSDP1, the arguments.
 std::string fsdp2_name(const Plan& plan);
 
 /// The same without the mesh, shorter where the units differ: "reshard_after_forward=False for 3 of 28 units"; of a

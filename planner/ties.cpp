@@ -75,7 +75,7 @@ class TiedCost : public CostModel {
 
   CostModel& cost_;
   double latest_;
-  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< Of those that are not late.
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< Least of those that are not late.
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
   std::vector<EvaluatedPoint> points_;

@@ -34,11 +34,11 @@ struct NamedPoint {
   bool is_whole = true;  ///< All that take at most kTieShare longer were compared; false: a limit ended that.
 };
 
-/// Of the points that fit the budget and take at most kTieShare longer than `fastest`: the one that needs least memory,
-/// and of those within kTieMemoryShare of that one that `is_said`, in the configuration of some trainer; then the
-/// simplest, then the fastest. A bounded number of plans is predicted; `fastest` is among those compared, and is the
-/// answer when `should_stop` says so first. Without `is_said` none is. `timed`: what the time of a point is, `cost` or
-/// what is made of it.
+/// Among the points that fit the budget and take at most kTieShare longer than `fastest`: the one that needs least
+/// memory, and of those within kTieMemoryShare of that one that `is_said`, in the configuration of some trainer; then
+/// the simplest, then the fastest. A bounded number of plans is predicted; `fastest` is among those compared, and is
+/// the answer when `should_stop` says so first. Without `is_said` none is. `timed`: what the time of a point is, `cost`
+/// or what is made of it.
 NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Families& families,
                             const EvaluatedPoint& fastest, std::int64_t budget,
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,

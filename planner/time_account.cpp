@@ -57,7 +57,7 @@ void add_wait(const std::vector<StreamEvent>& events, std::size_t place, Wait& w
   const Seconds begin = event.end - event.exposed;
   if (event.start <= begin) return;
   wait.queued += event.start - begin;
-  // What a stream is busy with is not far behind in the order of issue.
+  // What a stream is busy with is not far back in the order of issue.
   constexpr std::size_t kMostBehind = 256;
   for (std::size_t e = place - std::min(place, kMostBehind); e < place; ++e) {
     const StreamEvent& other = events[e];

@@ -17,7 +17,7 @@ namespace fsdp::planner {
 /// What the compute stream does, or waits for, in a part of the step.
 enum class TimeUse : std::uint8_t {
   Forward,
-  Recompute,  ///< Of checkpointed blocks, in the backward.
+  Recompute,  ///< For checkpointed blocks, in the backward.
   Backward,
   Copies,  ///< Into and out of the buffers of collectives, and gradients that are kept or added.
   Clip,
@@ -35,10 +35,10 @@ struct Wait {
   std::string phase;                  ///< "forward", "backward", "optimizer": in which it is issued.
   std::string units;                  ///< "model.layers.*"; "" is the root.
   std::int64_t count = 0;
-  Seconds exposed{0};  ///< Of all of them, as the times below.
+  Seconds exposed{0};  ///< Sum of all of them, as the times below.
   Seconds taken{0};    ///< By what is waited for.
-  Seconds queued{0};   ///< Of `exposed`, the part before it began.
-  /// [streams] Who was at work then: what it queues behind.
+  Seconds queued{0};   ///< The part of `exposed` before it began.
+  /// [streams] Who was at work then: what it queues after.
   std::array<Seconds, kNumStreams> queued_behind{};
 };
 
@@ -53,7 +53,7 @@ struct TimeAccount {
 
 TimeAccount account_of(const simulator::StepTimeline& timeline);
 
-/// Of these waits in another timeline: the same stream, phase and units. 0: there are none.
+/// The same waits in another timeline: the same stream, phase and units. 0: there are none.
 Seconds exposed_of(const TimeAccount& account, const Wait& wait);
 
 }  // namespace fsdp::planner

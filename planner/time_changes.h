@@ -16,7 +16,7 @@ inline constexpr std::size_t kMostWaits = 10;
 
 /// A change of the plan, predicted again.
 struct TimeChange {
-  Remedy remedy;       ///< Of the whole step, and its memory.
+  Remedy remedy;       ///< For the whole step, and its memory.
   Seconds exposed{0};  ///< What is left of the wait.
 };
 

@@ -211,7 +211,7 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {other_titan_loss, compute_loss_of_titan},
 };
 
-/// Of configurations in Python.
+/// Configurations in Python.
 constexpr Limit kLimitsOfRegistry[] = {
     {other_registry_checkpointing, checkpoint_as_registry},
     {cast_by_registry, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = false; }},

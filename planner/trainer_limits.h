@@ -19,16 +19,16 @@ struct Limit {
   bool ends = false;  ///< Nothing else is asked of a plan that has something of it.
 };
 
-/// Of accelerate, by itself or below transformers' Trainer; and what the Trainer's loop adds.
+/// For accelerate, by itself or below transformers' Trainer; and what the Trainer's loop adds.
 std::span<const Limit> limits_of_accelerate(const TrainerRelease& release);
 std::span<const Limit> limits_of_accelerate_fsdp1();
 std::span<const Limit> limits_of_transformers_loop(const TrainerRelease& release);
 std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release);
 std::span<const Limit> limits_of_deepspeed();
 
-/// Of every trainer of FSDP2: PyTorch's own optimizers, and its own order of gathering.
+/// For every trainer of FSDP2: PyTorch's own optimizers, and its own order of gathering.
 std::span<const Limit> limits_of_all();
-/// Of those that cast the inputs of all units.
+/// For those that cast the inputs of all units.
 Limit limit_of_cast_inputs();
 
 /// What a plan without shards is told; `program`: "accelerate".

@@ -56,7 +56,7 @@ std::optional<Error> other_framework(const Plan& plan, const Model&) {
 }
 
 constexpr Limit kLimitsOfAll[] = {
-    // Of FSDP1, too:
+    // For FSDP1, too:
     {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
     {prefetch,
      [](Plan& plan, const Model&) {

@@ -47,7 +47,7 @@ class Cutter {
     if (unit.size() != 1) return {};
     const int top = module_of_.at(unit.front());
     std::map<PartKind, std::int64_t> elements;
-    std::map<int, std::set<PartKind>> kinds;  // Of what the unit owns below each module.
+    std::map<int, std::set<PartKind>> kinds;  // Kinds of what the unit owns below each module.
     std::vector<const Parameter*> owned;
     for (const Parameter& parameter : model_.parameters) {
       if (owner_of(parameter.module) != top) continue;

@@ -28,7 +28,7 @@ enum class PolicyVerdict : std::uint8_t {
 struct PolicyVisit {
   int module = 0;  ///< In `Model::modules`.
   PolicyVerdict verdict = PolicyVerdict::Root;
-  std::int64_t elements = 0;   ///< Of the parameters below it, each once.
+  std::int64_t elements = 0;   ///< Elements of the parameters below it, each once.
   std::int64_t remaining = 0;  ///< The same less the elements of the units inside; `elements` where it was not visited.
 
   bool operator==(const PolicyVisit&) const = default;
@@ -47,8 +47,8 @@ struct PolicyRow {
   std::string modules;     ///< "model.layers.{0..27}"; "" is the root.
   std::string class_name;  ///< "Qwen3DecoderLayer"
   std::int64_t count = 1;
-  std::int64_t elements = 0;   ///< Of each.
-  std::int64_t remaining = 0;  ///< Of each: PolicyVisit::remaining.
+  std::int64_t elements = 0;   ///< Elements of each.
+  std::int64_t remaining = 0;  ///< For each: PolicyVisit::remaining.
   bool is_unit = false;
   std::string why;
 
@@ -59,7 +59,7 @@ struct PolicyRow {
 struct PolicyExplanation {
   std::string policy;                ///< As the option says it: "size:100M".
   std::vector<PolicyRow> rows;       ///< Without modules that were not looked into and have no parameters.
-  std::int64_t root_elements = 0;    ///< Of parameters in no unit below the root.
+  std::int64_t root_elements = 0;    ///< Elements of parameters in no unit below the root.
   std::vector<std::string> in_root;  ///< Modules that hold them: the topmost with no unit inside, and those with
                                      ///< parameters of their own around units. Rows of names folded.
 

@@ -50,10 +50,10 @@ const Module& at(const Model& model, int module) {
 /// What lies in the subtree of each module.
 struct Subtree {
   std::int64_t parameters = 0;
-  std::int64_t trained = 0;  ///< Of these, elements that receive a gradient.
+  std::int64_t trained = 0;  ///< Those of these elements that receive a gradient.
   bool holds_whole_ties = true;
   bool is_read_outside = false;  ///< A parameter of it, by an op outside of its forward.
-  bool is_block = false;         ///< Of a stack.
+  bool is_block = false;         ///< Block of a stack.
   bool has_block = false;        ///< Is or contains one.
 };
 
@@ -151,7 +151,7 @@ class BlockCutter {
  private:
   struct Part {
     int module = 0;
-    std::int64_t elements = 0;  ///< Of its own, without those of the parts inside it.
+    std::int64_t elements = 0;  ///< Elements of its own, without those of the parts inside it.
   };
 
   /// Parts of at most `limit` elements, and those above it that cannot be cut any more.
@@ -295,7 +295,7 @@ std::vector<UnitGroup> neighbors_of(const Model& model, const std::vector<int>& 
   return groups;
 }
 
-/// Of a module that does not hold all names of a parameter.
+/// For a module that does not hold all names of a parameter.
 std::string describe_tie(const Model& model, const std::string& module) {
   for (const Parameter& parameter : model.parameters) {
     std::vector<std::string> names = {parameter.name};
@@ -308,7 +308,7 @@ std::string describe_tie(const Model& model, const std::string& module) {
   return "";
 }
 
-/// Of a module with a parameter that is read outside of its forward.
+/// For a module with a parameter that is read outside of its forward.
 std::string describe_reader(const Model& model, int module) {
   for (const Call& call : model.calls) {
     for (const Op& op : model.blocks[call.block].ops) {

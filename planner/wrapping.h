@@ -23,7 +23,7 @@ using UnitGroup = std::vector<UnitModules>;
 struct Wrapping {
   std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Empty stacks are left out.
   std::vector<UnitModules> others;             ///< Ends, frozen modules, matches of patterns; children first.
-  std::vector<UnitModules> roots;  ///< Of a step of several passes: its models, each a root for FSDP2 by itself.
+  std::vector<UnitModules> roots;  ///< For a step of several passes: its models, each a root for FSDP2 by itself.
 
   bool has_units() const { return !stacks.empty() || !others.empty(); }
   /// Groups of the stack that has most; 1 where there are only others.
@@ -52,7 +52,7 @@ struct Wrappables {
 /// modules (a final norm) stay in the root, where they save a collective of their own.
 Wrappables wrappables_of(const Model& model);
 
-/// Of a step of several passes the units that its models are; else none.
+/// For a step of several passes, the units that its models are; else none.
 std::vector<UnitModules> models_of_passes(const Model& model);
 
 /// Stacks in units as `wrap` asks for, and the ends and frozen modules that are asked for. Error: parts of blocks of

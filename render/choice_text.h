@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// Reads what is written for a choice into `choices`. Of several texts the last one counts, but for patterns and sizes,
+/// Reads what is written for a choice into `choices`. The last of several texts counts, but for patterns and sizes,
 /// which may have many. Errors: each text that says nothing, with `place_of`; `choices` is then as before.
 Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, PlanChoices& choices);
 

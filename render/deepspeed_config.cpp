@@ -111,7 +111,7 @@ bool is_on_host(const Plan& plan, OptimizerKind kind) {
   return plan.cpu_offload && plan.optimizer.kind == kind;
 }
 
-/// Of the host DeepSpeed has an Adam of its own, and PyTorch a loop.
+/// On the host DeepSpeed has an Adam of its own, and PyTorch a loop.
 std::string optimizer_call(const Plan& plan) {
   if (!plan.cpu_offload) {
     return fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
@@ -180,7 +180,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
   json.end_object();
   if (uses_drive(plan)) write_queue(json, plan.zero.nvme);
   json.member("zero_allow_untested_optimizer", true);
-  // Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
+  // DeepSpeed takes none of PyTorch's optimizers on the host without being told.
   if (is_on_host(plan, OptimizerKind::Sgd)) json.member("zero_force_ds_cpu_optimizer", false);
   json.end_object();
   return std::move(json).take();

@@ -7,7 +7,7 @@
 //
 // Which of the linear layers a call is, only its number within the block tells: a plan may run every second one again.
 // Forward and recomputation count apart. The experts of a mixture are products as well, whose number depends on the
-// data, and of which a plan keeps nothing: the policy stops at the last linear layer in front of them.
+// data, and of which a plan keeps nothing: the policy stops at the last linear layer before them.
 //
 // Sources: torch/utils/checkpoint.py (create_selective_checkpoint_contexts, SelectiveCheckpointContext),
 // ATen/native/Linear.cpp (linear, _flatten_nd_linear), ATen/native/transformers/attention.cpp, torch 2.11.
@@ -59,7 +59,7 @@ bool has_experts(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::Experts; });
 }
 
-/// Linear layers of a block, and whether experts are in front of one.
+/// Linear layers of a block, and whether experts are before one.
 struct Linears {
   std::int64_t count = 0;
   bool is_behind_experts = false;

@@ -59,7 +59,7 @@ struct Frozen {
 };
 
 Frozen frozen_of(const Model& model) {
-  // Modules stand behind those that they are parts of.
+  // Modules stand after those that they are parts of.
   std::vector<bool> has_any(model.modules.size(), false);
   std::vector<bool> trains(model.modules.size(), false);
   for (std::size_t m = model.modules.size(); m-- > 0;) {
@@ -178,7 +178,7 @@ class CodeWriter {
     for (const std::string& each : kept_ops_) line(each);
   }
 
-  /// [lines] What stands in front of the code: how it is called, and what the loop does.
+  /// [lines] What stands before the code: how it is called, and what the loop does.
   std::vector<std::string> opening() const {
     std::vector<std::string> lines = {
         fmt::format("{} of {}, for torchrun with {} processes in all.", plan_.model, source_, plan_.mesh.world_size()),

@@ -9,7 +9,7 @@
 
 namespace fsdp::planner {
 
-/// "PYTORCH_ALLOC_CONF=...", as it stands in front of a command; empty: the plan has no settings.
+/// "PYTORCH_ALLOC_CONF=...", as it stands before a command; empty: the plan has no settings.
 std::string environment_of(const Plan& plan);
 
 /// "torch.optim.AdamW": the class.

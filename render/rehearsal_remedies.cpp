@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr Bytes kSmallest{std::int64_t{64} << 20};  // Of a saving that is worth a line.
+constexpr Bytes kSmallest{std::int64_t{64} << 20};  // Least size of a saving that is worth a line.
 
 Bytes alive(const Rehearsal& seen, std::string_view category) {
   const auto found = std::find_if(seen.categories.begin(), seen.categories.end(),

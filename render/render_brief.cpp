@@ -21,7 +21,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kIndent = 8;  // Of the texts beside the labels.
+constexpr int kIndent = 8;  // Indent of the texts beside the labels.
 constexpr std::size_t kMostLines = 14;
 constexpr std::size_t kPeakLines = 2;
 constexpr std::size_t kMostSuggestions = 3;
@@ -103,7 +103,7 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
   return text;
 }
 
-/// Of a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
+/// For a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
 bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
   if (remedy.has_room()) {
     return !has_room(report) || remedy.delta_time <= -kLeastSavedTime * report.time.step;
@@ -135,7 +135,7 @@ std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<R
   return worth;
 }
 
-/// Whether an assumption is said in front of all others: a reader would take the answer for another one without it.
+/// Whether an assumption is printed before all others: a reader would take the answer for another one without it.
 bool is_note(const std::string& assumption) {
   return assumption.starts_with("NO_SHARD is") || assumption.starts_with(kHfNote) ||
          assumption.find(kNoBf16Units) != std::string::npos;

@@ -26,7 +26,7 @@ struct CollectiveClock {
   std::string machine;  ///< "8x H100 SXM"
   simulator::CollectiveCost cost;
   std::vector<ClockedSize> sizes;
-  std::vector<std::string> assumptions;  ///< Of the machine.
+  std::vector<std::string> assumptions;  ///< Assumptions of the machine.
 };
 
 /// What a product or attention is called, and how long it takes.

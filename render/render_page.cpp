@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kWidth = 900;  // Of a picture, in its own units.
+constexpr int kWidth = 900;  // Width of a picture, in its own units.
 constexpr int kHeight = 220;
 constexpr int kBarHeight = 28;
 constexpr int kPhaseRow = 18;  // Above the curve, for the names of phases.

@@ -405,12 +405,12 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
     std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);
     if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
   }
-  // Of a script that caught it and went on, the peak is of interest, and not what failed before.
+  // For a script that caught it and went on, the peak is of interest, and not what failed before.
   if (!seen.failed || report.verdict == Verdict::Fits) add_moment(document, report, view);
   add_categories(document, seen);
   add_allocations(document, seen, view);
   add_device(document, report.memory, view.view.verbose);
-  // Of a run that did not come to a second step nobody knows what a step sends.
+  // If a run did not reach a second step, nobody knows what a step sends.
   if (seen.steps > 0) add_measured_traffic(document, report.traffic, view.view.verbose);
   if (view.view.verbose) add_readbacks(document, seen.limits, view.folder);
   add_list(document, "wrote", warnings_of(report, view.folder, About::Writes), Style::Strong);

@@ -17,7 +17,7 @@ namespace fsdp::planner {
 /// What differs from run to run, and so is no part of the report.
 struct RunFacts {
   Seconds seconds{0};  ///< From the start of the first process to the end of the last.
-  Bytes host_peak;     ///< Of the largest process.
+  Bytes host_peak;     ///< Peak of the largest process.
 };
 
 struct RehearsalView {

@@ -14,7 +14,7 @@ namespace fsdp::planner {
 
 struct MeasuredAnswer {
   const StepReport& measured;
-  const RehearsalRecord& record;  ///< Of a rank, for what it says beside figures.
+  const RehearsalRecord& record;  ///< Record of a rank, for what it says beside figures.
   std::int64_t num_ranks = 1;     ///< That were measured, on this machine.
   ExitStatus ended;               ///< How the command did.
   const StepReport* predicted = nullptr;

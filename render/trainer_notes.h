@@ -32,7 +32,7 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config);
 /// starts.
 std::string torchrun_of(const TrainerConfig& config, std::string_view program);
 
-/// "PYTORCH_ALLOC_CONF=... ", with a blank behind it; empty: the plan has no settings.
+/// "PYTORCH_ALLOC_CONF=... ", with a blank after it; empty: the plan has no settings.
 std::string environment_before(const Plan& plan);
 
 }  // namespace fsdp::planner

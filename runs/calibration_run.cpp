@@ -5,8 +5,8 @@
 // Other programs make a run longer and never shorter. What they used of the cores meanwhile is the CPU time of the
 // whole machine less that of the run; a run that they disturbed is made again. What the host of a virtual machine does
 // besides shows nowhere in it, and can slow it for minutes: so while there is time all runs are made again, one round
-// after the other. Of each the time in which all of it was the fastest stays as a whole: the shortest time of each op
-// would be of no step that ever was.
+// after the other. For each run the fastest whole time stays: the shortest time of each op would be of no step that
+// ever was.
 
 #include "runs/calibration_run.h"
 
@@ -32,8 +32,8 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::string_view kPartialVersion = "2.0";
-constexpr int kSteps = 12;            // Of which the first two are left out.
-constexpr int kMostAttempts = 3;      // Of a run that others disturbed.
+constexpr int kSteps = 12;            // The first two are left out.
+constexpr int kMostAttempts = 3;      // For a run that others disturbed.
 constexpr double kQuietCores = 0.15;  // What others may use meanwhile.
 
 /// What is there of one item.
@@ -126,7 +126,7 @@ std::vector<MachineTables> machine_of(const Partial& partial) {
   return machine;
 }
 
-/// Of everything that was timed, once each.
+/// Sum of everything that was timed, once each.
 double sum_of_times(const MachineTables& tables) {
   double sum = 0;
   for (const std::vector<WorkTimes>* works : {&tables.ops, &tables.actions, &tables.collectives}) {

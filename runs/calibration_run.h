@@ -29,7 +29,7 @@ struct CalibrationSettings {
 struct CalibrationOutcome {
   std::vector<MachineTables> machine;  ///< By rising number of ranks.
   std::size_t done = 0;                ///< Items, those of earlier runs counted.
-  std::size_t found = 0;               ///< Of them those of earlier runs.
+  std::size_t found = 0;               ///< Those among them of earlier runs.
   int interrupted_by = 0;              ///< A signal; 0: none.
 };
 

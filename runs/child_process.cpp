@@ -37,7 +37,8 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kMostRounds = 1000;  // Of killing: a process that forks faster than it can be killed ends us, not it.
+constexpr int kMostRounds = 1000;  // Rounds of killing: a process that forks faster than it can be killed ends us, not
+                                   // it.
 constexpr int kEndSignals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
 
 ExitStatus status_of(int wait_status) {
@@ -193,7 +194,7 @@ Supervision::Supervision() {
   sigemptyset(&waited_);
   sigaddset(&waited_, SIGCHLD);
   for (const int number : kEndSignals) {
-    // Under nohup and behind "&" in a script some are ignored, and stay so.
+    // Under nohup and with "&" in a script some are ignored, and stay so.
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&waited_, number);
   }

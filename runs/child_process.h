@@ -33,7 +33,7 @@ struct ChildCommand {
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;    ///< Of exit; 0 when a signal ended it.
+  int code = 0;    ///< Code of exit; 0 when a signal ended it.
   int signal = 0;  ///< 0: it ended by itself.
 
   bool operator==(const ExitStatus&) const = default;

@@ -23,7 +23,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenRankLooks{0.05};
-constexpr int kExitInput = 2;                                      // Of fsdp-exec: what it was given is wrong.
+constexpr int kExitInput = 2;                                      // fsdp-exec: its input is wrong.
 constexpr std::uintmax_t kRoomForWords = std::uintmax_t{1} << 20;  // And for what ranks write before them.
 
 /// The last line that begins with "error: ", or nothing.
@@ -115,7 +115,7 @@ class RankRunner {
     }
   }
 
-  /// Of ranks that end almost together the one that a signal ended is the cause.
+  /// Among ranks that end almost together, the one that a signal ended is the cause.
   void describe_failure() {
     if (outcome_.first_failed < 0) return;
     for (std::size_t rank = 0; rank < outcome_.ends.size(); ++rank) {

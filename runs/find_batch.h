@@ -45,7 +45,7 @@ BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most);
 Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch,
                                              std::string_view option = "--find-batch");
 
-/// A command with those words behind it, where the pattern has its "{}".
+/// A command with those words after it, where the pattern has its "{}".
 std::vector<std::string> with_batch(std::vector<std::string> command, std::string_view pattern, std::int64_t batch);
 
 /// What is said of the search as a whole, and the table of batch against peak.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kCount = " count";
 constexpr std::string_view kPayload = " payload";
-/// Of a collective that tells numbers, at most. A unit of a model that is trained for a purpose moves more.
+/// Largest payload of a collective that exchanges numbers. A unit of a model that is trained for a purpose moves more.
 constexpr std::int64_t kToldBytes = 1024;
 
 const ComparedTerm* payload_of(const std::string& kind, const std::vector<ComparedTerm>& terms) {

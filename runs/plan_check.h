@@ -21,7 +21,7 @@ inline constexpr int kCheckedGpus = 2;
 
 struct PlanCheck {
   std::vector<ComparedTerm> terms;  ///< Worst first: what is looked at. Empty: no check was made.
-  /// Of `terms`, worst first, those that differ by more than they may. Collectives come before memory: where they
+  /// The `terms`, worst first, that differ by more than they may. Collectives come before memory: where they
   /// differ, another thing was run than was planned.
   std::vector<ComparedTerm> beyond;
   std::int64_t gpus = kCheckedGpus;  ///< That the model was sharded over.

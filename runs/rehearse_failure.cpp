@@ -19,7 +19,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kExitPlanRefused = 2;  // Of fsdp_plan_runner.
+constexpr int kExitPlanRefused = 2;  // Exit code of fsdp_plan_runner.
 
 constexpr std::string_view kPlanNotApplied = "fsdp_rehearsal.apply_plan.PlanNotApplied";
 

@@ -165,7 +165,7 @@ Result<void> make_overlay(const std::string& folder) {
 
 namespace {
 
-/// Of /dev: of what is below them it is the user's files. overlay/settings.cpp has the same.
+/// True for /dev: what is below it are the user's files. overlay/settings.cpp has the same.
 bool is_of_files(const std::filesystem::path& device) {
   const std::string name = device.filename().string();
   return name == "shm" || name == "mqueue" || name == "hugepages";

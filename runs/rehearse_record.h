@@ -30,20 +30,20 @@ struct RecordedJob {
 struct RehearsalRecord {
   std::string end;                       ///< "steps_reached", "script_ended", "exception", "out_of_memory".
   std::vector<std::string> error_types;  ///< Classes of the exception and its causes: "builtins.ImportError".
-  std::int64_t exit_status = 0;          ///< Of a script that ended itself.
+  std::int64_t exit_status = 0;          ///< Status of a script that ended itself.
   bool torch_imported = false;
   bool cuda_initialized = false;
   RecordedJob job;
   Seconds seconds{0};
   Seconds step{0};                   ///< The median of the steps of a job that ran for real; 0: not known.
-  Seconds exposed_communication{0};  ///< Of a step on GPUs, as `step`.
+  Seconds exposed_communication{0};  ///< Time of a step on GPUs, as `step`.
   Bytes host_peak;
   std::string gpu;
   Bytes gpu_total;
   std::int64_t parameters = 0;
   std::int64_t trainable_parameters = 0;
   MemoryReport memory;                  ///< Its device terms are those beside the reserve, with a name and bytes only.
-  std::vector<Collective> collectives;  ///< Of one steady step, in issue order.
+  std::vector<Collective> collectives;  ///< Collectives of one steady step, in issue order.
   Rehearsal seen;  ///< Without ranks and command. Its error is any exception that ended the script.
 
   bool operator==(const RehearsalRecord&) const = default;

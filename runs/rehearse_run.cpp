@@ -67,7 +67,7 @@ RankFiles files_of(const RehearsalSettings& settings, const RankJob& job, const 
 
 /// A process that runs.
 struct Running {
-  std::size_t index = 0;  // Of its run.
+  std::size_t index = 0;  // Index of its run.
   ChildProcess process;
   Seconds started{0};
   std::optional<Seconds> asked_for_stacks;

@@ -47,7 +47,7 @@ struct RankRun {
   std::string log_tail;                  ///< The end of what it printed.
   Seconds seconds{0};
 
-  /// Of a script that ended by itself: the process's exit code, or what the script asked for when a destructor crashed
+  /// For a script that ended by itself: the process's exit code, or what the script asked for when a destructor crashed
   /// after that.
   std::int64_t exit_code() const;
   /// It trained, or ran out of device memory: there is something to report.

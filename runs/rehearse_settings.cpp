@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kUsualGpusPerNode = 8;  // Of machines about which nobody says anything before the script runs.
+constexpr int kUsualGpusPerNode = 8;  // For machines about which nobody says anything before the script runs.
 constexpr std::int64_t kFewRanks = 8;
 constexpr std::int64_t kMostRanks = 1 << 20;
 

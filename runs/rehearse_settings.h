@@ -78,7 +78,7 @@ struct RehearsalSettings {
   bool allow_writes = false;                 ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;      ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
-  std::optional<Bytes> cudnn_workspace;  ///< Of every plan; empty: what cuDNN says for the card.
+  std::optional<Bytes> cudnn_workspace;  ///< For every plan; empty: what cuDNN says for the card.
   std::string progress;                  ///< File for lines that say what is done; empty: none.
   std::string snapshot;                  ///< File to write; empty: none.
   std::string trace;

@@ -11,7 +11,7 @@
 //                                  looked at by its flags, since the dynamic linker opens files for reading before any
 //                                  handler is there
 //
-// Sources: seccomp(2); linux/filter.h; linux/fs.h. Of a 64-bit value only 32 bits are seen at a time.
+// Sources: seccomp(2); linux/filter.h; linux/fs.h. In a 64-bit value only 32 bits are seen at a time.
 
 #include "runs/system_call_filter.h"
 
@@ -57,7 +57,7 @@ constexpr std::array kStopped = {
 #endif
 };
 
-/// Of x32: numbers with this bit are those of x86-64 or others, by a table of its own.
+/// For x32: numbers with this bit are those of x86-64 or others, by a table of its own.
 constexpr std::uint32_t kX32 = 0x40000000;
 
 constexpr int kSetAttributeAt = 463;     // setxattrat, Linux 6.13.

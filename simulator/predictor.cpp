@@ -18,7 +18,7 @@ namespace fsdp::simulator {
 namespace {
 
 /// What the parts of a prediction take, in steps of some 25 ns: measured on models of 150 to 19,000 parameters.
-constexpr std::int64_t kWorkOfRequest = 2;      ///< Of memory, with its end.
+constexpr std::int64_t kWorkOfRequest = 2;      ///< Work of memory, with its end.
 constexpr std::int64_t kWorkOfParameter = 100;  ///< To expand a spec by one and to find it by its name.
 constexpr std::int64_t kWorkOfLaidOut = 8;      ///< For each parameter of a layout.
 constexpr std::int64_t kWorkOfInstruction = 4;  ///< Lowered.
@@ -67,7 +67,7 @@ struct Predictor::Impl {
     return work + kWorkOfLaidOut * layouts.num_laid_out() + kWorkOfRequest * live.num_events();
   }
 
-  /// Of a plan that is not asked any more, what the next one can use.
+  /// From a plan that is not asked any more, what the next one can use.
   void give_back(PreparedPlan& prepared) { layouts.give_back(prepared.plan, std::move(prepared.layout)); }
 
   Result<void> live_bytes(Plan asked, Outcome& outcome) {

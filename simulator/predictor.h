@@ -39,7 +39,7 @@ struct CallCost {
                          ///< is alive outside the call, parameters' gradients not included.
   PoolBytes kept_pools;  ///< The same by pool, each at a moment of its own.
   PoolBytes peak_pools;
-  /// Of its ops. Stays where it is for the predictor's life.
+  /// Times of its ops. Stays where it is for the predictor's life.
   const CallTimes* times = nullptr;
   /// The same beside checkpointed calls; none where that makes no difference.
   const CallTimes* times_beside = nullptr;
@@ -107,7 +107,7 @@ class Predictor {
   Predictor& operator=(Predictor&&) noexcept;
 
   const Model& model() const;
-  /// Of the model. Stays where it is for the predictor's life.
+  /// Index of the model. Stays where it is for the predictor's life.
   const ModelIndex& index() const;
   const Cluster& cluster() const;
 
@@ -137,7 +137,7 @@ class Predictor {
   /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// [num calls] Cost of one run of each call under the precision and runtime of `plan`. Of a call that was recorded
+  /// [num calls] Cost of one run of each call under the precision and runtime of `plan`. For a call that was recorded
   /// beside checkpointed ones, too: the least of both. `modes`: [num calls].
   std::vector<CallCost> call_costs(const Plan& plan, const std::vector<CheckpointMode>& modes);
 

@@ -10,9 +10,10 @@
 
 namespace fsdp::planner {
 
-inline constexpr int kCurveIndent = 12;  ///< Of the lines of a curve in a report. Labels take at most 10 columns.
-inline constexpr int kMostColumns = 96;  ///< Of a curve, however wide the terminal is.
-inline constexpr int kEighths = 8;       ///< Of a character, which kBlocks can show.
+inline constexpr int kCurveIndent = 12;  ///< Indent of the lines of a curve in a report. Labels take at most 10
+                                         ///< columns.
+inline constexpr int kMostColumns = 96;  ///< Columns of a curve, however wide the terminal is.
+inline constexpr int kEighths = 8;       ///< Eighths of a character, which kBlocks can show.
 inline constexpr std::array kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 /// Live bytes over the step as lines of at most `width` columns: `height` rows of blocks with the highest value beside

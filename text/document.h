@@ -54,7 +54,7 @@ struct Table {
 struct Entry {
   std::string label;
   std::vector<std::string> lines;
-  Style style = Style::Strong;  ///< Of the label.
+  Style style = Style::Strong;  ///< Style of the label.
   bool is_picture = false;      ///< Made of characters: printed as it is, and left out of Markdown.
 };
 

@@ -37,7 +37,7 @@ Terminal terminal_of(bool is_terminal, std::optional<int> terminal_width, ColorM
 /// The environment of this process.
 TerminalEnvironment environment_of_process();
 
-/// Columns of the terminal behind a file descriptor; nothing when it is none, 0 when it does not say.
+/// Columns of the terminal of a file descriptor; nothing when it is none, 0 when it does not say.
 std::optional<int> terminal_width(int descriptor);
 
 enum class Style { Plain, Good, Bad, Warning, Strong, Faint };

@@ -11,7 +11,8 @@ namespace fsdp::simulator {
 inline constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMinBlockSize = 512;            ///< Blocks are multiples of it.
 inline constexpr std::int64_t kSmallSize = kMebibyte;         ///< The largest request that small segments serve.
-inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;  ///< Of a small segment; with it pages of expandable ones.
+inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;  ///< Size of a small segment; with it pages of expandable
+                                                              ///< ones.
 inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from here get a segment of their size.
 inline constexpr std::int64_t kDriverUnit = 2 * kMebibyte;      ///< What the driver rounds a segment up to.
 

@@ -30,7 +30,7 @@ void add_segment(Out out, const SegmentSnapshot& segment) {
   fmt::format_to(out, "\n");
 }
 
-/// The line without what stands behind '|', and without blanks at its end.
+/// The line without what stands after '|', and without blanks at its end.
 std::string_view asked_of(std::string_view line) {
   line = line.substr(0, line.find('|'));
   const std::size_t last = line.find_last_not_of(" \t\r");

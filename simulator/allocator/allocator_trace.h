@@ -45,13 +45,13 @@ struct AllocatorTrace {
   std::string settings_text;   ///< PYTORCH_ALLOC_CONF at the start; empty: the defaults.
   AllocatorSettings settings;  ///< The same, read.
   std::vector<TraceStep> steps;
-  std::vector<std::string> settings_changes;  ///< Of ChangeSettings.
-  std::vector<double> fractions;              ///< Of LimitMemory, each from 0 to 1.
+  std::vector<std::string> settings_changes;  ///< For ChangeSettings.
+  std::vector<double> fractions;              ///< For LimitMemory, each from 0 to 1.
 
   bool operator==(const AllocatorTrace&) const = default;
 };
 
-/// Reads a trace; results behind '|', the lines of '=' and '@', and comments are passed over.
+/// Reads a trace; results after '|', the lines of '=' and '@', and comments are passed over.
 /// Errors, each with its place "name:line:column": an unknown operation or header, a number that is none, a word too
 /// many or too few, an id that is live already or not live, settings that PyTorch would refuse.
 Result<AllocatorTrace> read_allocator_trace(std::string_view text, std::string_view name);
@@ -62,7 +62,7 @@ std::string to_text(const AllocatorTrace& trace);
 /// What a step gave.
 struct StepResult {
   AllocationOutcome outcome = AllocationOutcome::Allocated;
-  std::int64_t address = 0;  ///< Of a Malloc that was served.
+  std::int64_t address = 0;  ///< Address of a Malloc that was served.
   Bytes block_bytes{0};
 
   bool operator==(const StepResult&) const = default;
@@ -115,7 +115,7 @@ AllocatorState state_of(const CachingAllocator& allocator);
 /// The lines of `=` and `@` at the end of a replay: every statistic, and every segment with its blocks.
 std::string summary_text(const AllocatorState& state);
 
-/// What stands behind an operation: " | ADDRESS BLOCK_BYTES allocated ...", without a line's end.
+/// What stands after an operation: " | ADDRESS BLOCK_BYTES allocated ...", without a line's end.
 std::string result_text(TraceOperation operation, const StepResult& result, const AllocatorStatistics& statistics);
 
 /// An allocator that does the steps of a trace: ours, or in a test the original.
@@ -127,7 +127,7 @@ struct TraceRunner {
 
 TraceRunner runner_of(AllocatorReplay& replay);
 
-/// Runs the text that `trace` was read from, and returns it with the results behind each operation and the summary at
+/// Runs the text that `trace` was read from, and returns it with the results after each operation and the summary at
 /// its end. Running a recorded output gives that output.
 std::string annotated_text(const AllocatorTrace& trace, std::string_view text, const TraceRunner& runner);
 

@@ -46,7 +46,7 @@ enum class AllocationOutcome {
 struct OutOfMemory {
   Bytes requested{0};
   Bytes tried{0};        ///< The segment that the device refused.
-  Bytes device_free{0};  ///< Of the device's memory, at that moment.
+  Bytes device_free{0};  ///< Part of the device's memory, at that moment.
   Bytes allowed{0};      ///< By the memory fraction; the device's total without one.
   Bytes allocated{0};
   Bytes reserved{0};
@@ -112,7 +112,7 @@ enum class SnapshotState { Allocated, PendingFree, Free };
 struct BlockSnapshot {
   std::int64_t address = 0;
   Bytes size{0};
-  Bytes requested{0};  ///< Of the last request that the block served; 0 if none.
+  Bytes requested{0};  ///< Bytes of the last request that the block served; 0 if none.
   SnapshotState state = SnapshotState::Free;
 
   bool operator==(const BlockSnapshot&) const = default;
@@ -188,7 +188,7 @@ class CachingAllocator {
 
   AllocatorStatistics statistics() const;
   const DriverCalls& driver_calls() const { return driver_calls_; }
-  /// Of the last request that failed.
+  /// The last request that failed.
   const OutOfMemory& last_out_of_memory() const { return out_of_memory_; }
   /// All segments, in order of address.
   std::vector<SegmentSnapshot> snapshot() const;
@@ -215,7 +215,7 @@ class CachingAllocator {
     std::vector<std::int32_t> blocks;
     std::size_t first = 0;           ///< Entries before it are done.
     std::int64_t num_recorded = 0;   ///< Events ever recorded on the stream.
-    std::int64_t num_completed = 0;  ///< Of these, how many the stream got past.
+    std::int64_t num_completed = 0;  ///< How many of these the stream got past.
   };
   struct ExpandableSegment {
     std::int64_t address;

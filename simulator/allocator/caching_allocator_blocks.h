@@ -17,7 +17,7 @@ enum class BlockState : std::uint8_t {
   Allocated,    ///< In the hands of the caller.
   PendingFree,  ///< Given back, but another stream may still use it.
   Free,
-  Unmapped,  ///< Address space of an expandable segment, with no memory behind it.
+  Unmapped,  ///< Address space of an expandable segment, with no memory mapped.
 };
 
 /// A stretch of a segment. The blocks of one segment tile it without a hole and are linked in order of address.

@@ -152,7 +152,7 @@ void CachingAllocator::use_device(std::int64_t bytes) {
   driver_calls_.peak_used = std::max(driver_calls_.peak_used, Bytes(device_used_));
 }
 
-// Of a free block that is a whole segment.
+// For a free block that is a whole segment.
 void CachingAllocator::release_segment(std::int32_t index) {
   const Block& block = blocks_[index];
   const bool is_large = (block.bin & 1) != 0;
@@ -305,7 +305,7 @@ void CachingAllocator::record_events(std::int32_t index) {
   }
 }
 
-// Each stream is in order: behind an event that is not done, none is.
+// Each stream is in order: after an event that is not done, none is done.
 void CachingAllocator::process_events() {
   for (EventQueue& queue : events_) {
     while (queue.first < queue.blocks.size()) {

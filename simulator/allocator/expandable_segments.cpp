@@ -1,9 +1,9 @@
-// Expandable segments: one long range of addresses for each stream and pool, with memory behind a part of it.
+// Expandable segments: one long range of addresses for each stream and pool, with memory mapped to a part of it.
 //
 //   | a | b |  free  |        unmapped         |
 //
 // The range is 9/8 of the device, so it never has to be longer. When no free block fits, memory is mapped, in whole
-// pages (2 MiB in the small pool, a large segment's size in the large one), right behind the last free block; so
+// pages (2 MiB in the small pool, a large segment's size in the large one), right after the last free block; so
 // reserved memory follows the use closely and free blocks do not get stranded in segments of the wrong size. Giving
 // memory back takes whole pages out of free blocks and leaves unmapped stretches between mapped ones, which are filled
 // first the next time.

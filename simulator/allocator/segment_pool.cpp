@@ -19,7 +19,7 @@
 // others that are large enough, so it is the best for the next, until it is too small. A free block says nothing of how
 // it came to be, so that those of several requests side by side can go at once as well.
 //
-// An expandable segment grows by pages behind its last block, and by what that one lacks where it is free. It is the
+// An expandable segment grows by pages after its last block, and by what that one lacks where it is free. It is the
 // last choice for a request that another block serves, and rests of 512 bytes are kept.
 //
 // Sources: simulator/allocator/caching_allocator.cpp, expandable_segments.cpp. A test compares both, step by step, on
@@ -43,7 +43,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-constexpr int kUnitBits = 9;    // Of kMinBlockSize.
+constexpr int kUnitBits = 9;    // Bits of kMinBlockSize.
 constexpr int kExactBits = 12;  // Blocks of fewer units have a shelf for each size,
 constexpr int kShelfBits = 4;   // larger ones sixteen for each power of two.
 static_assert(kMinBlockSize == 1 << kUnitBits);
@@ -144,7 +144,7 @@ inline void SegmentPool::shelve(Block* block) {
   block->shelf_prev = block->shelf_next = nullptr;
 }
 
-// The block that came last or changed last is likely to be asked for, or to melt with the next: it waits in front of
+// The block that came last or changed last is likely to be asked for, or to melt with the next: it waits before
 // the shelves until another one comes.
 inline void SegmentPool::put(Block* block) {
   block->shelf = kLoose;
@@ -216,7 +216,7 @@ inline void SegmentPool::absorb_next(Block* block) {
   delete_block(gone);
 }
 
-// Of equal sizes that with the lowest address; none: no block is large enough.
+// Among equal sizes the one with the lowest address; none: no block is large enough.
 inline SegmentPool::Block* SegmentPool::find_best(std::int64_t size) {
   const auto first_from = [&](int from) {
     const int next = next_shelf(from);
@@ -275,7 +275,7 @@ inline SegmentPool::Block* SegmentPool::find_or_make(std::int64_t size, std::int
   return expands_ ? grow(count * size) : new_segment(size);
 }
 
-// Of a free block the first `size` bytes, and what is behind them where that is not worth to be kept apart.
+// The first `size` bytes of a free block, and what follows them if it is not worth keeping apart.
 inline SegmentPool::Block* SegmentPool::take_front(Block* block, std::int64_t size) {
   if (block->size - size < least_rest_) {
     remove(block);

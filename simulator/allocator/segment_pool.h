@@ -27,7 +27,7 @@ class SegmentPool {
   /// A stretch of a segment, linked in order of address. Stays where it is until it is freed. Others read its size.
   struct Block {
     std::int64_t address = 0;
-    std::int64_t size = 0;  ///< Of one that serves a request: that, and what was not worth to be kept apart.
+    std::int64_t size = 0;  ///< For one that serves a request: its bytes, and what was not worth to be kept apart.
     Block* prev = nullptr;
     Block* next = nullptr;
     Block* shelf_prev = nullptr;  ///< While it is free: its neighbors on the shelf.
@@ -99,13 +99,13 @@ class SegmentPool {
 
   bool is_large_;
   bool expands_ = false;
-  Block* last_ = nullptr;        // Of an expandable segment: the block that it ends with.
+  Block* last_ = nullptr;        // For an expandable segment: the block that it ends with.
   std::int64_t least_rest_ = 0;  // That is kept apart.
   std::int64_t large_segment_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t next_address_ = 0;
   std::vector<std::unique_ptr<Blocks>> blocks_;
-  std::size_t num_blocks_ = 0;     // Of these in use, or ready for it.
+  std::size_t num_blocks_ = 0;     // Blocks of these in use, or ready for it.
   Block* first_unused_ = nullptr;  // Linked by `next`.
   Block* loose_ = nullptr;         // The free block that stands on no shelf.
   std::vector<Shelf> shelves_;     // Empty before the first request.

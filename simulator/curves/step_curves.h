@@ -52,8 +52,8 @@ struct CurveInstruction {
 /// A tensor that is alive, with the arithmetic of its size.
 struct LiveTensorDetail {
   LiveTensor tensor;
-  /// Of each of them: "2 x 512 x 2048 x 2 B (bfloat16)"; where they differ "2 of 512 x 4 B (float32) + 1 of ..."; empty
-  /// where it is not known.
+  /// Formula of each of them: "2 x 512 x 2048 x 2 B (bfloat16)"; where they differ "2 of 512 x 4 B (float32) + 1 of
+  /// ..."; empty where it is not known.
   std::string formula;
 };
 
@@ -61,8 +61,9 @@ class CurveNames;
 
 struct StepCurves {
   std::vector<MemoryCurve> phases;  ///< In order: initialization, first step, steady step. Empty: there is none.
-  std::vector<CurveInstruction> instructions;  ///< Of a steady step.
-  /// Of the first step, on a clock of its own, where its order is another one (`StepSchedules`); empty: as all others.
+  std::vector<CurveInstruction> instructions;  ///< Instructions of a steady step.
+  /// Instructions of the first step, on a clock of its own, where its order is another one (`StepSchedules`); empty: as
+  /// all others.
   std::vector<CurveInstruction> first_instructions;
   std::vector<StreamEvent> events;
   Seconds step{0};

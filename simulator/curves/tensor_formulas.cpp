@@ -3,8 +3,8 @@
 // none explains, such as the workspace of a library, gets none.
 //
 // The shapes of a parameter's tensors: a shard (rows over ranks, rounded up), the whole one padded to a multiple of the
-// ranks, the whole one, a shard of the smaller group. Of a unit's: the sum over its parameters, times the ranks or not.
-// Of an op's: its outputs, its inputs, its parameters, the rows of those without their last dimension (statistics of a
+// ranks, the whole one, a shard of the smaller group. For a unit: the sum over its parameters, times the ranks or not.
+// For an op: its outputs, its inputs, its parameters, the rows of those without their last dimension (statistics of a
 // norm, log-sum-exps), several of them at once.
 
 #include "simulator/curves/tensor_formulas.h"
@@ -139,7 +139,7 @@ class FormulaFinder {
     }
     std::string formula = find(shapes, {dtype}, bytes_);
     if (!formula.empty()) return formula;
-    // Of parameters that differ in dtype the buffer is gathered as bytes.
+    // If parameters differ in dtype, the buffer is gathered as bytes.
     const std::int64_t shard = unit.gather_shard_bytes.count();
     return find({times(ranks, shard), one(shard)}, {Dtype::UInt8}, bytes_);
   }
@@ -267,7 +267,7 @@ TensorFormulas::Key TensorFormulas::key_of(int id, std::int64_t bytes) const {
             model.parameters[parameter].shape, bytes};
   }
   const CallTensor tensor = id < ids.sums_base ? CallTensor{.call = -1} : find_call(ids, id);
-  // Of these there are few, and each stands for itself.
+  // There are few of these, and each stands for itself.
   if (tensor.call < 0) return {-1, id, 0, {}, bytes};
   const int op = prepared_.tapes[tensor.call]->storage_op[tensor.storage];
   return {-2, model.calls[tensor.call].block, op, {}, bytes};

@@ -171,7 +171,7 @@ struct Bands {
   UncertaintyBand large;
 };
 
-// RDMA to the GPU behaves alike everywhere. Of other networks no two machines were alike, or no second one was found,
+// RDMA to the GPU behaves alike everywhere. For other networks no two machines were alike, or no second one was found,
 // and NICs that do not reach the GPU's memory by themselves are slower by up to a factor of two.
 Bands bands_of(NetworkKind network, bool nic_near_gpu) {
   const bool is_rdma = network == NetworkKind::Infiniband || network == NetworkKind::Roce;
@@ -217,7 +217,7 @@ Bands bands_with_plateau(const GroupShape& shape, LinkClass link_class) {
 // Nine of ten points of other laboratories lie inside (their times over the table's).
 constexpr Bands kMeasuredBands{.small = {.low = .9, .high = 1.9}, .large = {.low = .95, .high = 1.1}};
 
-// Of this very machine: plans that a calibration had not seen (docs/executor.md).
+// For this very machine: plans that a calibration had not seen (docs/executor.md).
 constexpr Bands kOwnBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.1}};
 
 constexpr Bytes kSmall(64LL << 20);

@@ -25,8 +25,9 @@ struct GroupShape {
   CpuVendor cpu = CpuVendor::Unknown;
 
   NetworkKind network = NetworkKind::Ethernet;
-  Seconds network_latency = kNcclNetworkLatency;  ///< Of one hop between nodes.
-  BytesPerSecond nic_bandwidth{};  ///< Of one NIC, or of all NICs together where one GPU owns several. 0 if one node.
+  Seconds network_latency = kNcclNetworkLatency;  ///< Latency of one hop between nodes.
+  BytesPerSecond nic_bandwidth{};  ///< Bandwidth of one NIC, or of all NICs together where one GPU owns several. 0 if
+                                   ///< one node.
   int gpus_per_nic = 1;            ///< 8 where all GPUs of a node share one NIC.
   bool nic_near_gpu = true;        ///< GPU and NIC under one PCIe switch (GPUDirect): NCCL may then use LL128.
   /// Groups that run the same collective at the same time through one NIC, this one included: with HSDP every GPU of
@@ -36,7 +37,7 @@ struct GroupShape {
   NcclRules nccl = {};
   /// What was measured on nodes of such GPUs and links; no collectives in it where they say nothing about this group.
   MeasuredCard measured = {};
-  MeasuredMachine machine = {};  ///< Of this very machine, where it has collectives of so many ranks of one node.
+  MeasuredMachine machine = {};  ///< This very machine, where it has collectives of so many ranks of one node.
 
   bool operator==(const GroupShape&) const = default;
 };

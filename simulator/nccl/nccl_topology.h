@@ -34,11 +34,11 @@ struct NcclTopology {
   NcclGraph ring;
   NcclGraph tree;
   NcclGraph nvls;         ///< One channel for each rank of a node. Needs an NVSwitch and compute capability 90.
-  int channels = 0;       ///< Of the communicator: what is launched and what owns buffers.
+  int channels = 0;       ///< Channels of the communicator: what is launched and what owns buffers.
   int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
   double gpu_links = 0;   ///< What the links of one GPU carry to the others of its node, GB/s. 0: there are none.
 
-  /// Of one channel of a graph between its slowest two ranks, GB/s.
+  /// Speed of one channel of a graph between its slowest two ranks, GB/s.
   double speed(const NcclGraph& graph) const { return nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth; }
   /// What all channels of a graph carry together, GB/s.
   double bus(const NcclGraph& graph) const { return graph.channels * speed(graph); }

@@ -51,7 +51,7 @@ struct NcclChoice {
 /// How many thread blocks a call takes from the SMs, while it runs.
 struct NcclLaunch {
   int channels = 0;  ///< One thread block each.
-  int threads = 0;   ///< Of one block.
+  int threads = 0;   ///< Threads of one block.
 
   bool operator==(const NcclLaunch&) const = default;
 };

@@ -29,7 +29,7 @@
 // owner that took no part: 7 % over InfiniBand and RoCE, 14 % over EFA from 1 MiB on.
 //
 // Not modeled: other traffic on the network and its topology beyond the first switch, NICs without GPUDirect (two T4
-// over EFA reach half of the NIC's rate), different fabrics behind one name: two Slingshot machines differ by a factor
+// over EFA reach half of the NIC's rate), different fabrics under one name: two Slingshot machines differ by a factor
 // of two.
 
 #include "simulator/nccl/network_clock.h"

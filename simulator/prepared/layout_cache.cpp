@@ -8,7 +8,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-/// Of all layouts that are kept: some 80 MiB.
+/// Sum of all layouts that are kept: some 80 MiB.
 constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 
 }  // namespace

@@ -49,11 +49,11 @@ struct PreparedPlan {
   std::vector<BucketTimes> bucket_times;  ///< [num buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host; empty where it is null.
-  std::optional<MuonStep> muon;           ///< Of a plan that has it.
+  std::optional<MuonStep> muon;           ///< For a plan that has it.
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 
-  Schedule first_schedule;        ///< Of the first step; empty where it is like all others.
+  Schedule first_schedule;        ///< For the first step; empty where it is like all others.
   Schedule short_first_schedule;  ///< The same, of the short one.
   Schedule short_schedule;        ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
 
@@ -113,10 +113,10 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& 
 struct CacheFlushes {
   std::int64_t total = 0;    ///< Times it gives back its cache, in initialization and all steps; -1: it runs out of
                              ///< memory all the same.
-  std::int64_t in_step = 0;  ///< Of them, in the last step.
+  std::int64_t in_step = 0;  ///< How many of them in the last step.
   Seconds step_time{0};      ///< What those take, estimated.
 };
-/// `progress`: of streams that memory is freed behind. Error: settings that the allocator does not know.
+/// `progress`: of streams after which memory is freed. Error: settings that the allocator does not know.
 Result<CacheFlushes> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator, StreamProgress progress = StreamProgress::Instant);
 

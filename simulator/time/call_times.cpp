@@ -1,6 +1,6 @@
 // How long the ops of a call take.
 //
-// Of a machine that was measured an op takes what it took there: the table of its work (core/plan/workload.h), log-log
+// On a machine that was measured an op takes what it took there: the table of its work (core/plan/workload.h), log-log
 // between sizes. Beyond the measured sizes the time of the nearest one grows as the roofline does between the two: its
 // traffic and its FLOPs with the size, its kernels' floors not at all,
 //

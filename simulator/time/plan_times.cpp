@@ -9,7 +9,7 @@
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
-// ZeRO's offload sends what a rank updates to the host in fp32 behind each reduction: 4 bytes an element over the link
+// ZeRO's offload sends what a rank updates to the host in fp32 after each reduction: 4 bytes an element over the link
 // of one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes,
 // and all but the first bring back what is there; with ZeRO-3 each part is sent and comes back, always. The optimizer's
 // turn is the host's: AdamW's one pass over four tensors, the gradient scaled in place, the parameters cast, and the
@@ -384,7 +384,7 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
 
 namespace {
 
-// Of each fp16 gradient the magnitude is written and compared, it is compared with itself, and the answers are read.
+// For each fp16 gradient the magnitude is written and compared, it is compared with itself, and the answers are read.
 Seconds zero3_overflow_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   constexpr double kPasses = 2 + 2 + 2 + 1 + 1 + 2 + 1 + 1;
   const double bytes = kPasses * static_cast<double>(layout.zero.part_elements());
@@ -431,7 +431,7 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
   return is_one_pass ? kFusedPasses : kForeachPasses;
 }
 
-/// Of each element, whose parameter and gradient have `item` bytes.
+/// Bytes of each element, whose parameter and gradient have `item` bytes.
 double eight_bit_bytes(const Optimizer& optimizer, double item) {
   constexpr double kMoment = 1 + 4.0 / kEightBitBlock;
   return 3 * item + 2 * kMoment * static_cast<double>(num_moments(optimizer));

@@ -20,10 +20,10 @@ struct MeshCosts {
   Mesh mesh;
   CollectiveCost shard;
   CollectiveCost replicate;
-  BytesPerSecond host_link;  ///< Of one GPU to its host.
+  BytesPerSecond host_link;  ///< Bandwidth of one GPU to its host.
   BytesPerSecond drive;      ///< Its share of its node's NVMe drives.
-  /// Of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A search
-  /// prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
+  /// Cost of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A
+  /// search prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
   CollectiveCost node;
 };
 
@@ -37,7 +37,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
 std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const Cluster& cluster, const ComputeCosts& costs);
 
-/// Of a collective over GPUs of the same place in each node. REQUIRES: several nodes of all their GPUs.
+/// Cost of a collective over GPUs of the same place in each node. REQUIRES: several nodes of all their GPUs.
 CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks);
 
 /// [groups of the schedule] Of ZeRO-3 alone.
@@ -48,7 +48,7 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
 /// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
 
-/// Of ZeRO alone.
+/// For ZeRO alone.
 ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                      const ComputeCosts& costs);
 
@@ -63,7 +63,7 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
 /// What Muon adds to it: its products and what they wait for. The momentum is in `optimizer_time`.
 Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs);
 
-/// Of what Muon sends, over one dimension of its mesh.
+/// Time of what Muon sends, over one dimension of its mesh.
 Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 

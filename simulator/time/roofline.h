@@ -14,17 +14,17 @@
 
 namespace fsdp::simulator {
 
-/// Of what products reach: what fused attention reaches on a card that does not say (FlashAttention-2 on H100).
+/// Share of what products reach: what fused attention reaches on a card that does not say (FlashAttention-2 on H100).
 inline constexpr double kAttentionShare = 0.65;
 
-/// Of a machine that was measured: what plans that the calibration had not seen were within (docs/calibration.md).
+/// For a machine that was measured: what plans that the calibration had not seen were within (docs/calibration.md).
 inline constexpr UncertaintyBand kMachineBand{.low = 0.9, .high = 1.1};
 
 /// What arithmetic in one dtype reaches on a card.
 struct ArithmeticRates {
-  FlopsPerSecond gemm{1e12};              ///< Of matrix products.
-  FlopsPerSecond convolution{1e12};       ///< Of convolutions.
-  FlopsPerSecond attention{1e12};         ///< Of fused attention.
+  FlopsPerSecond gemm{1e12};              ///< Rate of matrix products.
+  FlopsPerSecond convolution{1e12};       ///< Rate of convolutions.
+  FlopsPerSecond attention{1e12};         ///< Rate of fused attention.
   FlopsPerSecond peak{1e12};              ///< The card's peak, for MFU.
   FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
 

@@ -107,7 +107,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
       if (declared && *declared != made) dtypes[call.outputs[o]] = made;
     }
   }
-  // Of several gradients of a value, the one that comes first decides.
+  // Among several gradients of a value, the one that comes first decides.
   std::vector<Shape> of_grads(model.values.size());
   std::vector<bool> has_grad(model.values.size(), false);
   shelf.kind_of_call.resize(model.calls.size());

@@ -30,7 +30,7 @@ struct TapeSettings {
   OpRuleContext rules;
   Checkpointing checkpointing;  ///< Without entries. What it keeps matters to tapes of selective checkpointing alone.
   ComputeCosts costs;
-  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
+  const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
   std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] Where each read makes a copy; else empty.
   KeptWorkspaces kept_workspaces = {};
@@ -68,7 +68,7 @@ class TapeLibrary {
   };
   struct Recorded {
     CheckpointMode mode = CheckpointMode::None;
-    std::vector<OpKind> kept;  // Of selective checkpointing.
+    std::vector<OpKind> kept;  // Ops of selective checkpointing.
     bool every_second_linear = false;
     std::vector<Span> hooks;
     std::unique_ptr<TimedTape> tape;

@@ -23,7 +23,7 @@
 //   the end compute waits for each in turn and copies it out.
 //
 // On a CPU that was measured (`on_host`) one thread does all but the collectives: what it takes beside ops comes before
-// what the instruction starts, and behind what it waits for; the copies of units take nothing more. While a collective
+// what the instruction starts, and after what it waits for; the copies of units take nothing more. While a collective
 // runs, its thread has part of the cores: computing gets longer by `compute_shares` of the collective's time, which is
 // nothing where computing waits for it anyway.
 //
@@ -129,7 +129,7 @@ class Timeline {
       case InstructionKind::ReduceBucket:
         return reduce_bucket(step);
       case InstructionKind::ReduceUsedMap:
-        // A few bytes for each parameter, behind the last bucket.
+        // A few bytes for each parameter, after the last bucket.
         new_collective();
         communicator_ += in_.used_map;
         return;
@@ -167,7 +167,7 @@ class Timeline {
     }
   }
 
-  // Of several optimizers each takes its share of the elements.
+  // Each of several optimizers takes its share of the elements.
   void step_optimizer(int optimizer) {
     Seconds time = in_.optimizer;
     if (optimizer >= 0) {
@@ -184,7 +184,7 @@ class Timeline {
     on_compute(time, in_.launch, "optimizer");
   }
 
-  // Of a gather's output, for whoever gets its memory next.
+  // Copy of a gather's output, for whoever gets its memory next.
   struct CopyOut {
     Seconds end{0};
     int event = -1;
@@ -287,7 +287,7 @@ class Timeline {
     freed_.pop_front();
   }
 
-  // Of a unit that is still gathered. With CPU offload its shard is copied all the same, one unit ahead.
+  // For a unit that is still gathered. With CPU offload its shard is copied all the same, one unit ahead.
   void pass_unshard(const Instruction& step) {
     if (in_.limits_gathers) limit_gathers();
     if (!in_.copies_kept) return;
@@ -544,13 +544,13 @@ class Timeline {
 
   const TimelineInput& in_;
   TimelineDetail* detail_;             // Or none.
-  const Instruction* main_ = nullptr;  // Of the action at work.
+  const Instruction* main_ = nullptr;  // Instruction of the action at work.
   TimelineResult result_;
   std::deque<Seconds> freed_;             // Units that the CPU has not waited for, with its limit of gathers.
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
-  Seconds gathers_{0};  // Of the communicator of gathers, where reductions run apart.
+  Seconds gathers_{0};  // Time of the communicator of gathers, where reductions run apart.
   SharedWire wire_;
   Seconds reduced_{0};
   std::size_t reduce_slot_ = 0;
@@ -562,9 +562,9 @@ class Timeline {
     Seconds end{0};
     std::size_t slot = 0;
     int event = -1;
-    int number = 0;  // Of the bucket.
+    int number = 0;  // Number of the bucket.
   };
-  std::vector<Reduced> buckets_;     // Of this backward, so far.
+  std::vector<Reduced> buckets_;     // In this backward, so far.
   std::vector<Reduced> reduced_of_;  // [num units] The last reduction of each.
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]
@@ -581,7 +581,7 @@ class Timeline {
     int event = -1;
   };
   std::vector<Fetched> fetched_;                         // [groups]
-  int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
+  int last_gather_event_ = -1, last_reduce_event_ = -1;  // On the communicator, when it was the last one.
 };
 
 }  // namespace

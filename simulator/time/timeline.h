@@ -42,10 +42,10 @@ struct UnitTimes {
   Seconds reduce_copy{0};     ///< Gradients into the reduce-scatter's buffer.
   Seconds reduce_scatter{0};
   Seconds all_reduce{0};
-  Seconds latency{0};  ///< Of a collective of the shard group that moves next to nothing.
+  Seconds latency{0};  ///< Latency of a collective of the shard group that moves next to nothing.
   Seconds to_host{0};  ///< Sharded gradients, with CPU offload.
   Seconds flatten{0};  ///< FSDP1: gradients into a flat one,
-  Seconds divide{0};   ///< which is cast and divided in front of its reduction.
+  Seconds divide{0};   ///< which is cast and divided before its reduction.
 };
 
 /// Durations of one bucket of DDP or ZeRO, or of the gradient of one read of SimpleFSDP.
@@ -70,10 +70,10 @@ struct FetchTimes {
   Dtype dtype = Dtype::Float32;
   std::int64_t group_size = 1;
   Seconds all_gather{0};        ///< With what is done to the rank's part before.
-  std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered behind it,
+  std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered after it,
   Seconds scales{0};            ///< in this time.
   Seconds copy_out{0};
-  int num_kernels = 0;  ///< Of the copies.
+  int num_kernels = 0;  ///< Number of the copies.
 };
 
 struct TimelineInput {
