@@ -51,7 +51,7 @@ class TraceWriter {
   std::int32_t num_ids_ = 0;
 };
 
-// Of Qwen3-1.7B's size: hidden 2048, feed-forward 6144, 28 layers, batch 2 x 2048 tokens, on 8 ranks.
+// The size of Qwen3-1.7B: hidden 2048, feed-forward 6144, 28 layers, batch 2 x 2048 tokens, on 8 ranks.
 constexpr std::int64_t kHidden = 2048, kFeedForward = 6144, kTokens = 4096, kLayers = 28, kRanks = 8, kVocab = 151936;
 
 /// Elements of the parameters of a layer.

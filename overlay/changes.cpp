@@ -99,7 +99,7 @@ int raise_link(const Place& place, const char* to) {
   return error == EEXIST ? 0 : error;
 }
 
-/// Makes the folders of a path below the folder of the overlay, beginning behind `skip` bytes. `like_lower`: with the
+/// Makes the folders of a path below the folder of the overlay, beginning after `skip` bytes. `like_lower`: with the
 /// modes of the lower layer's.
 int make_folders(Text& path, std::size_t skip, bool like_lower) {
   for (std::size_t at = skip + 1; at <= path.size(); ++at) {

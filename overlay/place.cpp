@@ -22,7 +22,7 @@ constexpr std::string_view kMark = "\x01";
 constexpr std::string_view kDeleted = " (deleted)";
 
 struct Level {
-  unsigned short size = 0;  // Of the path up to here.
+  unsigned short size = 0;  // Size of the path up to here.
   bool upper = true;
   bool marked = true;
   bool hidden = false;
@@ -190,7 +190,7 @@ class Walk {
     const std::string_view seen = without_upper(target.view());
     Text joined(seen);
     if (!joined.append("/") || !joined.append(behind)) return ENAMETOOLONG;
-    // A "/" behind a link that is the end of a path would ask for a folder.
+    // A "/" after a link that is the end of a path would ask for a folder.
     if (behind.empty() && !place_.slash) joined.cut(seen.size());
     todo_ = joined;
     if (!seen.empty() && seen[0] == '/') depth_ = 0;

@@ -27,7 +27,7 @@ struct Place {
   bool marked = false;    ///< There may be marks below it.
   bool crossed = false;   ///< The path as it was written may lead elsewhere in the lower layer.
   bool slash = false;     ///< The path was written with a "/" at its end.
-  struct stat status {};  ///< Of what exists.
+  struct stat status {};  ///< Status of what exists.
   Text path;              ///< Canonical, as the script sees it.
 };
 

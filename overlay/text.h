@@ -10,7 +10,7 @@
 
 namespace fsdp::overlay {
 
-/// A text of at most PATH_MAX - 1 bytes, always with a zero behind it.
+/// A text of at most PATH_MAX - 1 bytes, always with a zero after it.
 class Text {
  public:
   Text() { text_[0] = '\0'; }

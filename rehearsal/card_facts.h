@@ -14,8 +14,9 @@ inline constexpr int kMostThreadsPerBlock = 1024;
 inline constexpr int kMostBlockZ = 64;
 inline constexpr int kMostGridX = 2147483647;
 inline constexpr int kMostGridYZ = 65535;
-inline constexpr int kRegisters = 65536;          ///< Of a block and of a multiprocessor, since compute capability 5.0.
-inline constexpr int kSharedPerBlock = 48 << 10;  ///< Without opting in to more.
+inline constexpr int kRegisters = 65536;              ///< Registers of a block and of a multiprocessor, since compute
+                                                      ///< capability 5.0.
+inline constexpr int kSharedPerBlock = 48 << 10;      ///< Without opting in to more.
 inline constexpr int kReservedSharedPerBlock = 1024;  ///< Taken by the driver.
 inline constexpr int kConstantBytes = 64 << 10;
 

@@ -28,7 +28,7 @@ struct Container {
 struct Entry {
   uint16_t kind, flags;
   uint32_t header_size;
-  uint64_t size;  // of the code behind the header
+  uint64_t size;  // of the code after the header
   uint32_t compressed_size, options_offset;
   uint16_t minor, major;
   uint32_t architecture;

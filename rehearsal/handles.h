@@ -1,6 +1,6 @@
 #pragma once
 
-// Opaque objects: contexts, library handles, descriptors. Nobody but us looks behind a handle.
+// Opaque objects: contexts, library handles, descriptors. Nobody but us looks through a handle.
 
 namespace fsdp::rehearsal {
 

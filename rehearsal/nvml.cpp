@@ -1,4 +1,4 @@
-// NVML, the library behind nvidia-smi: which cards there are, and what they hold. PyTorch asks it when memory runs out,
+// NVML, the library of nvidia-smi: which cards there are, and what they hold. PyTorch asks it when memory runs out,
 // so that its message says how much this process has outside the allocator; from 2.13 on also before it makes
 // expandable segments. Training scripts ask it for their logs.
 //

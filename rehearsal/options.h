@@ -51,7 +51,7 @@ struct Options {
   int devices = 1;
   int first_device = 0;  ///< The number in the node of the first card that is seen, which its addresses tell.
   std::map<int, uint64_t> nccl_bytes;  ///< Group size to bytes of one communicator.
-  uint64_t nccl_bytes_otherwise = 0;   ///< Of a size that is not listed.
+  uint64_t nccl_bytes_otherwise = 0;   ///< For a size that is not listed.
   /// What each cuDNN plan asks for; nothing: what cuDNN says.
   std::optional<uint64_t> cudnn_workspace_bytes;
   EventTiming events = EventTiming::Done;

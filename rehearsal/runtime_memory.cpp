@@ -60,7 +60,7 @@ FSDP_STUB cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes
   return cudaSuccess;
 }
 
-// Constants and variables of a module have an address of the card; nobody looks behind it.
+// Constants and variables of a module have an address of the card; nobody looks through it.
 FSDP_STUB cudaError_t cudaGetSymbolAddress(void** pointer, const void*) {
   static const uint64_t address = reserve_addresses(0, kPage);
   *pointer = reinterpret_cast<void*>(address);

@@ -16,7 +16,7 @@ struct stub_gpu_collective {
   char kind[16];      ///< all_gather, reduce_scatter, all_reduce, broadcast, reduce, all_to_all, send, recv, gather,
                       ///< scatter.
   char dtype[16];     ///< As torch calls it: float32, bfloat16, int64, uint8, ...
-  uint64_t elements;  ///< Of the full tensor: the output of an all-gather, the input of a reduce-scatter.
+  uint64_t elements;  ///< Elements of the full tensor: the output of an all-gather, the input of a reduce-scatter.
   uint64_t payload_bytes;  ///< The same in bytes.
   int32_t group_size;      ///< Ranks of the communicator.
   int32_t communicator;    ///< 0, 1, ... in the order in which communicators were made.

@@ -13,8 +13,8 @@
 // When work is finished matters to memory that was given to another stream with record_stream: PyTorch reuses it once
 // an event recorded there is done. Kernels take no time here, so the answer is a choice between two extremes. `done`:
 // work is finished when it is submitted. `hold`: not before the host has waited for it, directly, through a stream, or
-// through an event of a stream that waits for this one; but that a stream without work has nothing left to finish. Of
-// the default stream that is never said, since libraries (cuBLAS, cuDNN) run there and do not tell. A real run lies
+// through an event of a stream that waits for this one; but that a stream without work has nothing left to finish. It
+// never says that for the default stream, since libraries (cuBLAS, cuDNN) run there and do not tell. A real run lies
 // between; `lag:N` is a crude picture of a host that runs N kernels ahead of the device.
 //
 // What the host has waited for is kept in either case, so that a run under `done` knows whether `hold` could differ.

@@ -51,7 +51,7 @@ Trace trace_of(const StepReport& report, const simulator::StepCurves& curves, st
       if (curve->total[end] > curve->total[highest]) highest = end;
       ++end;
     }
-    // Of one nanosecond the highest moment, which may be the peak, and the one that lasts.
+    // For one nanosecond the highest moment, which may be the peak, and the one that lasts.
     trace.memory.push_back({curve->time[begin], curve->live_at(highest), Bytes(curve->reserved[highest])});
     if (highest + 1 != end) {
       trace.memory.push_back({curve->time[begin], curve->live_at(end - 1), Bytes(curve->reserved[end - 1])});

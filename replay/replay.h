@@ -29,7 +29,7 @@ struct ReplayResult {
   Bytes active_peak;                   ///< And of blocks that a stream still used.
   Bytes reserved_peak;                 ///< Held by the allocator.
   std::size_t reserved_peak_step = 0;  ///< The first step at it.
-  Bytes unused_at_peak;                ///< Of the reserved peak: in no block in use.
+  Bytes unused_at_peak;                ///< Part of the reserved peak: in no block in use.
   Bytes unused_peak;                   ///< The most that was reserved and not in use at any moment.
   std::int64_t num_refused = 0;
   std::optional<ReplayRefusal> first_refusal;

@@ -10,7 +10,7 @@
 //
 // Sources: the rules of simulator/allocator/caching_allocator.cpp.
 //
-// Not modeled: a block that was not worth a split, when what lay behind it is free by then. Its last piece, of up to 1
+// Not modeled: a block that was not worth a split, when what lay after it is free by then. Its last piece, of up to 1
 // MiB, is taken for free.
 #include "replay/replay_before.h"
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 
-/// "| - - ALLOCATED RESERVED": the fourth word behind the bar.
+/// "| - - ALLOCATED RESERVED": the fourth word after the bar.
 std::optional<Bytes> reserved_of(std::string_view line) {
   std::size_t at = line.find('|');
   for (int word = 0; word < 4; ++word) {

@@ -23,10 +23,10 @@ struct RecordedOrigin {
 
 struct Recording {
   simulator::AllocatorTrace trace;  ///< The device is the recorded one, if that is known.
-  std::string text;                 ///< Of the trace, with the ids of the file.
+  std::string text;                 ///< Text of the trace, with the ids of the file.
   bool is_snapshot = false;
   bool knows_device = false;      ///< How much memory there was: by the file, or by what was refused.
-  std::size_t device_number = 0;  ///< Of a snapshot.
+  std::size_t device_number = 0;  ///< In a snapshot.
   /// The first steps of `trace` make what was there before the recording began.
   std::size_t num_before = 0;
   Bytes bytes_before{0};

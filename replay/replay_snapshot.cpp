@@ -177,7 +177,7 @@ class TraceMaker {
   }
 
   /// One request, with what the allocator did for it before it was written: first the waits that were over, then the
-  /// segments. Returns the index behind.
+  /// segments. Returns the index after them.
   std::size_t add_group(std::size_t begin) {
     std::size_t end = begin;
     bool gave_back = false;
@@ -306,7 +306,7 @@ class TraceMaker {
     recording_.text = simulator::to_text(recording_.trace);
   }
 
-  /// The streams of waits come right behind those of requests: a table in the allocator is as long as their numbers.
+  /// The streams of waits come right after those of requests: a table in the allocator is as long as their numbers.
   void compact_waits() {
     const auto num_streams = static_cast<std::int32_t>(streams_.size());
     for (TraceStep& step : recording_.trace.steps) {

@@ -24,7 +24,7 @@ double width_of(double begin, double end) {
 
 std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis& axis) {
   std::vector<LaneRun> runs;
-  double covered = 0;  // Of the last run, in pixels, while it is a joined one.
+  double covered = 0;  // Width of the last run, in pixels, while it is a joined one.
   bool is_open = false;
   std::uint8_t group = 0;
   const auto close = [&] {

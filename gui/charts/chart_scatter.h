@@ -37,7 +37,7 @@ class ScatterGrid {
   std::vector<std::int32_t> order_;  // [points] By cell.
 };
 
-/// Points than which no other is as small in both and smaller in one, in order of x. Of equal points the first.
+/// Points than which no other is as small in both and smaller in one, in order of x. For equal points the first.
 std::vector<std::int32_t> pareto_front(const std::vector<ScatterPoint>& points);
 
 enum class Direction : std::uint8_t { Left, Right, Up, Down };

@@ -189,7 +189,7 @@ class Teacher {
       case InstructionKind::FinishReduce:
         if (reduces_reads_) return add("The backward is over", "Each gradient was waited for where it was reduced.");
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
-      default:  // Of parameters or of the optimizer; or nothing to be seen, as of a Free.
+      default:  // The parameters or the optimizer; or nothing to be seen, as of a Free.
         return;
     }
   }

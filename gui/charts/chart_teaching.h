@@ -21,7 +21,7 @@ enum class HeldParameters : std::uint8_t {
 
 enum class HeldGradients : std::uint8_t {
   None,
-  Unsharded,  ///< Of this rank's own batch.
+  Unsharded,  ///< From this rank's own batch.
   Sharded,    ///< Reduced over all ranks: the part of this one.
 };
 

@@ -76,7 +76,7 @@ bool draws_pixels(const QPainter& painter) {
 }
 
 void draw_hatch(QPainter& painter, const QPainterPath& shape, const QColor& color, qreal distance) {
-  // Of a shape that is far larger than the picture only what is in it.
+  // Only the visible part of a shape that is far larger than the picture.
   const QRectF box = shape.boundingRect() & painter.transform().inverted().mapRect(QRectF(painter.viewport()));
   if (box.isEmpty()) return;
   painter.save();

@@ -42,7 +42,7 @@ struct LegendEntry {
   bool is_hatched = false;
   bool is_line = false;
   Qt::PenStyle style = Qt::SolidLine;
-  enum class Mark { Square, Dot, Ring, Target } mark = Mark::Square;  ///< Of what is no line.
+  enum class Mark { Square, Dot, Ring, Target } mark = Mark::Square;  ///< For what is no line.
 };
 /// In rows from the top left; returns their height. With `painter` null it only measures.
 qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, const std::vector<LegendEntry>& entries,

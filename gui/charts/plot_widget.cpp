@@ -18,7 +18,7 @@ namespace fsdp::gui {
 namespace {
 
 constexpr double kKeyZoom = 1.5;
-constexpr double kKeyPan = 0.15;       // Of what is visible.
+constexpr double kKeyPan = 0.15;       // Share of what is visible.
 constexpr double kWheelZoom = 1.0015;  // For each eighth of a degree; 120 are one notch.
 
 }  // namespace

@@ -41,7 +41,7 @@ class PlotWidget : public QWidget {
   void draw(QPainter& painter, const QRectF& bounds);
   /// The same as a table.
   virtual QAbstractTableModel* twin_model() = 0;
-  /// Of the chart, for windows and files: "Memory over one step".
+  /// Title of the chart, for windows and files: "Memory over one step".
   virtual QString title() const = 0;
 
   QSize sizeHint() const override { return {720, 260}; }

@@ -30,7 +30,7 @@ constexpr std::array kRows = {StreamRow{Stream::Compute, Lane::Compute, QT_TR_NO
                               StreamRow{Stream::ToHost, Lane::Copy, QT_TR_NOOP("to host")}};
 
 constexpr qreal kRight = 14;
-constexpr qreal kLeast = 108;  // Of the memory chart, below which this one lies.
+constexpr qreal kLeast = 108;  // Height of the memory chart, below which this one lies.
 
 /// What an event of the compute lane does. Events of the other lanes are all of the first kind.
 enum class Work : std::uint8_t { Forward, Backward, Recompute, Optimizer, Copy };
@@ -265,7 +265,7 @@ QString StreamTimelineWidget::status_at(double value) const {
 QString StreamTimelineWidget::describe(const ValueRange& selection) const {
   if (snapshot() == nullptr) return {};
   double compute = 0;
-  std::vector<ValueRange> communicates;  // Of all communication streams, which overlap.
+  std::vector<ValueRange> communicates;  // All communication streams, which overlap.
   int count = 0;
   for (const LaneRow& row : rows_) {
     if (row.is_measured) continue;
@@ -375,7 +375,7 @@ void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   painter.restore();
 }
 
-// Of several events each kind of work has its share of the height, as strong as they are busy.
+// With several events, each kind of work has its share of the height, as strong as they are busy.
 void StreamTimelineWidget::draw_run(QPainter& painter, const QRectF& shape, const LaneRun& run,
                                     const QColor& lane) const {
   const double strength = run.count > 1 ? 0.25 + 0.75 * run.busy : 1;

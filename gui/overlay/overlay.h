@@ -16,7 +16,7 @@
 namespace fsdp::gui {
 
 struct Overlay {
-  std::string name;    ///< Of the file.
+  std::string name;    ///< Name of the file.
   std::string source;  ///< "run report", "Kineto trace", "memory snapshot".
   std::optional<StepReport>
       report;  ///< What it says in the words of a report; nothing is known of fields left at zero.
@@ -29,7 +29,7 @@ struct Overlay {
   std::vector<std::int64_t> allocated;  ///< [moments] Bytes.
   /// [categories][moments] Where the recording names categories; else all are empty.
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;
-  std::vector<StreamEvent> events;  ///< Of one step; empty: none was recorded.
+  std::vector<StreamEvent> events;  ///< Events of one step; empty: none was recorded.
   Seconds step{0};                  ///< 0: not known.
   double stretch = 1;               ///< What all times above were multiplied by, to lie over a prediction.
 };

@@ -12,7 +12,7 @@ namespace fsdp::gui {
 
 namespace {
 
-// A report names its version among its first keys; a trace has "traceEvents" somewhere, often far behind.
+// A report names its version among its first keys; a trace has "traceEvents" somewhere, often far into the file.
 bool is_report(const std::string& head) {
   return head.find("\"format_version\"") != std::string::npos;
 }

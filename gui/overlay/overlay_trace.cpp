@@ -165,7 +165,7 @@ class TraceCollector {
 
  private:
   static Stream stream_of(const std::string& name, const std::string& category) {
-    // Of ours by the names that they were given.
+    // Ours go by the names that they were given.
     if (name.starts_with("gradients of ")) return Stream::ToHost;
     if (category != "kernel") return Stream::Copy;
     if (!name.starts_with("nccl") && !name.starts_with("gloo:")) return Stream::Compute;

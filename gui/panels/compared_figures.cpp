@@ -216,7 +216,7 @@ std::vector<ComparedFigure> compared_figures(const StepReport& before, const Ste
 
 namespace {
 
-/// Of the bytes that a plan asks for in a step, the share in tensors of sizes that a snapshot has too.
+/// Share of the bytes that a plan asks for in a step, in tensors of sizes that a snapshot has too.
 double share_of_known_sizes(const simulator::StepCurves& curves, const std::vector<std::int64_t>& sizes) {
   constexpr std::int64_t kLeastTelling = 4096;
   std::int64_t all = 0;
@@ -257,7 +257,7 @@ MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measur
   const StepReport& report = *measured.report;
   const bool is_own = measured.own.has_value();
   const Comparison comparison = is_own ? *measured.own : compare(as_known(shown.report, measured), report);
-  // Of its machines only a report knows anything.
+  // Only a report knows its machines.
   const bool knows_machines = is_own || measured.source == "run report";
   for (const std::string& note : comparison.notes) {
     if (knows_machines) result.notes << QString::fromStdString(note);

@@ -48,7 +48,7 @@ QString relative_of(const ComparedFigure& figure) {
 // Colors a difference by whether it is good, the stronger the larger, up to twice as much.
 class DifferenceDelegate : public QStyledItemDelegate {
  public:
-  /// `is_judged`: less is good or bad. Of what was measured neither is; it is only off.
+  /// `is_judged`: less is good or bad. For what was measured neither is; it is only off.
   DifferenceDelegate(const std::vector<ComparedFigure>& figures, const Theme& theme, bool is_judged, QObject* parent)
       : QStyledItemDelegate(parent), figures_(figures), theme_(theme), is_judged_(is_judged) {}
 

@@ -25,7 +25,7 @@ struct ComparedFigure {
   Kind kind = Kind::Text;
   double before = 0;
   double after = 0;
-  QString text_before;  ///< Of a Text.
+  QString text_before;  ///< For a Text.
   QString text_after;
   bool less_is_good = true;
 

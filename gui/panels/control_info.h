@@ -29,7 +29,7 @@ struct ControlInfo {
   std::string_view label;
   std::string_view group;
   ControlKind kind = ControlKind::Text;
-  std::vector<std::int64_t> stops;   ///< Of the slider: whole numbers, or GiB of a size.
+  std::vector<std::int64_t> stops;   ///< Stops of the slider: whole numbers, or GiB of a size.
   std::vector<std::string> choices;  ///< Texts of the choice.
 };
 

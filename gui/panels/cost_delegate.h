@@ -1,6 +1,6 @@
 #pragma once
 
-// Draws a bar behind a number: how large it is beside the largest.
+// Draws a bar under a number: how large it is beside the largest.
 
 #include <QStyledItemDelegate>
 

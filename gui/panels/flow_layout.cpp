@@ -44,7 +44,7 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
   int x = rect.x();
   int y = rect.y();
   int row_height = 0;
-  int bottom = rect.y();  // Of what is shown.
+  int bottom = rect.y();  // Bottom of what is shown.
   int row = 0;
   const int most = most_rows(rect.width());
   for (qsizetype i = 0; i < items_.size(); ++i) {

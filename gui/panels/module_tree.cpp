@@ -11,7 +11,7 @@ namespace fsdp::gui {
 
 namespace {
 
-/// A bar behind the number, as long as its share.
+/// A bar under the number, as long as its share.
 class BarDelegate : public QStyledItemDelegate {
  public:
   using QStyledItemDelegate::QStyledItemDelegate;

@@ -19,7 +19,7 @@ class ModuleTreeModel : public QAbstractItemModel {
 
  public:
   enum Column { kName, kUnit, kParameters, kReshard, kCheckpoint, kShare, kClass, kNumColumns };
-  /// A share of the model's parameters from 0 to 1, for the bar behind a number.
+  /// A share of the model's parameters from 0 to 1, for the bar under a number.
   static constexpr int kBarRole = Qt::UserRole;
   static constexpr int kModuleNameRole = Qt::UserRole + 1;
 

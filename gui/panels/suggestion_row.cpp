@@ -31,7 +31,7 @@ constexpr std::size_t kMostChips = 5;
 struct Group {
   RemedyKind kind;
   const char* title;
-  std::size_t reserved;  ///< Of the buttons in sight, where the group has so many.
+  std::size_t reserved;  ///< Buttons in sight that are reserved, where the group has so many.
 };
 
 constexpr std::array<Group, 3> kGroups = {{

@@ -81,7 +81,7 @@ class VerdictBar : public QWidget {
   void show_assumptions(const Snapshot& shown);
   void show_busy();
   void show_moment();         ///< As much of it as there is room for.
-  void show_what_has_room();  ///< Of the row of figures.
+  void show_what_has_room();  ///< In the row of figures.
 
   AppState& state_;
   Theme theme_ = light_theme();
@@ -95,7 +95,7 @@ class VerdictBar : public QWidget {
   QString moment_text_;
   QToolButton* assumes_;
   SuggestionRow* suggestions_;
-  QPushButton* search_;  ///< Of a plan that is kept.
+  QPushButton* search_;  ///< For a plan that is kept.
   QProgressBar* progress_;
   QLabel* progress_text_;
   QToolButton* stop_;

@@ -28,9 +28,9 @@ class AppState : public QObject {
   bool has_model() const { return !inputs_.model.empty(); }
   SnapshotPtr snapshot() const { return snapshot_; }  ///< The last good answer; may be null.
   SnapshotPtr baseline() const { return baseline_; }  ///< What is pinned; may be null. Stays when another file opens.
-  const QString& baseline_name() const { return baseline_name_; }  ///< Of its file; empty: it was pinned here.
+  const QString& baseline_name() const { return baseline_name_; }  ///< Name of its file; empty: it was pinned here.
   OverlayPtr measured() const { return measured_; }                ///< What a run left behind; may be null.
-  const Errors& errors() const { return errors_; }  ///< Of the newest inputs; empty when they have an answer.
+  const Errors& errors() const { return errors_; }  ///< Errors of the newest inputs; empty when they have an answer.
   bool is_busy() const { return is_busy_; }         ///< The newest inputs are not fully answered yet.
   /// The picture is of older inputs, and has been for longer than a blink.
   bool is_stale() const { return is_stale_; }

@@ -44,7 +44,7 @@ class Evaluator {
   Result<Snapshot> answer_kept(const Inputs& inputs, const Watcher& watcher);
 
   std::string library_;
-  std::optional<PlanFile> last_;  ///< Of the last search,
+  std::optional<PlanFile> last_;  ///< From the last search,
   std::string last_model_;        ///< for this model.
   std::vector<planner::Candidate> front_;
 };

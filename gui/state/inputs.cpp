@@ -149,7 +149,7 @@ Inputs with_choices(Inputs inputs, const PlanChoices& change) {
   for (const PlanChoice choice : planner::plan_choices()) {
     if (!has(change, choice)) continue;
     inputs = without_excluded_by(std::move(inputs), choice);
-    // Of sizes, only those that are changed.
+    // For sizes, only those that are changed.
     if (choice != PlanChoice::SetDimension) inputs.unread.erase(choice);
   }
   for (const Dimension& each : change.dimensions) inputs = without_dimension(std::move(inputs), each.name);
@@ -180,7 +180,7 @@ void read_texts(PlanChoice choice, const std::vector<std::string>& texts, Inputs
     inputs.unread[choice] = texts;
     return;
   }
-  // Of sizes, each is a choice of its own.
+  // For sizes, each is a choice of its own.
   for (const std::string& text : texts) {
     if (const Result<PlanChoices> size = read_one(choice, text)) {
       inputs.choices = with_change(std::move(inputs.choices), *size);

@@ -89,7 +89,7 @@ planner::PlanRequest request_of(const Inputs& inputs);
 /// What is wrong with the texts of that request that could not be read, in the order of the command.
 Errors unread_errors(const Inputs& inputs);
 
-/// A command for a shell that reproduces the state. Of a kept plan it needs the plan and the cluster as they were
+/// A command for a shell that reproduces the state. For a kept plan it needs the plan and the cluster as they were
 /// predicted, and writes them into the command.
 std::string command_of(const Inputs& inputs, const PlanFile& shown);
 

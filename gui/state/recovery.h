@@ -1,7 +1,7 @@
 #pragma once
 
 // Unsaved work, in case the program ends without a goodbye. Every window keeps its own in a file of its own, under a
-// lock that ends with the process: so a second window leaves it alone, and a later start knows that nobody is behind
+// lock that ends with the process: so a second window leaves it alone, and a later start knows that nobody uses
 // it.
 
 #include <QLockFile>

@@ -11,8 +11,8 @@ using planner::PlanChoices;
 
 namespace {
 
-/// As it was priced: what the user chose of the machines stays, and goes over those that are suggested. Of the plan,
-/// the new choices exclude old ones.
+/// As it was priced: what the user chose of the machines stays, and goes over those that are suggested. The new choices
+/// exclude old ones of the plan.
 Inputs with_priced(Inputs inputs, const PlanChoices& change) {
   inputs = with_choices(std::move(inputs), only(change, [](PlanChoice choice) { return !is_about_machines(choice); }));
   inputs.choices = with_change(std::move(inputs.choices), only(change, planner::is_about_machines));

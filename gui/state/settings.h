@@ -23,7 +23,7 @@ class Settings {
   QStringList machine() const;
   void set_machine(const QStringList& options);
 
-  /// Of this version of the window; empty otherwise.
+  /// Geometry of this version of the window; empty otherwise.
   QByteArray geometry() const;
   QByteArray layout() const;
   /// Whether the user moved the edges of the docks.

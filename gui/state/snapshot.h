@@ -20,8 +20,8 @@ namespace fsdp::gui {
 
 /// How final an answer is.
 enum class Stage : std::uint8_t {
-  Guess,      ///< Of some plan, to have a picture; whether another one fits is for the search to say.
-  Preview,    ///< Of the plan that was shown before, on what the user has chosen since; the search is still to come.
+  Guess,      ///< For some plan, to have a picture; whether another one fits is for the search to say.
+  Preview,    ///< For the plan that was shown before, on what the user has chosen since; the search is still to come.
   Answered,   ///< The plan, without remedies and front.
   Explained,  ///< All of it.
 };
@@ -30,16 +30,16 @@ enum class Stage : std::uint8_t {
 using LiveTensors = std::shared_ptr<const std::vector<simulator::LiveTensorDetail>>;
 
 struct Snapshot {
-  std::uint64_t id = 0;  ///< Of the request that it answers; rises.
+  std::uint64_t id = 0;  ///< Number of the request that it answers; rises.
   Stage stage = Stage::Answered;
   std::shared_ptr<const Model> model;     ///< As the plan trains it.
   Cluster cluster;                        ///< What was predicted on.
   StepReport report;                      ///< Prediction of the current plan.
-  simulator::StepCurves curves;           ///< Of the same plan.
-  LiveTensors at_peak;                    ///< Of `curves`.
+  simulator::StepCurves curves;           ///< Curves of the same plan.
+  LiveTensors at_peak;                    ///< From `curves`.
   std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
   planner::Explanation explanation;       ///< What binds, and what would help.
-  std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
+  std::optional<planner::Proof> proof;    ///< Proof of a plan that was searched.
   /// What made it the best.
   planner::SearchObjective objective = planner::SearchObjective::Time;
   std::string refinement;          ///< planner::SearchResult::refinement.

@@ -23,8 +23,8 @@ inline constexpr int kNumLanes = static_cast<int>(Lane::Copy) + 1;
 
 struct Theme {
   bool is_dark = false;
-  QColor background;  ///< Of charts and lists.
-  QColor panel;       ///< Of everything around them.
+  QColor background;  ///< Background of charts and lists.
+  QColor panel;       ///< Background of everything around them.
   QColor text;
   QColor text_weak;  ///< Units, hints, axis labels.
   QColor grid;
@@ -50,7 +50,7 @@ Theme theme_of(ThemeChoice choice, const QPalette& platform);
 /// Whether its text is lighter than its windows.
 bool is_dark(const QPalette& palette);
 
-/// Behind the text of a problem.
+/// Under the text of a problem.
 QColor problem_ground(const QPalette& palette);
 
 /// Gives the text of a widget a color.

@@ -159,11 +159,11 @@ class MainWindow : public QMainWindow {
   QLabel* problem_ = nullptr;
   RecordingView* recording_ = nullptr;
   bool shows_recording_ = false;
-  QString measured_path_;  ///< Of the file that lies over the prediction.
+  QString measured_path_;  ///< Path of the file that lies over the prediction.
   AnswerPanel* answer_ = nullptr;
   BaselineLoader baselines_;
   QSplitter* charts_ = nullptr;
-  TimeRange* range_ = nullptr;  ///< Of all charts over time.
+  TimeRange* range_ = nullptr;  ///< Range of all charts over time.
   MemoryTimelineWidget* memory_ = nullptr;
   StreamTimelineWidget* streams_ = nullptr;
   ParetoWidget* pareto_ = nullptr;
@@ -179,9 +179,9 @@ class MainWindow : public QMainWindow {
   QMenu* recent_menu_ = nullptr;
   QMenu* view_menu_ = nullptr;
   QByteArray default_layout_;
-  QByteArray layout_;           ///< Of the docks while the start page hides them.
+  QByteArray layout_;           ///< Layout of the docks while the start page hides them.
   bool has_own_sizes_ = false;  ///< The user moved an edge of the docks, which then stay as they are.
-  QSize pressed_sizes_;         ///< Of the docks, when a button of the mouse went down.
+  QSize pressed_sizes_;         ///< Sizes of the docks, when a button of the mouse went down.
   bool is_working_ = false;     ///< A model is open.
   std::map<QString, QDockWidget*> docks_;
   std::map<QString, QAction*> actions_;

@@ -18,7 +18,8 @@ struct ScreenshotRequest {
   QString baseline;           ///< As `file`: its answer is pinned; empty: none.
   QString measured;           ///< What is laid over the prediction: a report, a trace, a snapshot; empty: nothing.
   bool is_searching = false;  ///< Takes the picture once there is a first answer, while the search goes on.
-  QString view;               ///< Of MainWindow::views(); "step-by-step:40": at that instruction; empty: as it opens.
+  QString view;               ///< One of MainWindow::views(); "step-by-step:40": at that instruction; empty: as it
+                              ///< opens.
   QSize size{1360, 860};
   bool has_palette = false;  ///< At most 256 colors: a third of the bytes.
   ThemeChoice theme = ThemeChoice::Light;

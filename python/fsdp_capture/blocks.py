@@ -36,8 +36,8 @@ class CallCounts:
         self._handle.remove()
 
     def in_a_forward(self, root: Any, tops: list[str]) -> dict[str, int]:
-        """Of each module below a root, how often one forward of its model calls it. `tops`: models of a step of passes. A root that
-        is never called itself has a forward for each backward."""
+        """For each module below a root, how often one forward of its model calls it. `tops`: models of a step of passes. A root
+        that is never called itself has a forward for each backward."""
         forwards = {name: self._counts[id(root.get_submodule(name))] for name in (tops or [""])}
         calls = {}
         for name, module in root.named_modules():
@@ -114,7 +114,7 @@ class _Siblings:
         return stacks + self._of_run(run)
 
     def _of_run(self, run: list[Any]) -> list[list[str]]:
-        """Of siblings of one class."""
+        """Among siblings of one class."""
         groups: list[list[Any]] = []
         for child in run:
             if groups and _shapes(groups[-1][-1]) == _shapes(child):

@@ -1,7 +1,7 @@
 """Evaluations between the steps of a script, which a recording may hold, since it begins where the optimizer has stepped.
 
 One after each step is a part of a step, as what it gathers is. One that comes now and then is not: it is recorded again without. Nor
-is one in front of a micro-batch, as which a captured step is played several times.
+is one before a micro-batch, as which a captured step is played several times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EvaluationWatch:
         self._before = self._phases.evaluations
 
     def is_to_be_left_out(self, accumulation: int) -> bool:
-        """Of the recording that has ended: another one is made in its place."""
+        """For the recording that has ended: another one is made in its place."""
         if self._phases.evaluations == self._before or self._left_out >= _MOST_TRIES:
             return False
         if accumulation == 1 and self._is_in_each_step():

@@ -1,9 +1,9 @@
-"""Where a script clears the gradients of the step before: behind the optimizer's step, within the next forward, as one that calls
+"""Where a script clears the gradients of the step before: after the optimizer's step, within the next forward, as one that calls
 zero_grad() between loss and backward, or never, as one that zeroes them where they lie (set_to_none=False).
 
 A step is looked at before any is recorded, since a recording drops gradients: were they there when its forward began, and when its
 backward did? Where in the forward they went is what a mark of zero_grad() in the recording says. Who clears them by hand leaves no
-mark, and is taken to do it in front of the backward.
+mark, and is taken to do it before the backward.
 
 Not modeled: gradients of some parameters that go while those of others stay; of which there are more counts.
 """
@@ -89,7 +89,7 @@ class ClearingWatch:
 
 
 def _call_behind_clearing(structure: Structure) -> int:
-    """The first call that is behind the last zero_grad(); the number of calls where none is."""
+    """The first call that is after the last zero_grad(); the number of calls where none is."""
     part = structure.clearings[-1][1] if structure.clearings else len(structure.parts)
     if part >= len(structure.parts):
         return len(structure.calls)

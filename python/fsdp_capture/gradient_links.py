@@ -36,7 +36,7 @@ class Flow:
 
     @property
     def num_links(self) -> int:
-        """Links between calls, which are values of the model behind all others."""
+        """Links between calls, which are values of the model after all others."""
         return len(self._crossing)
 
     def inputs_of(self, call: int) -> list[int]:
@@ -84,7 +84,7 @@ class Flow:
             self._find_links_of(of_pass, losses[number] if number < len(losses) else -1)
 
     def _find_links_of(self, with_backward: list[int], loss: int) -> None:
-        """Of one backward; no gradient goes from one to another."""
+        """In one backward; no gradient goes from one to another."""
         parts = self._structure.parts
         requires = set(self._asked_for)
         for place, part in enumerate(with_backward):

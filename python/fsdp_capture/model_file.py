@@ -258,7 +258,7 @@ class _Writer:
                     "blocks": self._blocks,
                     "calls": calls,
                     "stacks": self._stack_rows(),
-                    # Of a batch, so that they may differ from size to size.
+                    # Facts of a batch, so that they may differ from size to size.
                     **({"buffers": facts["buffers"]} if facts["buffers"] else {}),
                 }
             ],
@@ -266,7 +266,7 @@ class _Writer:
 
     def _batch(self, inputs: list[int]) -> dict[str, int]:
         """Sizes of the largest tensor that the model is handed: of ids, samples and positions. Where it is handed none, of the
-        batch that was made in front of it."""
+        batch that was made before it."""
         keys = [self._interface.values[i].key for i in inputs]
         tensors = [self._base.tensor(self._base.number[key]) for key in keys if key in self._base.number]
         given = self._facts["given"] or [(t.shape, t.dtype) for t in tensors]

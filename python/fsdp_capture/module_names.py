@@ -23,5 +23,5 @@ def named_modules(root: Any) -> list[tuple[str, Any]]:
 
 
 def name_at(names: Sequence[str], around: str) -> str:
-    """Of the `names` of a module the one that is nearest to the module `around` it; of several the first."""
+    """The one of a module's `names` that is nearest to the module `around` it; of several the first."""
     return max(names, key=lambda name: len(os.path.commonprefix([name.split("."), around.split(".")])))

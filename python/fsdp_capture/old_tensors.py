@@ -21,7 +21,7 @@ _LARGE = 1 << 20  # bytes from which on they are told of
 
 class OldTensors:
     def __init__(self, torch: Any, history: Any, root: Any, made_at: Optional[int]) -> None:
-        """Where the last step in front of the recorded ones has ended. `made_at`: how many events the allocator had had when the
+        """Where the last step before the recorded ones has ended. `made_at`: how many events the allocator had had when the
         parameters were given to an optimizer."""
         self._torch, self._history, self._root, self._made_at = torch, history, root, made_at
         history.drain()
@@ -31,7 +31,7 @@ class OldTensors:
     def rows(self, known: Iterable[Any]) -> list[dict[str, Any]]:
         """As buffers of a captured model. `known`: tensors that are counted elsewhere."""
         gc.collect()
-        # Of products; a prediction has its own.
+        # Products; a prediction has its own.
         clear = getattr(self._torch._C, "_cuda_clearCublasWorkspaces", None)
         if clear is not None:
             clear()

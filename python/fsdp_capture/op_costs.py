@@ -25,7 +25,7 @@ COUNTED = (PRODUCT, CONVOLUTION, ATTENTION)
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one op. Its backward is of all gradients that are wanted."""
+    """Cost of one op. Its backward is of all gradients that are wanted."""
 
     kind: str = OTHER
     flops: int = 0
@@ -60,7 +60,7 @@ Rule = Callable[[Operands], Cost]
 
 def _product(left: int, right: int, packed: Optional[int] = None) -> Rule:
     """C = A B: each number of C sums over the last dimension of A, argument `left`. `packed`: an argument with the shape of a weight that
-    is unpacked to the dtype of A in front of the product, and once more in the backward."""
+    is unpacked to the dtype of A before the product, and once more in the backward."""
 
     def cost(of: Operands) -> Cost:
         a, out = of.tensor(left), of.outputs[0]
@@ -99,7 +99,7 @@ def _convolution(transposed: Optional[int] = None, is_transposed: bool = False, 
     return cost
 
 
-# Of the backward: five products for the forward's two (Dao, "FlashAttention-2", 2023, section 3.1).
+# FLOPs of the backward: five products for the forward's two (Dao, "FlashAttention-2", 2023, section 3.1).
 _ATTENTION_BACKWARD = 2.5
 
 
@@ -226,14 +226,14 @@ _LIBRARIES: dict[str, Rule] = {
     "torchvision::_cuda_version": _nothing,
 }  # fmt: skip
 
-# Of these all read and write once: PyTorch's own, and conversions.
+# All of these read and write once: PyTorch's own, and conversions.
 _BY_BYTES = ("prims", "fsdp", "quantized_decomposed", "_quantized", "inductor", "rngprims")
-# Of these none computes: collectives, which a plan has of its own, and what the CPU does.
+# None of these computes: collectives, which a plan has of its own, and what the CPU does.
 _FREE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "symm_mem", "streams", "profiler", "image", "prim", "cuda")
 
 
 def _row_of(name: str) -> Optional[Rule]:
-    """Of "aten::addmm_" that of "aten::addmm"."""
+    """For "aten::addmm_" that of "aten::addmm"."""
     rows = _ATEN if name.startswith("aten::") else _LIBRARIES
     return rows.get(name) or rows.get(name.rstrip("_"))
 
@@ -273,8 +273,8 @@ def cost_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: lis
 
 
 def cost_of_triton(tensors: list[Any], multiplies: bool) -> Cost:
-    """Of a kernel of Triton, that reads or writes each tensor that it is handed once. `multiplies`: matrices, whose sizes its code knows
-    alone."""
+    """For a kernel of Triton, that reads or writes each tensor that it is handed once. `multiplies`: matrices, whose sizes its code
+    knows alone."""
     moved = sum(t.numel() * t.element_size() for t in tensors)
     wanted = any(t.requires_grad for t in tensors)
     return Cost(OTHER, moved=moved, backward_moved=moved if wanted else 0, is_known=not multiplies)

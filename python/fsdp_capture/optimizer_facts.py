@@ -110,7 +110,7 @@ def _other_states(torch: Any, optimizer: Any) -> str:
 
 
 def _bytes(torch: Any, value: Any) -> int:
-    """Of a state; a count of steps is none, and a tensor of other tensors is what these are."""
+    """Bytes of a state; a count of steps is none, and a tensor of other tensors is what these are."""
     if isinstance(value, (list, tuple)):
         return sum(_bytes(torch, each) for each in value)
     if not isinstance(value, torch.Tensor) or value.numel() <= 1:

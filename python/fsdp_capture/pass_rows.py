@@ -1,4 +1,4 @@
-"""The passes of a captured step as they are written: for each backward the calls of its forward, its loss and the optimizers behind
+"""The passes of a captured step as they are written: for each backward the calls of its forward, its loss and the optimizers after
 it, and where gradients are cleared.
 """
 

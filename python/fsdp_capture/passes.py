@@ -1,7 +1,7 @@
 """A step of several backwards, as a GAN's: which models the script trains by turns, what each of its passes does, and whether that
 can be said in a plan.
 
-A pass is a forward and the backward of one loss. Behind it optimizers may step; gradients are cleared where the script says so. Each
+A pass is a forward and the backward of one loss. After it optimizers may step; gradients are cleared where the script says so. Each
 model is a root of its own for FSDP2, so that it has to be called as one, and an optimizer has all that is trained of it or nothing.
 """
 
@@ -36,7 +36,7 @@ class Turns:
     models_of: dict[int, list[str]] = field(default_factory=dict)  # id of an optimizer -> the models that it steps
 
     def name_of(self, module: Any) -> str:
-        """Of a model; "" for another module."""
+        """Name of a model; "" for another module."""
         return next((name for name in self.names if self.root.get_submodule(name) is module), "")
 
     def with_gradients(self) -> frozenset[str]:
@@ -75,7 +75,7 @@ class PassWatch:
         self._turns = turns
         self.problem = ""
         self.mark: Any = None  # of a recording that is under way
-        self.seen: list[frozenset[str]] = []  # in front of each backward of the step that was looked at: models with gradients
+        self.seen: list[frozenset[str]] = []  # before each backward of the step that was looked at: models with gradients
         self.looks = False
         self._watch(torch)
 
@@ -127,7 +127,7 @@ class PassWatch:
 
 def check_clearings(seen: list[frozenset[str]], cleared: list[list[list[str]]], given: list[frozenset[str]]) -> str:
     """Why what was seen of gradients does not follow from what was cleared; empty: it does. `seen`: PassWatch.seen; `cleared`
-    [passes + 1]: models whose gradients are cleared in each pass, in front of its backward, and behind the last; `given` [passes]:
+    [passes + 1]: models whose gradients are cleared in each pass, before its backward, and after the last; `given` [passes]:
     models to which its backward gives gradients."""
     has: frozenset[str] = frozenset()
     found: list[frozenset[str]] = []

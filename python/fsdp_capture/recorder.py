@@ -46,7 +46,7 @@ class Event:
     """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window,
     product (of a backward, that wants no workspace)."""
 
-    what: str  # of a step of passes also: begin (of a forward behind a backward), gradient, clear, step
+    what: str  # of a step of passes also: begin (of a forward after a backward), gradient, clear, step
     number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
     # enter, leave: in Recording.calls; window: in Recording.windows; workspace: 0 cuBLAS, 1 cuBLASLt; clear, step: in Recording.said
     bytes: int = 0
@@ -86,7 +86,7 @@ class Recorder:
     def __init__(
         self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any, launches: Callable[[], int]
     ) -> None:
-        """`cast_inputs`: what is done to the arguments of the root, in front of its forward; `step_forward`: the forward of
+        """`cast_inputs`: what is done to the arguments of the root, before its forward; `step_forward`: the forward of
         a root that is never called; `launches`: how many kernels the program has launched."""
         self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
         self._step_forward = step_forward
@@ -391,7 +391,8 @@ class _Walker:
             self._add(e.end_time_ns, Event("leave", call, 0, call))
 
     def _want_workspace(self, first: int, moment: int, event: Event) -> None:
-        """Of a product that has the events from `first` on: it asks when its result and copies of its arguments are there."""
+        """For a product that has the events from `first` on: it asks when its result and copies of its arguments are
+        there."""
         inside = self._events[first:]
         if any(inner.what == "workspace" for _, (inner, _) in inside):
             return  # a mode dispatches the product once more, inside of itself

@@ -67,7 +67,7 @@ class Replay:
             self._play(call, events)
 
     def _drop_gradients(self) -> None:
-        """Of a step of passes, behind each backward."""
+        """For a step of passes, after each backward."""
         for key in [key for key in self._size if key[0] == "gradient"] if self._storages.structure.recording.said else []:
             self._free(key)
 
@@ -153,7 +153,7 @@ class Replay:
 
 
 def recorded_peak(storages: Storages, carried: Optional[dict[int, int]] = None) -> int:
-    """Of what the tapes tell of, in the order in which it happened."""
+    """What the tapes tell of, in the order in which it happened."""
     structure = storages.structure
     carried = carried or {}
     live = peak = sum(structure.recording.events[position].bytes for position in carried.values())

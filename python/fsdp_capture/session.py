@@ -1,6 +1,6 @@
 """Which steps of the script are recorded, and how each is made.
 
-Two steps pass as they are: libraries make their workspaces, the optimizer its states. The steps behind them are recorded, one for
+Two steps pass as they are: libraries make their workspaces, the optimizer its states. The steps after them are recorded, one for
 each way in which a plan can run the model: as it is, with its repeated blocks checkpointed, and both again with parameters
 in bfloat16 where the script has others, or in float16 where the card has no bfloat16. Then the model is written and the process ends.
 """
@@ -197,7 +197,8 @@ class Session:
             self._finish(stop=True)
 
     def _begins(self) -> bool:
-        """Whether it is known what is trained. Of models by turns that is where a step ends, and a whole one is looked at first."""
+        """Whether it is known what is trained. For models by turns that is where a step ends, and a whole one is looked at
+        first."""
         turns = trained_by_turns(self._modules, self._steps)
         if turns is not None and (self._steps.calls_per_step is None or self._steps.calls % self._steps.calls_per_step != 0):
             return False
@@ -306,7 +307,7 @@ class Session:
         if dtype != _parameter_dtype(torch, self._root):
             wanted = getattr(torch, dtype)
             convert(self._root, wanted)
-            # FSDP2 casts what it hands to the root; in front of the root, so that it is no part of what is recorded.
+            # FSDP2 casts what it hands to the root; before the root, so that it is no part of what is recorded.
             self._cast = casting_to(wanted)
             self._root.register_forward_pre_hook(self._cast, with_kwargs=True)
             self._step_forward.hook_parts(self._cast)
@@ -495,7 +496,7 @@ class Session:
 
 
 def _parameter_dtype(torch: Any, root: Any) -> str:
-    """Of most numbers that are trained, or that there are."""
+    """Dtype of most numbers that are trained, or that there are."""
     counts: dict[str, int] = {}
     for parameter in root.parameters():
         if parameter.is_floating_point():

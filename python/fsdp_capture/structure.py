@@ -57,12 +57,12 @@ class Structure:
     parameter_reads: list[set[str]] = field(default_factory=list)  # [num parts]
     readers: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts that read it
     saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes keep it
-    # Of a step of passes: allocation -> parameter that autocast has cast to it, for all who read it in one autocast. To a module it is
-    # no argument, so that no hook of FSDP2's waits for its gradient: whoever reads it reads the parameter.
+    # For a step of passes: allocation -> parameter that autocast has cast to it, for all who read it in one autocast. To a module it
+    # is no argument, so that no hook of FSDP2's waits for its gradient: whoever reads it reads the parameter.
     casts: dict[int, str] = field(default_factory=dict)
     is_by_turns: bool = False
     num_passes: int = 1
-    # (pass, part in front of which, in Recording.said) of what is cleared; of a step of passes (pass, in said) of optimizers.
+    # (pass, part before which, in Recording.said) of what is cleared; of a step of passes (pass, in said) of optimizers.
     clearings: list[tuple[int, int, int]] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
     part_of_event = [-1] * len(recording.events)
     roots = {number for number, call in enumerate(recording.calls) if call.name == ""}
     inside, seen_root, is_backward = 0, False, False
-    early: list[int] = []  # what the script lets go when the root has returned, in front of what it computes then
+    early: list[int] = []  # what the script lets go when the root has returned, before what it computes then
     for position, event in enumerate(recording.events):
         is_backward = is_backward or event.what in ("end", "window")
         if is_backward:
@@ -148,18 +148,18 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
 
 
 class PassCutter:
-    """Cuts a step of passes: what `_cut` does, forward by forward. Behind the last backward nothing counts."""
+    """Cuts a step of passes: what `_cut` does, forward by forward. After the last backward nothing counts."""
 
     def __init__(self, recording: Recording, member_of: list[int], tops: Sequence[str]) -> None:
         self._recording, self._member_of, self._tops = recording, member_of, set(tops)
         self._structure = Structure(recording, [], [], set(), [-1] * len(recording.events), num_passes=len(recording.losses))
         self._number = 0  # of the pass
         self._top = ""  # the model that runs
-        self._early: list[int] = []  # events: what goes behind a backward, in front of the first op of the next pass
+        self._early: list[int] = []  # events: what goes after a backward, before the first op of the next pass
         self._has_batch = not self._lets_batch_go()
 
     def _lets_batch_go(self) -> bool:
-        """Whether what is made in front of the first model goes in a later forward, as where each pass has a batch of its own. Else
+        """Whether what is made before the first model goes in a later forward, as where each pass has a batch of its own. Else
         it is the batch of the step, which is there until the next one."""
         batch: set[int] = set()
         number, is_before = 0, True

@@ -2,7 +2,7 @@
 
 A storage that lives and dies within one call is written as it was recorded. One that passes between calls is given out by
 the call that makes it and let go by each call that holds it. The call in which it was freed says so where that happened.
-Of the others it is where they are done with it: behind the node that saved it, behind the recomputation, or behind the forward.
+For the others it is where they are done with it: after the node that saved it, after the recomputation, or after the forward.
 A gradient of a value is what a call makes in its backward and an earlier call frees.
 
 Not modeled: which of several inputs of one maker a gradient belongs to, where their sizes are the same.
@@ -56,7 +56,7 @@ class TapeWriter:
         self.tapes = [
             CallTape(forward=[[] for _ in call.ops], backward=[[] for _ in call.ops]) for call in self._structure.calls
         ]
-        self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events behind the others of the op
+        self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events after the others of the op
         self._gradients = dict(self._recording.gradients)
         self._first_of_sum: set[int] = set()  # allocations: gradients that are added to another one in a new tensor,
         self._second_of_sum: dict[int, str] = {}  # that other one, and its parameter,
@@ -201,7 +201,7 @@ class TapeWriter:
     # ---- values --------------------------------------------------------------------------------------------------
 
     def _place_releases(self) -> None:
-        """Of values that another call lets go in the end, or that nobody does."""
+        """Values that another call lets go in the end, or that nobody does."""
         for call in range(len(self.tapes)):
             for place, value in enumerate(self._interface.inputs[call]):
                 number = self._storages.number.get(self._interface.values[value].key, -1)
@@ -262,7 +262,7 @@ class TapeWriter:
                 for final, name in made_in[gone.call]
                 if name in self._interface.parameters[born.call] and self._recording.sizes[final] == self._recording.sizes[number]
             ]
-            # Of parameters as large as each other, that which the op reads: not the same one twice.
+            # Among parameters as large as each other, the one that the op reads: not the same one twice.
             fitting.sort(key=lambda name: (name not in reads, (born.call, name) in taken))
             if fitting:
                 self._gradients[number] = fitting[0]
@@ -312,7 +312,7 @@ class TapeWriter:
         return is_read and "float" in self._storages.tensor(number).dtype
 
     def _sizes(self, call: int, value: int) -> set[int]:
-        """Of a value, and of what the call reads of it: the gradient of a slice is as large as the slice."""
+        """For a value, and of what the call reads of it: the gradient of a slice is as large as the slice."""
         number = self._storages.number.get(self._interface.values[value].key, -1)
         if number < 0:
             return {0}

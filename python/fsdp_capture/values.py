@@ -64,7 +64,7 @@ class Storages:
         return calls | ({gone.call} if gone is not None else set())
 
     def first_read(self, key: Key, call: int) -> tuple[int, int]:
-        """The op of a call that reads a value first, and the place among what it reads; behind all others where none does."""
+        """The op of a call that reads a value first, and the place among what it reads; after all others where none does."""
         number = self.number.get(key, -1)
         parts = [p for p in self.structure.readers.get(number, ()) if self.structure.call_of(p) == call]
         if not parts:

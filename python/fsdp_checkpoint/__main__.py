@@ -54,7 +54,7 @@ def main() -> int:
                     print(f"note: {given.source} does not hold everything that a resumed run needs. Assumed: "
                           + ", ".join(assumed) + ".", file=sys.stderr)
     except (NotReadable, OSError) as error:
-        # Of a file's words, control characters are written out.
+        # Control characters in a file's words are written out.
         said = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error))
         print(f"error: {said}", file=sys.stderr)
         return 2

@@ -35,11 +35,11 @@ _CLASSES = {
     "pathlib": {"PosixPath", "PurePosixPath", "Path"},
 }
 _CLASSES["torch"] |= {str(each).removeprefix("torch.") for each in vars(torch).values() if isinstance(each, torch.dtype)}
-INDEX = "fsdp_exec.index"  # Of to-dcp: the index of the checkpoint, as bytes of JSON.
+INDEX = "fsdp_exec.index"  # For to-dcp: the index of the checkpoint, as bytes of JSON.
 
 
 class _OnlyMetadata(pickle._Unpickler):
-    """Of pickle's two readers the one in Python, because its steps can be looked at."""
+    """The one of pickle's two readers in Python, because its steps can be looked at."""
 
     dispatch = dict(pickle._Unpickler.dispatch)
 
@@ -162,7 +162,7 @@ class SafePlanner(DefaultLoadPlanner):
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NoCheckpoint(f"{name!r} is not read, because it may run what it names: {reason}") from None
         plain = io.BytesIO()
-        torch.save(read, plain)  # Of known classes alone now.
+        torch.save(read, plain)  # From known classes alone now.
         plain.seek(0)
         super().load_bytes(read_item, plain)
 

@@ -23,15 +23,15 @@ from fsdp_plan_runner.stored import read_json_object
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BESIDE = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
            "chat_template*", "generation_config.json", "preprocessor_config.json")
-# Of decoders, BERT, GPT-2, T5 and Whisper.
+# For decoders, BERT, GPT-2, T5 and Whisper.
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
 _HEADS = ("lm_head.weight", "proj_out.weight", "cls.predictions.decoder.weight")
 _WIDTHS = ("hidden_size", "n_embd", "d_model")
-_OTHER_WIDTHS = ("embedding_size", "word_embed_proj_dim")  # Of models whose embeddings are narrower.
+_OTHER_WIDTHS = ("embedding_size", "word_embed_proj_dim")  # For models whose embeddings are narrower.
 _LAYERS = (("num_hidden_layers", r"(?:^|\.)(?:model|encoder)\.layers?\.(\d+)\."), ("n_layer", r"(?:^|\.)h\.(\d+)\."),
            ("num_layers", r"(?:^|\.)encoder\.block\.(\d+)\."), ("num_decoder_layers", r"(?:^|\.)decoder\.block\.(\d+)\."),
            ("encoder_layers", r"(?:^|\.)encoder\.layers\.(\d+)\."), ("decoder_layers", r"(?:^|\.)decoder\.layers\.(\d+)\."))
-_MOST_BYTES = 5_000_000_000  # Of a file, as save_pretrained has it.
+_MOST_BYTES = 5_000_000_000  # Bytes of a file, as save_pretrained has it.
 
 
 def _read_config(path: pathlib.Path) -> dict[str, Any]:

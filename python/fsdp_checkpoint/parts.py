@@ -73,7 +73,7 @@ class StoredFile:
     """A file as the index has it."""
 
     path: pathlib.Path
-    folder: str  # Of the checkpoint, in which it lies.
+    folder: str  # Folder of the checkpoint, in which it lies.
     size: int
     crc32: int
 
@@ -127,7 +127,7 @@ def read_index(step: pathlib.Path) -> dict[str, Any]:
 
 
 def files_of(step: pathlib.Path, folders: tuple[str, ...] = tuple(PREFIXES)) -> list[StoredFile]:
-    """Of these folders; each is there and as long as it was written."""
+    """Files of these folders; each is there and as long as it was written."""
     found = [_file_of(step, entry) for entry in read_index(step)["files"]]
     for file in found:
         if not file.path.is_file() or file.path.stat().st_size != file.size:

@@ -103,7 +103,7 @@ class Job:
         return self._is_first and not is_launcher()
 
     def _is_worth_a_record(self) -> bool:
-        """Of processes that do not train only ranks that failed, and only where nobody else has written."""
+        """Among processes that do not train only ranks that failed, and only where nobody else has written."""
         if self._trains():
             return True
         failed_early = self._is_started_as_rank() and self.faults.exception is not None
@@ -153,7 +153,7 @@ class Job:
         }
 
     def _times(self) -> dict[str, float]:
-        """The median of the steps between the second and the last, without the one that was profiled and the one behind it."""
+        """The median of the steps between the second and the last, without the one that was profiled and the one after it."""
         spans = [b - a for a, b in zip(self._ends, self._ends[1:])]
         kept = [s for n, s in enumerate(spans, start=1) if n not in (self.profiled.seen, self.profiled.seen + 1)]
         result = {"step": statistics.median(kept)} if kept else {}

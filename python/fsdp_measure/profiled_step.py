@@ -130,7 +130,8 @@ def _elements(tensor: Any) -> int:
 
 
 def communication_of(kernels: Iterable[tuple[str, int, int]]) -> dict[str, float]:
-    """Of name, begin and end in ns: how long a kernel of NCCL ran, and for how much of that no other did, in seconds."""
+    """From name, begin and end in ns: how long a kernel of NCCL ran, and for how much of that no other did, in
+    seconds."""
     nccl, other = [], []
     for name, begin, end in kernels:
         (nccl if "nccl" in name.lower() else other).append((begin, end))

@@ -3,7 +3,7 @@
     python -m fsdp_plan_ray PLAN [--program FSDP_EXEC] [--gpus] [--cpus N] [--storage FOLDER] [--max-failures N] [-- OPTIONS]
 
 Ray places the workers and starts them again when one fails; fsdp-exec trains. Rank 0's worker tells the others where
-to meet, and reports the last step to Ray. What stands behind "--" goes to fsdp-exec as it is; with --gpus it trains on the
+to meet, and reports the last step to Ray. What stands after "--" goes to fsdp-exec as it is; with --gpus it trains on the
 GPU that Ray shows it (--device cuda). All nodes see PLAN, and the program, under the same path.
 
 Exit: 0 trained, 2 wrong usage, 3 a rank failed.

@@ -15,8 +15,8 @@ from fsdp_plan_runner.plan import Plan
 
 
 def kept_ops(model: ExpandedModel, plan: Plan, call: Call) -> list[int]:
-    """Positions of the ops of a call whose outputs selective checkpointing keeps. Of the linear layers, counted in each
-    call, every second one is run again, as torchtitan does, where the plan says so."""
+    """Positions of the ops of a call whose outputs selective checkpointing keeps. Every second linear layer, counted in
+    each call, is run again, as torchtitan does, where the plan says so."""
     kept, linears = [], 0
     for position in range(call.first_op, call.first_op + call.num_ops):
         kind = model.ops[position].kind

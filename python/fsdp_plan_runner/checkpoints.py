@@ -27,7 +27,7 @@ def load(root: torch.nn.Module, optimizer: torch.optim.Optimizer, path: str) -> 
     try:
         dcp.load(state, storage_reader=reader, planner=SafePlanner(allow_partial_load=True))
     except CheckpointException as error:
-        # Of one rank or several, as they stand in the ranks' order.
+        # Failures of one rank or several, as they stand in the ranks' order.
         for failure, _ in error.failures.values():
             if isinstance(failure, NotReadable):
                 raise failure from None

@@ -49,7 +49,7 @@ class ModuleForward:
         self.arguments: list[int] = []
         self.results: list[int] = []
         self.steps: list[OpStep | CallStep] = []
-        self.step_ends: list[int] = []  # The position behind each step.
+        self.step_ends: list[int] = []  # The position after each step.
 
     def step_at(self, position: int) -> int:
         """The number of the step that runs the op there."""

@@ -19,7 +19,7 @@ from fsdp_plan_runner.plan import Implementations
 @dataclasses.dataclass
 class KernelContext:
     implementations: Implementations
-    activation: torch.dtype  # Of tensors that have no dtype of their own.
+    activation: torch.dtype  # For tensors that have no dtype of their own.
     device: torch.device
     shapes: list[tuple[int, ...]]  # [num tensors] What the expanded model says.
     buffers: dict[str, torch.nn.Module]  # By the name of a buffer: the module that holds it.

@@ -97,7 +97,7 @@ def sum_(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -
 
 @kernel("std")
 def std(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    """Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root."""
+    """Part of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root."""
     dim, keep = op.attributes["dim"], op.attributes["keep_dim"]
     if len(inputs) == 2:
         return torch.sqrt((inputs[0] - inputs[1]).pow(2).sum(dim, keepdim=keep).clamp(op.attributes["eps"]))
@@ -191,7 +191,7 @@ def index(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) 
 
 @kernel("pad")
 def pad(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    """Half of what is missing in front, the rest behind, as convolutions with padding "same" do."""
+    """Half of what is missing in front, the rest after, as convolutions with padding "same" do."""
     x = inputs[0]
     dim = op.attributes["dim"] % x.dim()
     missing = op.attributes["length"] - x.shape[dim]

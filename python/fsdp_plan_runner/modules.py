@@ -30,7 +30,7 @@ class PlannedModule(torch.nn.Module):
     context: KernelContext
     running: RunningOp
     beside: dict[int, torch.Tensor] = {}  # What the root's forward reads and is not given.
-    wrapper: list[torch.nn.Module] = []  # Of the root: what is called in its place, if anything.
+    wrapper: list[torch.nn.Module] = []  # For the root: what is called in its place, if anything.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
         """Looks up what the steps of the forwards name. REQUIRES: the whole tree."""
@@ -128,7 +128,7 @@ def _class_named(name: str) -> type[PlannedModule]:
 
 
 def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
-    """Of tensors that say no dtype: what the plan computes in."""
+    """For tensors without a dtype of their own: what the plan computes in."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
     if named:
         return dtype_of(named)

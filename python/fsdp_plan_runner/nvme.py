@@ -1,7 +1,7 @@
 """ZeRO-Infinity: what DeepSpeed's configuration says of offload to an NVMe drive, and what stands for its queue of reads and
 writes in a rehearsal.
 
-The queue (async_io) is compiled, from sources that need libaio, and takes a minute. Of it DeepSpeed's Python knows a handle that
+The queue (async_io) is compiled, from sources that need libaio, and takes a minute. DeepSpeed's Python knows a handle of it that
 reads and writes files and makes page-locked tensors. No value means anything in a rehearsal, so that the handle there keeps of
 each file its size alone, and refuses what the real one refuses: a read beyond the end of a file. Its tensors are as large as the
 real one's, and are not locked: a machine that tests may lock little.

@@ -44,7 +44,7 @@ class Optimizer:
     weight_decay: float = 0.01
     momentum: float = 0.0
     clip_grad_norm: float | None = None
-    muon: dict[str, Any] | None = None  # Of captured scripts alone, which have their own.
+    muon: dict[str, Any] | None = None  # For captured scripts alone, which have their own.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Zero:
     model_persistence_threshold: int | None = None
     max_live_parameters: int | None = None
     max_reuse_distance: int | None = None
-    hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" in front of these.
+    hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" before these.
     quantized_weights: bool | None = None
     quantized_gradients: bool | None = None
     pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
@@ -107,9 +107,9 @@ class Zero:
 # Keys of ZeRO-3 alone. DeepSpeed writes all but the first and those of ZeRO++ with "stage3_" in front.
 ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
               "max_live_parameters", "max_reuse_distance", "hpz_partition_size", "quantized_weights", "quantized_gradients")
-# Of ZeRO++.
+# Keys of ZeRO++.
 PLUS_KEYS = ("hpz_partition_size", "quantized_weights", "quantized_gradients")
-# Of cpu_offload, and no keys of "zero_optimization" itself.
+# Keys of cpu_offload, and no keys of "zero_optimization" itself.
 OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio", "nvme")
 
 
@@ -211,7 +211,7 @@ class Plan:
 
     @property
     def zero_stage(self) -> int:
-        """Of DeepSpeed; 0 for every other framework."""
+        """DeepSpeed's stage; 0 for every other framework."""
         return int(self.runtime_name[-1]) if self.runtime_name.startswith("deepspeed-zero") else 0
 
 

@@ -85,7 +85,7 @@ class SafetensorsFile:
         self._check(size - self._begin)
 
     def _check(self, size: int) -> None:
-        """Every byte behind the header belongs to one tensor."""
+        """Every byte after the header belongs to one tensor."""
         for name, entry in self._entries.items():
             is_whole = (isinstance(entry, dict) and isinstance(entry.get("dtype"), str) and _is_naturals(entry.get("shape"))
                         and _is_naturals(entry.get("data_offsets")) and len(entry["data_offsets"]) == 2)
@@ -134,7 +134,7 @@ class Weights:
             self._files |= dict.fromkeys(opened.names(), opened)
 
     def elements(self, names: list[str], first: int, count: int) -> torch.Tensor:
-        """Of the first of these names that there is."""
+        """The first of these names that there is."""
         name = next((name for name in names if name in self._files), None)
         if name is None:
             raise NotReadable(f"--weights: no file has {names[0]!r}, which the model has.")

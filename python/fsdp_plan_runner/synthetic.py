@@ -1,8 +1,8 @@
 """Numbers in place of weights and data: those of fsdp-exec (executor/training/synthetic.cpp), bit for bit.
 
-Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). Of
-uniform values its upper 24 bits are an exact fp32 number u of [0, 1), and the value is (u * 2 - 1) * a. Of normal ones the
-sum of its four 16-bit parts is an integer in the shape of a bell.
+Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). For
+uniform values its upper 24 bits are an exact fp32 number u of [0, 1), and the value is (u * 2 - 1) * a. For normal ones
+the sum of its four 16-bit parts is an integer in the shape of a bell.
 """
 
 from __future__ import annotations

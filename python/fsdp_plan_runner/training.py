@@ -164,7 +164,7 @@ class Batch:
 
 def run_forward(root: PlannedModule,
                 values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The loss of a batch, computed by the root or after it, and behind it the tensors that the plan keeps."""
+    """The loss of a batch, computed by the root or after it, and after it the tensors that the plan keeps."""
     root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
     called = root.wrapper[0] if root.wrapper else root
     result = called(0, *(values[place] for place in root.argument_places))

@@ -123,7 +123,7 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
         from fsdp_plan_runner.checkpoints import load
 
         load(root, optimizer, trial.load)
-    torch.manual_seed(trial.seed + job.rank)  # Of dropout.
+    torch.manual_seed(trial.seed + job.rank)  # For dropout.
     steps = []
     for _ in range(job.steps):
         wall, cpu = time.perf_counter(), time.process_time()

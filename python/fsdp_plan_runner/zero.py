@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
-    """Of the model that the engine is given; None: as the checkpoint has it."""
+    """Dtype of the model that the engine is given; None: as the checkpoint has it."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
     return dtype_of(named) if named else None
 
@@ -88,7 +88,7 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         **_precision_of(plan),
         "zero_optimization": {"stage": plan.zero_stage, **zero},
         "zero_allow_untested_optimizer": True,
-        # Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
+        # DeepSpeed takes none of PyTorch's optimizers on the host without being told.
         "zero_force_ds_cpu_optimizer": plan.optimizer.kind != "sgd",
         "steps_per_print": None,
         **drive,

@@ -13,8 +13,8 @@ from typing import Any
 # A prediction of bytes is meant to be exact; what is in use on a device includes what others take.
 MEMORY_BOUNDS = {"live": 0.01, "allocated": 0.01, "reserved": 0.01, "device": 0.02}
 PYTORCH_BOUNDS = {"requested": 0.01, "allocated": 0.01, "reserved": 0.01}
-OUTSIDE_BOUND = 0.10  # Of the context and of communicators, which are assumed for most cards.
-# Of a loss: sums in another order, and the precision of what is multiplied.
+OUTSIDE_BOUND = 0.10  # For the context and for communicators, which are assumed for most cards.
+# For a loss: sums in another order, and the precision of what is multiplied.
 LOSS_BOUNDS = {"float32": 1e-3, "16 bits": 1e-2}
 OF_ANOTHER_CARD = "the prediction is for another card"
 
@@ -53,7 +53,7 @@ def not_run(group: str, why: str) -> Row:
 
 
 def is_called(card: str, names: list[str]) -> bool:
-    """Whether a driver's name of a card is one of these; drivers put the maker in front of some."""
+    """Whether a driver's name of a card is one of these; drivers put the maker before some."""
     return card.removeprefix("NVIDIA ") in {name.removeprefix("NVIDIA ") for name in names}
 
 
@@ -84,7 +84,7 @@ def _phases(report: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def memory_rows(reports: list[dict[str, Any]], predicted: dict[str, Any], is_of_this_card: bool) -> list[Row]:
-    """Of rank 0, whose memory is predicted, and where another rank has more, of that."""
+    """Rows of rank 0, whose memory is predicted, and where another rank has more, of that."""
     rows = []
     for phase, kinds in _phases(predicted).items():
         for kind, bound in MEMORY_BOUNDS.items():

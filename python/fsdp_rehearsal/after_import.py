@@ -37,8 +37,8 @@ def after_import(name: str, action: Action) -> None:
 
 
 class _Underway(ModuleSpec):
-    """Of a module whose import has begun before anybody asked for it, as that of one which imports torch: the importer says at its
-    end that it is over."""
+    """For a module whose import has begun before anybody asked for it, as that of one which imports torch: the importer says at
+    its end that it is over."""
 
     @property
     def _initializing(self) -> bool:

@@ -100,7 +100,7 @@ def _fsdp2_unit(entry: dict[str, Any], name: str, module: Any, group: Any) -> No
     mesh = type(group.mesh_info).__name__
     entry["strategy"] = "HYBRID_SHARD" if mesh.startswith("HSDP") else "FULL_SHARD" if mesh.startswith("FSDP") else mesh
     after = group.post_forward_mesh_info
-    # Of any unit: a root is gathered again at once in backward, so FSDP2 leaves it as it is after forward.
+    # For any unit: a root is gathered again at once in backward, so FSDP2 leaves it as it is after forward.
     entry["reshard_after_forward"] = bool(entry["reshard_after_forward"]) or after is not None
     entry["offload"] = entry["offload"] or type(group.offload_policy).__name__ == "CPUOffloadPolicy"
     entry["units"].append(

@@ -1,6 +1,6 @@
 """Puts a plan into the program that is rehearsed or measured: the units of the plan, by the real fully_shard, in its own model.
 
-It happens where a person would write it: in front of the first optimizer, or where the program itself calls fully_shard or FSDP
+It happens where a person would write it: before the first optimizer, or where the program itself calls fully_shard or FSDP
 on the model. Until then the model is the script's own; from then on its parameters are shards, and whatever the script holds
 the old ones by (the optimizer's arguments, lists, dicts) gets the new ones. Wrappers of the script give way (apply_wrappers.py).
 
@@ -393,7 +393,7 @@ class ApplyPlan:
 
 def _only_outside(state: Any, root: Any, step: StepForward) -> None:
     """Within the forward of a step the root that is called after all is a part. By its own hooks FSDP2 would reduce its gradients
-    when those of its inputs are there, and what was called in front of it would be too late."""
+    when those of its inputs are there, and what was called before it would be too late."""
     for handle in (state._pre_forward_hook_handle, state._post_forward_hook_handle):
         handle.remove()
 
@@ -413,7 +413,7 @@ def _device() -> str:
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sorts layers.9 in front of layers.10."""
+    """Sorts layers.9 before layers.10."""
     return [(int(part) if part.isdigit() else -1, part) for part in name.split(".")]
 
 

@@ -1,6 +1,6 @@
 """The first thing that runs in a Python process: get the stub GPU in front, then install everything else.
 
-A library can only be put in front of others when a process starts, so a Python without the stub starts itself again, once,
+A library can only be put before others when a process starts, so a Python without the stub starts itself again, once,
 with the same arguments. Then LD_PRELOAD is what the user had: a compiler or another program that the script starts is left
 alone, and a Python among its children comes here and does the same.
 """

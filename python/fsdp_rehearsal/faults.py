@@ -19,7 +19,7 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded
 
 _OUT_OF_MEMORY = ("OutOfMemoryError",)
-_MOST_CAUSES = 20  # of an exception, one behind the other
+_MOST_CAUSES = 20  # of an exception, one after the other
 
 
 class Faults:
@@ -70,7 +70,7 @@ class Faults:
 
     @guarded("The exception")
     def note(self, error: BaseException) -> None:
-        """Keeps an exception and the chain of those behind it."""
+        """Keeps an exception and the chain of its causes."""
         if isinstance(error, SystemExit):
             return
         chain: list[BaseException] = []

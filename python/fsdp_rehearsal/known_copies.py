@@ -53,8 +53,9 @@ class KnownCopies:
         return entry[2] if entry is not None else None
 
     def learn(self, tensor: Any, value: Any, mark: Any = None, is_alone: bool = False) -> None:
-        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learned,
-        unless nobody else has a part of it (`is_alone`): results that were made larger than they turned out to be."""
+        """Notes what a device tensor holds, and marks it. For a storage that is not known yet, only the whole can be
+        learned, unless nobody else has a part of it (`is_alone`): results that were made larger than they turned out to
+        be."""
         storage = tensor.untyped_storage()
         if storage.nbytes() == 0 or not self.has_room(tensor, storage.nbytes()):
             return

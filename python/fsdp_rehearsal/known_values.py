@@ -42,7 +42,8 @@ _INDEXES = ("__getitem__", "__setitem__")
 _INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
 _DEPTH_OF_INDEX = 4  # views that an index with slices beside the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
-# Calls whose numbers may be tensors: those are read from the device, one after the other. Of methods the first argument is none.
+# Calls whose numbers may be tensors: those are read from the device, one after the other. The first argument of a method is
+# none.
 _FACTORIES = frozenset("arange range linspace logspace full zeros ones empty rand randn randint".split())
 _SIZED = frozenset("reshape view expand repeat tile narrow split split_with_sizes pad new_full new_zeros new_ones new_empty".split())
 _UNIQUE = {"unique": 4, "unique_consecutive": 3}  # and which argument says along which dimension

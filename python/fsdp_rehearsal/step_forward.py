@@ -55,7 +55,7 @@ class StepForward:
         self._torch: Any = None
 
     def install(self, torch: Any) -> None:
-        """In front of those who look at modules, which then see the root first; behind `Phases`, for which the forward has ended
+        """Before those who look at modules, which then see the root first; after `Phases`, for which the forward has ended
         when the backward begins."""
         self._torch = torch
         module = torch.nn.modules.module
@@ -74,7 +74,7 @@ class StepForward:
         torch.autograd.backward = backward
 
     def of(self, root: Any, begin: Callable[[], None] = _nothing, end: Callable[[Any], Any] = _as_it_is) -> None:
-        """From now on parts of `root` that are called by themselves are a forward of it. `begin`: what is done in front of it;
+        """From now on parts of `root` that are called by themselves are a forward of it. `begin`: what is done before it;
         `end`: what is done with its outputs, which it gives back."""
         self._root, self._begin, self._end = root, begin, end
         self._parts = weakref.WeakKeyDictionary((module, name) for name, module in root.named_modules() if name)

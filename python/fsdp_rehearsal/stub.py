@@ -26,7 +26,7 @@ class _Collective(ctypes.Structure):
 
 
 def loaded() -> bool:
-    """Whether this process has the stub in front of the real libraries."""
+    """Whether this process loads the stub before the real libraries."""
     return hasattr(ctypes.CDLL(None), "stub_gpu_counter")
 
 

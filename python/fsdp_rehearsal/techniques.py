@@ -48,7 +48,7 @@ class Techniques:
 
     @guarded("Recomputation")
     def _watch_recomputation(self, module: ModuleType) -> None:
-        """The functions behind `checkpoint`, which torch.compile knows by itself and which stays what it is."""
+        """The functions that `checkpoint` calls, which torch.compile knows by itself and which stays what it is."""
         generator = module._checkpoint_without_reentrant_generator
 
         @functools.wraps(generator)
