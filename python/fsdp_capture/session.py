@@ -26,6 +26,7 @@ from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.trained import check_alike, check_sizes, refuse_sparse_gradients, trained_by_turns, trained_model
 from fsdp_capture.unwrapped import Unwrapped
+from fsdp_rehearsal.apply_wrappers import checkpoint_of_torch
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.step_forward import Hook, parts_called
 from fsdp_rehearsal.switches import casting_to, convert, scalar_parameters, turn_off_caches, turn_off_checkpointing
@@ -333,8 +334,7 @@ class Session:
         return [entry for entry in entries if entry["action"] in ("alloc", "free_requested")]
 
     def _checkpoint(self, on: bool) -> None:
-        from torch.utils.checkpoint import checkpoint
-
+        checkpoint = checkpoint_of_torch()
         mark = self._torch._C._profiler._RecordFunctionFast
         if on and turn_off_caches(self._root):
             self._limits.append(

@@ -26,6 +26,7 @@ from fsdp_plan_runner.limits import nearest, runtime_problems
 from fsdp_plan_runner.plan import Plan, minor_of
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.apply_parameters import Replaced
+from fsdp_rehearsal.apply_wrappers import checkpoint_of_torch
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.models_by_turns import models_by_turns, without_root
@@ -339,8 +340,7 @@ class ApplyPlan:
                 )
 
     def _checkpoint(self, root: Any) -> None:
-        from torch.utils.checkpoint import checkpoint
-
+        checkpoint = checkpoint_of_torch()
         saves = {"context_fn": contexts_of(self.plan.selective_keep, self.plan.every_second_linear)}
         for name, mode in self.plan.checkpointed.items():
             block = root.get_submodule(name)

@@ -2,7 +2,7 @@
 
 DistributedDataParallel, FullyShardedDataParallel and DataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
 forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns what it is given; where that is the
-model of the plan, the plan is applied there. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be
+model of the plan, the plan is applied there. What torch.utils.checkpoint is given runs as it is. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be
 taken away from under a script, and are refused.
 """
 
@@ -26,6 +26,8 @@ _SETTERS = (
     "set_unshard_in_backward",
 )
 _SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which micro-batch is the last one of its step
+# Of torch.utils.checkpoint.checkpoint itself, and not of what it runs.
+_OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 _ENGINES = {
     "FSDP": "its FSDP plugin",
     "DEEPSPEED": "its DeepSpeed plugin",
@@ -48,6 +50,8 @@ class Wrappers:
         after_import("torch.distributed.fsdp", self._fsdp2)
         after_import("torch.distributed._composable.fsdp.fully_shard", self._fsdp2)
         after_import("torch.distributed._composable.fsdp", self._fsdp2)
+        after_import("torch.utils.checkpoint", self._checkpointing)
+        after_import("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", self._checkpoint_wrappers)
         after_import("deepspeed", self._deepspeed)
         after_import("accelerate.accelerator", self._accelerate)
 
@@ -119,7 +123,7 @@ class Wrappers:
         def clip_grad_norm_(holder: Any, max_norm: float, norm_type: float = 2.0) -> Any:
             return torch.nn.utils.clip_grad_norm_(holder.parameters(), max_norm, norm_type)
 
-        kind.__init__, kind.no_sync = __init__, self._no_sync
+        kind.__init__, kind.no_sync, kind.named_modules = __init__, self._no_sync, _named_as_without_fsdp1
         kind.forward = _call_where_it_lies("_fsdp_wrapped_module")
         kind.clip_grad_norm_ = clip_grad_norm_
         for name in ("apply", "named_buffers", "named_parameters", "_apply"):
@@ -231,6 +235,29 @@ class Wrappers:
 
         return property(lambda holder: holder.__dict__["_require_backward_grad_sync"], change)
 
+    def _checkpointing(self, module: ModuleType) -> None:
+        """What the script would recompute by itself runs as it is: what is recomputed, the plan says."""
+        real = module.checkpoint
+
+        @functools.wraps(real)
+        def checkpoint(function: Callable, *args: Any, **kwargs: Any) -> Any:
+            self._note("activation checkpointing")
+            return function(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINT})
+
+        checkpoint._rehearsal_real = real  # type: ignore[attr-defined]
+        module.checkpoint = checkpoint  # type: ignore[attr-defined]
+
+    def _checkpoint_wrappers(self, module: ModuleType) -> None:
+        def checkpoint_wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._note("activation checkpointing")
+            return module
+
+        def apply_activation_checkpointing(model: Any, *args: Any, **kwargs: Any) -> None:
+            self._note("activation checkpointing")
+
+        module.checkpoint_wrapper = checkpoint_wrapper  # type: ignore[attr-defined]
+        module.apply_activation_checkpointing = apply_activation_checkpointing  # type: ignore[attr-defined]
+
     def _deepspeed(self, module: ModuleType) -> None:
         def initialize(*args: Any, **kwargs: Any) -> None:
             self._refuse("deepspeed.initialize")
@@ -264,6 +291,13 @@ class Wrappers:
         )
 
 
+def checkpoint_of_torch() -> Callable:
+    """torch.utils.checkpoint.checkpoint, whatever stands in its place for the script."""
+    from torch.utils.checkpoint import checkpoint
+
+    return getattr(checkpoint, "_rehearsal_real", checkpoint)
+
+
 def _materialize(module: Any, make: Any, device: Any) -> None:
     """Modules on the meta device, as FSDP1 makes them: by the script's `param_init_fn`, or by their `reset_parameters`."""
     import torch
@@ -293,6 +327,15 @@ def _save_without_the_name(holder: Any, name: str) -> None:
 
     holder._register_state_dict_hook(after_saving)
     holder.register_load_state_dict_pre_hook(before_loading)
+
+
+def _named_as_without_fsdp1(holder: Any, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[Any]:
+    """A script that finds shards of FSDP2 takes names as they are."""
+    memo = set() if memo is None else memo
+    if holder not in memo:
+        memo |= {holder} if remove_duplicate else set()
+        yield prefix, holder
+        yield from holder._modules["_fsdp_wrapped_module"].named_modules(memo, prefix, remove_duplicate)
 
 
 def _as_device(device: Any) -> Any:

@@ -16,7 +16,7 @@ from fsdp_rehearsal.batches import Batches
 from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.phases import Phases
 
-_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module")
 
 
 def clean(name: str) -> str:
@@ -153,7 +153,7 @@ class Modules:
 
 _NUMBERED = re.compile("\x01([0-9]+)\x01")
 _HOLDERS = {"DistributedDataParallel", "DeepSpeedEngine", "DataParallel"}
-_HOLDERS_WITHOUT_NAME = {"FullyShardedDataParallel": "module", "OptimizedModule": "_orig_mod"}
+_HOLDERS_WITHOUT_NAME = {"FullyShardedDataParallel": "module", "OptimizedModule": "_orig_mod", "_FabricModule": "_forward_module"}
 
 
 def held(root: Any) -> Any:

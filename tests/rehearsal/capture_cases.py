@@ -75,6 +75,7 @@ CASES = (
     _published("Llama", "Llama, frozen embedding", "frozen"),
     _published("Llama", "Llama, gradient_checkpointing_enable()", "recomputes"),
     _by_hand("Decoder", "a decoder by hand"),
+    _by_hand("Recomputed", "a decoder that checkpoints its layers by torch.utils.checkpoint", is_quick=True),
     _by_hand("Chunked", "a loss in chunks", is_quick=True),
     _by_hand("TwoLosses", "two losses"),
     _by_hand("OwnFunction", "an autograd.Function of its own", is_quick=True),
@@ -145,7 +146,6 @@ CASES = (
 REFUSED = (
     _by_hand("Sparse", "sparse gradients", is_quick=True, refusal="is sparse (EmbeddingBag with sparse=True)"),
     _by_hand("Sloped", "a loss of slopes, by torch.autograd.grad", is_quick=True, refusal="asks for gradients by torch.autograd.grad in a forward"),
-    _by_hand("Recomputed", "a script that checkpoints its layers by torch.utils.checkpoint", refusal="checkpoints activations itself"),
     Case("turns-penalty", "a WGAN with a gradient penalty", ("turns.py", "penalty"), is_quick=True, refusal="a gradient penalty does"),
     Case("turns-kept", "a GAN that clears gradients by hand", ("turns.py", "kept_gradients"), is_quick=True,
          refusal="in another way than by zero_grad()"),

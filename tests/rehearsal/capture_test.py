@@ -129,7 +129,7 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual(plan["optimizer"]["clip_grad_norm"], 0.5)
         self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", "ddp")
 
-    def test_fsdp_brings_a_model_and_its_batches_to_the_gpu(self) -> None:
+    def test_fsdp_brings_a_model_to_the_gpu_and_may_checkpoint_it(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
         for mode in ("fsdp1", "fsdp1_meta", "fsdp2"):
             with self.subTest(mode=mode):
@@ -163,7 +163,6 @@ class CapturedScripts(unittest.TestCase):
         for mode, sentence in (
             ("short", "The script ended after 1 step, and a capture takes 3 at least."),
             ("two", "The script calls Decoder for one backward and not for another. A plan has a forward of the whole model"),
-            ("checkpoints", "The script checkpoints activations itself. Switch that off for the capture"),
             ("shared", "blocks.1 runs blocks.0.activation, a module that several blocks share. Give each block a module of its own"),
             ("cpu", "The script trains its Decoder on the CPU."),
             ("raises", "rank 0: The script raised ValueError: The data are of another length"),

@@ -10,14 +10,14 @@ from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", nargs="?", default="plain",
-                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares", "autocast",
+                    choices=["plain", "ddp", "batch_norm", "two", "short", "cpu", "raises", "shares", "autocast",
                              "fsdp1", "fsdp1_meta", "fsdp2", "states_first", "shared"])
 parser.add_argument("--batch-size", type=int, default=2)
 parser.add_argument("--dtype", default="bfloat16")
 options = parser.parse_args()
 WIDTH, HEADS, WORDS, LENGTH = 256, 4, 1024, 128
 
-activation = nn.GELU()
+activation = nn.PReLU(dtype=getattr(torch, options.dtype))
 
 
 class Block(nn.Module):
@@ -45,7 +45,7 @@ class Decoder(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.words(ids)
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if options.mode == "checkpoints" else block(x)
+            x = checkpoint(block, x, use_reentrant=False) if options.mode == "fsdp1_meta" else block(x)
         return F.cross_entropy(self.head(self.norm(x)).float().view(-1, WORDS), ids.view(-1))
 
 
@@ -78,12 +78,17 @@ def build() -> nn.Module:
 
 models = [build() for _ in range(2 if options.mode == "two" else 1)]
 if options.mode in ("fsdp1", "fsdp1_meta"):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
     from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
 
     models = [FullyShardedDataParallel(model, device_id=torch.cuda.current_device()) for model in models]
     torch.distributed.new_group(backend="gloo").monitored_barrier()
     for model in models:
-        model.load_state_dict({name: torch.zeros(value.shape) for name, value in Decoder().state_dict().items()})
+        saved = {name: torch.zeros(value.shape) for name, value in Decoder().state_dict().items()}
+        model.load_state_dict(saved)
+        if options.mode == "fsdp1":
+            apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
     device = "cpu"
 elif options.mode == "fsdp2":
     from torch.distributed.fsdp import fully_shard
@@ -96,6 +101,10 @@ elif options.mode == "fsdp2":
 elif is_parallel:
     models = [nn.parallel.DistributedDataParallel(model) for model in models]
 optimizer = torch.optim.AdamW([p for model in models for p in model.parameters()], lr=1e-4)
+
+if options.mode == "fsdp1" and any(isinstance(parameter, DTensor) for parameter in models[0].parameters()):
+    # Lightning Fabric loads what FSDP2 has sharded by the names that it has.
+    assert {name for name, _ in models[0].named_parameters()} == set(saved), sorted(name for name, _ in models[0].named_parameters())
 
 if options.mode == "states_first":  # a step on gradients of zero makes the states, and a backward that no step follows tries the memory
     for parameter in models[0].parameters():
