@@ -39,6 +39,8 @@ class KnownCopies:
         """The copy of a device tensor; nothing when its value is not known."""
         if not self.on_device(tensor):
             return None
+        if tensor.numel() == 0:  # nothing in it is unknown
+            return self._torch.empty(tensor.size(), dtype=tensor.dtype, device="cpu")
         entry = self._storages.get(tensor.untyped_storage()._cdata)
         if entry is None:
             return None

@@ -6,7 +6,8 @@
 *Some answers are stated*, as nobody can know them and every other answer would end the program or change its shapes:
 
 * Numbers are finite: `isfinite` is true, `isnan` and `isinf` are false.
-* No token is the last one: `isin` of unknown integers is false. Generation goes on up to its length.
+* No token is the last one: `isin` of unknown integers is false, and no unknown integer equals a number. Generation goes on up to its
+  length.
 * Routing is balanced (`--routing balanced`): of E experts, token t takes k, those from (t k) mod E on. A `topk` is taken for a
   router where a module runs it and its indices then select rows or are counted; accuracy does neither.
 
@@ -25,6 +26,7 @@ from fsdp_rehearsal.known_copies import KnownCopies
 MOST_EXPERTS = 1024  # a topk over more scores is not a choice of experts
 
 _FINITE = {"isfinite": True, "isreal": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
+_EQUALS = {"eq": False, "__eq__": False, "ne": True, "__ne__": True}
 _OR = frozenset("__or__ __ror__ __ior__ logical_or logical_or_ bitwise_or bitwise_or_".split())
 _AND = frozenset("__and__ __rand__ __iand__ logical_and logical_and_ bitwise_and bitwise_and_".split())
 _TIMES = frozenset("__mul__ __rmul__ __imul__ mul mul_ multiply multiply_".split())
@@ -48,8 +50,10 @@ class Rules:
             return self._same(args[0], _FINITE[name])
         if name == "isin":
             elements = args[0] if args else kwargs.get("elements")
-            is_ids = self._is_tensor(elements) and not elements.is_floating_point()
-            return self._same(elements, bool(kwargs.get("invert"))) if is_ids else None
+            return self._same(elements, bool(kwargs.get("invert"))) if self._is_integers(elements) else None
+        if name in _EQUALS and len(args) == 2:
+            is_ids = self._is_integers(args[0]) and isinstance(args[1], int) and not isinstance(args[1], bool)
+            return self._same(args[0], _EQUALS[name]) if is_ids else None
         if name in _OR or name in _AND or name in _TIMES:
             return self._decided(name, args)
         if name == "topk":
@@ -58,6 +62,9 @@ class Rules:
 
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, self._torch.Tensor)
+
+    def _is_integers(self, value: Any) -> bool:
+        return self._is_tensor(value) and not value.is_floating_point() and value.dtype != self._torch.bool
 
     def _same(self, like: Any, value: bool) -> Optional[list[Any]]:
         if not self._is_tensor(like) or not self._copies.has_room(like, like.numel()):

@@ -64,6 +64,7 @@ class Numbers(unittest.TestCase):
         self.assertIn("shapes (4, 3) (5, 4) (4, 3) (16, 3) (2, 3) (4,) (2, 4)\n", run.output)
         self.assertIn("shapes (2, 2) (5, 5) (2, 2) (8, 2) (2, 2) (2,) (2, 2)\n", run.output)
         self.assertIn("most (2, 3) [0, 2] [False, True]\n", run.output)
+        self.assertIn("drawn [8, 8, 8, 8] [8, 8, 8, 8] True\n", run.output)
         self.assertIn("ends [48, 64, 80] [48, 16, 16]\n", run.output)
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
 

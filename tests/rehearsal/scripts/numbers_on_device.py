@@ -16,6 +16,12 @@ for _, height, width in grids:
     print("shapes", *(tuple(t.shape) for t in (index, padded, cut, wide, part, halves, torch.zeros(2, rows, device="cuda"))))
 ends = torch.repeat_interleave(grids[:, 1] * grids[:, 2], grids[:, 0]).cumsum(0)
 ends = torch.unique_consecutive(torch.cat([ends, ends[-1:]]))
+# A text that was generated ends at its last token, which nobody draws: each is as long as it may be, as TRL's GRPO cuts them.
+drawn = torch.rand(4, 8, 100, device="cuda").argmax(-1)
+is_last = drawn == 2
+lengths = torch.full((4,), 8, device="cuda")
+lengths[is_last.any(1)] = is_last.int().argmax(1)[is_last.any(1)]
+print("drawn", lengths.tolist(), torch.arange(8, device="cuda").expand(4, -1).lt(lengths.unsqueeze(1)).sum(1).tolist(), (drawn != 2).all().item())
 images = torch.tensor([2, 0, 2, 2]).cuda()
 different, counts = images.unique(return_counts=True)
 print("most", tuple(torch.zeros(2, counts.max(), device="cuda").shape), different.tolist(), torch.unique(images > 0).tolist())
