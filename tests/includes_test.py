@@ -46,7 +46,7 @@ SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILIN
 # Two names that are looked up where a template is filled in, by whoever does that; and the second variable of one declaration.
 PASSED_OVER = {("core/base/object_fields.h", "write_json"), ("core/base/written_fields.h", "fields_of"),
                ("tests/simulator/memory_walk_test.cpp", "with")}
-# What may stand in front of an expression, so that the word before a name is no type.
+# What may stand before an expression, so that the word before a name is no type.
 BEFORE_EXPRESSION = {"return", "else", "case", "throw", "new", "delete", "co_return", "and", "or", "not", "in", "do", "goto", "if", "while",
                      "constexpr", "sizeof", "typename", "operator"}
 TYPE = re.compile(r"\b(?:struct|class|union|enum(?:\s+(?:class|struct))?|concept)\s+(?:\[\[\w+\]\]\s*|alignas\(\w+\)\s*)?([A-Za-z_]\w*)\s*(?:final\s*)?(?=[:{;=])")

@@ -153,7 +153,7 @@ def functions_of_cpp(text):
     # A macro that stands for a whole definition has no semicolon.
     code = re.sub(r"^[A-Z][A-Z0-9_]*\([^;{}\n]*\)[ \t]*$", lambda line: " " * len(line.group()), code, flags=re.M)
     is_function = False
-    depth, parentheses, head = 0, 0, 0  # Of braces inside a function; where what stands before its body begins.
+    depth, parentheses, head = 0, 0, 0  # Depth of braces inside a function; where what stands before its body begins.
     for sign in re.finditer(r"[{}();]", code):
         at = sign.start()
         if sign.group() in "()":
@@ -168,7 +168,7 @@ def functions_of_cpp(text):
                 head = at + 1
         elif sign.group() == "{" and parentheses == 0:
             words = re.sub(r"\boperator\s*(?:\(\)|[^\s\w(]+)|[<>=!]=", "", code[head:at])
-            while (plain := re.sub(r"<[^<>]*>", "", words)) != words:  # Of templates.
+            while (plain := re.sub(r"<[^<>]*>", "", words)) != words:  # The arguments of templates.
                 words = plain
             is_function = "(" in words and not NO_FUNCTION.search(words.partition("(")[0])
             if is_function or "=" in words or re.search(r"\benum\b", words):

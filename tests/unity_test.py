@@ -156,7 +156,7 @@ class Tree:
         return self.known[file]
 
     def headers(self, file: pathlib.Path) -> set[pathlib.Path]:
-        """Of the project, those that a file includes, and that these include."""
+        """Files of the project that a file includes, and that these include."""
         if file not in self.included:
             self.included[file] = set()
             named = INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace"))

@@ -26,7 +26,7 @@ _SETTERS = (
     "set_unshard_in_backward",
 )
 _SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which micro-batch is the last one of its step
-# Of torch.utils.checkpoint.checkpoint itself, and not of what it runs.
+# Options of torch.utils.checkpoint.checkpoint itself, and not of what it runs.
 _OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 _ENGINES = {
     "FSDP": "its FSDP plugin",

@@ -34,10 +34,10 @@ import command
 import marked_text
 
 GOLDEN = command.ROOT / "tests" / "golden" / "card_steps.csv"
-INSIDE = 0.96  # Of the rows, in the printed range.
+INSIDE = 0.96  # Share of the rows, in the printed range.
 MEAN_ERROR = 0.034
 LEFT_OUT_MODEL = 0.038  # Mean error of the pace of one model on the other.
-LEFT_OUT_CARD = 0.95  # Of cards and precisions, inside `time_spread` with the pace of the other cards.
+LEFT_OUT_CARD = 0.95  # Share of cards and precisions, inside `time_spread` with the pace of the other cards.
 GEFORCE = ("RTX 3090", "RTX 4090")  # Their tensor cores have half of the rate with sums in fp32.
 # PyTorch's own AdamW, of all parameters or of the norms; and LoRA, see above.
 PEFT = ["llama3_2_3b", "--gpus", "1", "--runtime", "ddp", "--activation-checkpointing", "none", "--optimizer-impl", "foreach", "--offload", "no"]
@@ -158,7 +158,7 @@ def geometric(values: Iterable[float]) -> float:
 
 
 def cells(predicted: list[Predicted]) -> dict[tuple[str, str], list[Predicted]]:
-    """Of BERT, by card and precision."""
+    """For BERT, by card and precision."""
     result: dict[tuple[str, str], list[Predicted]] = {}
     for p in predicted:
         if p.step.model in SHAPES:

@@ -79,7 +79,7 @@ class Run:
     intermediate: int
     vocabulary: int
     gpu: str
-    memory: str  # Of a GPU, where it is not that of the library.
+    memory: str  # Memory of a GPU, where it is not that of the library.
     gpus_per_node: int
     nodes: int
     code: str

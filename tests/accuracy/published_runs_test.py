@@ -28,17 +28,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import marked_text
 
 # As good as they were when this was written, rounded up: a change that makes one worse has to say so here.
-MEAN_ERROR = 0.058  # Of tokens a second, eager. The target is 0.10.
+MEAN_ERROR = 0.058  # Error of tokens a second, eager. The target is 0.10.
 MEDIAN_ERROR = 0.040
 RANK_CORRELATION = 0.97
 MEAN_ERROR_RESERVED = 0.040  # The target is 0.05.
 MEAN_ERROR_ALLOCATED = 0.017
 WRONGLY_FITS = 0
-REFUSED = 2  # Of eager runs that ran, "does not fit". The target is 3 %.
-INSIDE_THE_MARGIN = 34  # Of those with published device or reserved memory.
-TIGHT = 40  # Of them, without room to spare.
+REFUSED = 2  # Eager runs that ran, "does not fit". The target is 3 %.
+INSIDE_THE_MARGIN = 34  # Those with published device or reserved memory.
+TIGHT = 40  # Those of them without room to spare.
 MEAN_ERROR_OF_SEVERAL_NODES = 0.052
-INSIDE = 0.9  # Of the runs of any half, and of borrowed shares.
+INSIDE = 0.9  # Share of the runs of any half, and of borrowed shares.
 MEDIAN_ERROR_OF_A_CARD = {"A100 40GB SXM": 0.038, "A100 80GB SXM": 0.044, "H100 SXM": 0.048}
 
 SHARES = ("achievable_compute", "achievable_bandwidth", "achievable_attention")

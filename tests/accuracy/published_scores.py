@@ -15,7 +15,7 @@ LEAST_OF_A_RANK = 3  # Plans of one model on one cluster.
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """Of signed errors: predicted over published, less one."""
+    """Scores of signed errors: predicted over published, less one."""
 
     number: int
     mean_absolute: float
@@ -52,7 +52,7 @@ def with_margin(predictions: list[Prediction]) -> list[Prediction]:
 
 
 def inside_the_margin(predictions: list[Prediction]) -> list[Prediction]:
-    """Of these, those that took no more than is predicted and kept free."""
+    """Those of these that took no more than is predicted and kept free."""
     return [p for p in with_margin(predictions) if p.over * p.reserved <= p.margin - p.held]
 
 
@@ -78,7 +78,7 @@ def grouped(predictions: list[Prediction], key: Callable[[Prediction], str]) -> 
 
 
 def _ranks(values: list[float]) -> list[float]:
-    """Of equal values the mean of their places."""
+    """For equal values the mean of their places."""
     places = sorted(values)
     return [places.index(value) + (places.count(value) - 1) / 2 for value in values]
 
@@ -120,5 +120,5 @@ def wrongly_refused(predictions: list[Prediction]) -> list[Prediction]:
 
 
 def tight(predictions: list[Prediction]) -> list[Prediction]:
-    """Of eager runs that ran, what is said to run without room to spare."""
+    """Eager runs that ran and are said to run without room to spare."""
     return [p for p in predictions if p.run.is_eager and p.run.outcome == "ran" and p.tight]

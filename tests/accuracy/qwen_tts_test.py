@@ -46,7 +46,7 @@ def answer(fits: bool, flushes: int) -> str:
 
 @functools.cache
 def comparisons() -> list[dict[str, Any]]:
-    """Of each setting what was measured, what is predicted and the relative differences."""
+    """For each setting what was measured, what is predicted and the relative differences."""
     golden = {row["name"]: row for row in map(json.loads, GOLDEN.read_text(encoding="utf-8").splitlines())}
     rows = []
     for setting in settings():

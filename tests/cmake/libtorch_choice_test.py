@@ -1,4 +1,4 @@
-"""Of several LibTorches the build takes the one that builds most, and says what it leaves out and why.
+"""The build takes the one of several LibTorches that builds most, and says what it leaves out and why.
 
     libtorch_choice_test.py CMAKE PROJECT
 

@@ -21,7 +21,7 @@ SMALL = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_s
 
 
 def check_plan(tester, folder):
-    """Of a folder, of its file and of the standard input; and the plan that is read back."""
+    """For a folder, its file and the standard input; and the plan that is read back."""
     plan = tester.folder / "plan.json"
     code, out, errors = tester.run(f"{folder} {MACHINES} --json -o {plan} --force")
     tester.check(code == 0, f"Exit code {code}: {errors}")

@@ -44,7 +44,7 @@ def growing_trace() -> str:
 
 
 def snapshot_of(trace: str, **settings: object) -> dict:
-    """What PyTorch's history would be for a trace with results: addresses and segments from behind the bars."""
+    """What PyTorch's history would be for a trace with results: addresses and segments from after the bars."""
     events, live, reserved, line = [], {}, 0, 0
     for text in trace.splitlines():
         if text[:1] in "!=@":

@@ -74,7 +74,7 @@ def check_cards_without_bf16(tester):
 
 
 def check_a_plan_for_a_trainer_has_room(tester):
-    """Of what a trainer can say, a slower plan with room to spare comes before a faster one without."""
+    """Among what a trainer can say, a slower plan with room to spare comes before a faster one without."""
     _, out, _ = tester.run("qwen3_8b --gpu 4090 --gpus 4 --seq 2048 --for accelerate --json")
     report = json.loads(out)
     tester.check(report["verdict"] == "fits" and "tight" not in report["memory"], "The plan has no room to spare.")

@@ -110,7 +110,7 @@ def run(words, folder):
 
 
 def completed(option):
-    """The words that the program itself offers behind an option; of "": its commands."""
+    """The words that the program itself offers after an option; of "": its commands."""
     text = run(["completions", "bash"], "/tmp").stdout.decode()
     pattern = rf"^    {re.escape(option)}\) COMPREPLY=\(\$\(compgen -W \"([^\"]*)\"" if option else r'COMPREPLY=\(\$\(compgen -W "(plan [^"]*)"'
     return re.search(pattern, text, re.MULTILINE).group(1).split()

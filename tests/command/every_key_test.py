@@ -293,7 +293,7 @@ class EveryKey(unittest.TestCase):
 
     def assert_of_cluster(self, key: str, path: Path, node: Json, whole: Json) -> None:
         plan = small_plan(**MIXED)
-        if key.split("/")[1:2] in (["achievable_fp32"], ["pace_tf32"], ["time_spread"]):  # Of kernels in 32 bits.
+        if key.split("/")[1:2] in (["achievable_fp32"], ["pace_tf32"], ["time_spread"]):  # For kernels in 32 bits.
             plan = small_plan(runtime={"implementations": {"matmul_allow_tf32": "tf32" in key}})
         if "host" in key:
             plan["cpu_offload"] = True
@@ -410,7 +410,7 @@ class EveryKey(unittest.TestCase):
 
 WITHOUT_OPTIONS = {"vit_pooler"}
 
-# Of what neither a shipped model nor a case of the op rules has.
+# Keys that neither a shipped model nor a case of the op rules has.
 NO_SPEC_HAS: dict[str, Json] = {
     "rotary_table": changed(small_mlp(), ("modules", "0", "ops"), [
         {"op": "rotary_table", "inputs": ["labels"], "head_dim": 8, "outputs": ["cos", "sin"]},

@@ -188,7 +188,7 @@ class Folders(unittest.TestCase):
         said = expand(self.folder)
         self.assertEqual(expanded_parameters(said), parameters_of(model, dtype), sizes)
         buffers = {name for name, _ in model.named_buffers()}
-        # Of the rotary table transformers keeps a second copy.
+        # Transformers keeps a second copy of the rotary table.
         buffers = {name for name in buffers if not name.endswith("original_inv_freq")}
         self.assertLessEqual({b["name"] for b in said["buffers"]}, buffers, sizes)
         frozen = {name for name, p in model.named_parameters() if not p.requires_grad}

@@ -41,7 +41,7 @@ MODELS = {"mlp": (1, 2), "resnet18": (1, 3), "gpt2": (2, 6), "vit_b_16": (2, 8),
 CARDS = (("L4", 22), ("A100-80G", 79), ("H200", 139))
 MACHINES = ("--gpus 1", "--gpus 2", "--gpus 3", "--gpus 4", "--gpus 8", "--gpus 2 --nodes 2", "--gpus 4 --nodes 2",
             "--gpus 8 --nodes 2", "--gpus 4 --intra-link pcie-host")
-# Of the plan: what a user may fix, and the answer otherwise chooses.
+# For the plan: what a user may fix, and the answer otherwise chooses.
 FIXED = ("--activation-checkpointing none", "--activation-checkpointing full", "--activation-checkpointing 3",
          "--reshard true", "--reshard false", "--wrap blocks", "--wrap 2", "--wrap root", "--wrap sublayers",
          "--offload no", "--offload yes", "--gradient-sync every", "--gradient-sync last", "--wrap-ends yes",

@@ -21,7 +21,7 @@ from command import answer  # noqa: E402
 
 GIB = 1 << 30
 LLAMA = 6_738_415_616  # Parameters of Llama-2-7B.
-VIT = 779_298_826  # Of the ViT of the notebooks below.
+VIT = 779_298_826  # Parameters of the ViT of the notebooks below.
 BF16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}
 BYTES = {"bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1}
 
@@ -55,8 +55,9 @@ def sent(prediction: dict[str, Any], kind: str, phase: str) -> tuple[int, int]:
 
 
 class Formulas(unittest.TestCase):
-    """Of Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020: 2 bytes for each
-    parameter, 2 for its gradient, 12 for its fp32 copy and Adam's moments, each divided by the GPUs from some stage on."""
+    """From Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020: 2 bytes for
+    each parameter, 2 for its gradient, 12 for its fp32 copy and Adam's moments, each divided by the GPUs from some stage
+    on."""
 
     def near(self, found: int, formula: float) -> None:
         self.assertLess(abs(found / formula - 1), 0.001, f"{found} and {formula}")
@@ -81,8 +82,8 @@ class Formulas(unittest.TestCase):
 
 
 class Offload(unittest.TestCase):
-    """Of Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021: with the optimizer on the host the device has the
-    2 bytes a parameter of the 16-bit model, and the host 4 each of the fp32 copy, its gradient and two moments, divided by the GPUs;
+    """From Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021: with the optimizer on the host the device has
+    the 2 bytes a parameter of the 16-bit model, and the host 4 each of the fp32 copy, its gradient and two moments, divided by the GPUs;
     4 for each of those gradients and 2 for each updated parameter go over the link. What DeepSpeed keeps beside that is said in
     docs/cost_model.md."""
 
@@ -116,7 +117,7 @@ class Offload(unittest.TestCase):
 
 
 class Collectives(unittest.TestCase):
-    """Of Llama-7B on 128 GPUs, as the generator of ZeRO's workloads in aliyun/aicb writes them down
+    """For Llama-7B on 128 GPUs, as the generator of ZeRO's workloads in aliyun/aicb writes them down
     (workload/physical/model_workload/L7B-D1-C02_Llama7B_zero3_mbs1.csv and its like)."""
 
     def test_zero3(self) -> None:

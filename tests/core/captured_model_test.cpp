@@ -249,7 +249,7 @@ TEST(CapturedModel, NamesWhatHasNoKnownCostAndWhatAWeightStandsFor) {
   EXPECT_EQ(open.without_cost, std::vector<std::string>{"mylib::scan"});
   EXPECT_EQ(open.least_time_share, 0.5);
   EXPECT_EQ(open.notes.at(1).substr(0, 34), "No cost is known of mylib::scan. A");
-  // Of two weights of 16 numbers one holds 64 in four bits each.
+  // One of two weights of 16 numbers holds 64 in four bits each.
   EXPECT_EQ(num_parameters(known), 32);
   EXPECT_EQ(num_parameters(model_in_file(with(R"("trainable": true,)", R"("stands_for": 64, "trainable": true,)"))),
             80);

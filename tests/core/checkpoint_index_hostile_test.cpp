@@ -45,7 +45,7 @@ TEST_F(CheckpointIndexTest, IsReadAsItWasWritten) {
 
 TEST_F(CheckpointIndexTest, CutAtAnyByteIsRefused) {
   const std::string good = to_json(index_);
-  // Blanks behind the last brace mean nothing.
+  // Blanks after the last brace mean nothing.
   for (std::size_t size = 0; size < good.rfind('}'); ++size) {
     write(good.substr(0, size));
     EXPECT_FALSE(read_checkpoint_index(folder_.string())) << size;

@@ -60,7 +60,7 @@ TEST(Compare, WhatOneReportDoesNotKnowIsNoTerm) {
   measured.verdict = Verdict::Unknown;
   measured.memory.budget = 0_B;
   const Comparison comparison = compare(small_report(), measured);
-  EXPECT_EQ(comparison.terms.size(), 6);  // Of eight peaks two are left.
+  EXPECT_EQ(comparison.terms.size(), 6);  // Two of eight peaks are left.
   EXPECT_TRUE(comparison.notes.empty());
 }
 

@@ -246,10 +246,10 @@ TEST(DeepSpeedConfig, ThePrecisionIsWhatIsEnabled) {
                                            .hysteresis = 4,
                                            .consecutive_hysteresis = true,
                                            .min_loss_scale = 5}));
-  // Of a fixed scale the others say nothing.
+  // For a fixed scale the others say nothing.
   EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": true, "loss_scale": 64, "loss_scale_window": 0})"))->zero.fp16,
             Fp16Options{.loss_scale = 64});
-  // Of a part that is off nothing is taken over.
+  // Nothing is taken over from a part that is off.
   EXPECT_EQ(read_ds(stage2(R"("fp16": {"enabled": false, "loss_scale": 64})"))->zero.fp16, Fp16Options{});
 }
 

@@ -29,7 +29,7 @@ Schedule lowered(const Model& model, std::int64_t accumulation = 1) {
   return schedule;
 }
 
-// Of the only one; the number of instructions where there is none.
+// For the only one; the number of instructions where there is none.
 std::size_t place_of_clearing(const Schedule& schedule) {
   const auto is_clearing = [](const Instruction& step) { return step.kind == InstructionKind::ZeroGrad; };
   const std::vector<Instruction>& steps = schedule.instructions;

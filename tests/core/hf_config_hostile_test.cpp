@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-/// Members of a config.json of that type, as small as it gets, with `more` behind them.
+/// Members of a config.json of that type, as small as it gets, with `more` after them.
 std::string config(const std::string& model_type, const std::string& more) {
   return R"({"model_type": ")" + model_type + R"(", "num_hidden_layers": 2, "vocab_size": 128)" +
          (more.empty() ? "" : ", " + more) + "}";

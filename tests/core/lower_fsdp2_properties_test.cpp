@@ -141,7 +141,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
   RC_ASSERT(complains(never, index, *layout, "is never freed.") ||
             complains(never, index, *layout, "is made while it is still there."));
 
-  // In front of what has made it.
+  // Before what has made it.
   const auto makes = [&](const Instruction& step) {
     const bool gathers = free.buffer == BufferKind::AllGatherOutput;
     return step.unit == free.unit && step.slot == free.slot &&
@@ -156,7 +156,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
   RC_ASSERT(complains(early, index, *layout, "is freed before it is made.") ||
             complains(early, index, *layout, "is freed twice."));
 
-  // Right behind that, so that a gather is copied out of what is gone.
+  // Right after that, so that a gather is copied out of what is gone.
   Schedule gone = never;
   const auto again = std::find_if(gone.instructions.rend() - at, gone.instructions.rend(), makes).base();
   const bool is_copied = std::any_of(again, gone.instructions.begin() + at, [&](const Instruction& step) {

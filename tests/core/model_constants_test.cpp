@@ -44,7 +44,7 @@ constexpr RotaryFrequencies llama3(double factor) {
 
 struct Constants {
   std::string file;
-  double eps;  ///< Of all its norms.
+  double eps;  ///< For all its norms.
   RotaryFrequencies rotary = {.theta = 0};
 };
 

@@ -32,7 +32,7 @@ Result<Shapes> infer(OpKind kind, const Example& example) {
 
 using Examples = std::map<OpKind, Example>;
 
-/// Of ops with parameters or a kernel, attention and experts.
+/// Ops with parameters or a kernel, attention and experts.
 const Examples& layer_examples() {
   static const Examples all = {
       {OpKind::Linear, {.inputs = {{2, 3, 4}}, .parameters = {{5, 4}, {5}}, .outputs = {{2, 3, 5}}}},

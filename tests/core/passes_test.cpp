@@ -241,7 +241,7 @@ TEST(Passes, AModelThatIsFrozenInABackwardIsNotReducedInIt) {
 }
 
 TEST(Passes, WhatAStepLeavesGatheredTheNextOneFinds) {
-  // The generator learns first; the critic from images that the generator makes behind its step, without a backward.
+  // The generator learns first; the critic from images that the generator makes after its step, without a backward.
   Model model = gan_of(gan_text());
   Call again = model.calls.front();
   again.backward = -1;

@@ -33,7 +33,7 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase 
                        [&](const Instruction& step) { return step.kind == kind && step.phase == phase; });
 }
 
-// Of weight and bias, which one op reads, the bias was read last, and its gradient is reduced first.
+// One op reads weight and bias; the bias was read last, and its gradient is reduced first.
 TEST(SimpleFsdp, EachReadIsGatheredInFrontOfItsOpAndEachGradientReducedBehindIt) {
   const Model model = three_linears();
   const Lowered lowered = lowered_of(model, simple_plan(1, 2));

@@ -94,8 +94,8 @@ TEST(ZeroCoordinator, WithoutThresholdsEachModuleGathersWhatItNeeds) {
   EXPECT_EQ(step(coordinator), kOneByOne);
 }
 
-// 20 elements ahead: behind module 0 the second parameter fills them; behind module 1 the third one, which may exceed
-// them. Behind module 2 its own parameter is passed over, because it is there, and the second one is gathered for the
+// 20 elements ahead: after module 0 the second parameter fills them; after module 1 the third one, which may exceed
+// them. After module 2 its own parameter is passed over, because it is there, and the second one is gathered for the
 // backward. What was passed over for the very next module is let go all the same: DeepSpeed compares with "greater".
 TEST(ZeroCoordinator, GathersAheadFromTheSecondStepOn) {
   Plan plan = zero3_plan(2);
@@ -108,7 +108,7 @@ TEST(ZeroCoordinator, GathersAheadFromTheSecondStepOn) {
                                       "wait 1", "release 1", "wait 0", "release 0"}));
 }
 
-// 30 elements behind module 1 in the forward: module 2 takes them all, so that module 1 is let go, and module 2 is kept
+// 30 elements after module 1 in the forward: module 2 takes them all, so that module 1 is let go, and module 2 is kept
 // for its backward.
 TEST(ZeroCoordinator, KeepsWhatIsNeededAgainSoon) {
   Plan plan = zero3_plan(2);
@@ -134,7 +134,7 @@ TEST(ZeroCoordinator, SmallParametersStayWholeBetweenSteps) {
             (Steps{"fetch 2", "wait 2", "release 2", "fetch 2", "wait 2", "release 2", "release 0,1", "whole 0,1"}));
 }
 
-// Of a gather of two the output goes when the second one is asked for.
+// The output of a gather of two goes when the second one is asked for.
 TEST(ZeroCoordinator, TheOutputOfAGatherLivesUntilItsLastParameterIsAskedFor) {
   Plan plan = zero3_plan(2);
   plan.zero.prefetch_bucket_size = 50;

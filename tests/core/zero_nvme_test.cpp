@@ -75,7 +75,7 @@ TEST(ZeroNvme, APipelineNeedsBuffersOfItsNeighbors) {
   plan.zero.nvme.pipeline_read = true;
   EXPECT_EQ(needed(), 8);
   plan.zero.nvme.pipeline_write = true;
-  EXPECT_EQ(needed(), 8);  // Of two sub-groups none has both neighbors.
+  EXPECT_EQ(needed(), 8);  // Neither of two sub-groups has both neighbors.
   plan.zero.nvme.pipeline_read = false;
   EXPECT_EQ(needed(), 8);
   plan.optimizer = {.kind = OptimizerKind::Sgd};
@@ -92,7 +92,7 @@ TEST(ZeroNvme, TheFirstParametersStayInHostMemory) {
   Plan plan = on_drive();
   plan.zero.offload_param = true;
   plan.zero.nvme.parameters = true;
-  // Of 2 bytes: 2 MiB, and 512 KiB, which is below a file.
+  // At 2 bytes: 2 MiB, and 512 KiB, which is below a file.
   EXPECT_EQ(parameters_on_drive(two_groups(), plan), (std::vector<bool>{false, false}));
   plan.zero.nvme.max_in_cpu = kMi - 1;
   EXPECT_EQ(parameters_on_drive(two_groups(), plan), (std::vector<bool>{true, false}));

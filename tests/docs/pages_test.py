@@ -3,7 +3,7 @@
 
 usage: pages_test.py PROJECT_ROOT FSDP_PLAN [FSDP_EXEC]
 
-The commands of every block that is marked `console` are run, in order, in one folder for each page; the lines behind a command
+The commands of every block that is marked `console` are run, in order, in one folder for each page; the lines after a command
 have to be printed, in that order, and "..." stands for lines that are left out. Without FSDP_EXEC what would train is left out.
 """
 
@@ -49,13 +49,13 @@ def name_of(page: pathlib.Path) -> str:
 
 
 def blocks(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The fenced blocks: what stands behind the fence, and the lines."""
+    """The fenced blocks: what stands after the fence, and the lines."""
     for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield match[1], match[2].splitlines()
 
 
 def sessions(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The commands of the console blocks, each with the lines that are shown behind it."""
+    """The commands of the console blocks, each with the lines that are shown after it."""
     for kind, lines in blocks(text):
         if kind != "console":
             continue

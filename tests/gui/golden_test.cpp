@@ -23,7 +23,7 @@ using planner::PlanChoice;
 
 constexpr const char* kFolder = "tests/gui/golden";
 /// A picture may differ where glyphs and slanted lines are smoothed, and by some digits, but not by a label.
-constexpr int kSameColor = 56;  // Of 255, for each channel.
+constexpr int kSameColor = 56;  // Out of 255, for each channel.
 constexpr double kMostOther = 0.004;
 
 /// The share of pixels that differ, and where.
@@ -85,7 +85,7 @@ class GoldenPictures : public testing::TestWithParam<bool> {
 };
 
 TEST_P(GoldenPictures, OfEachState) {
-  Settings().set_machine({});  // Of another test.
+  Settings().set_machine({});  // Left by another test.
   MainWindow window(test::library());
   AppState& state = window.state();
   window.set_theme(GetParam() ? ThemeChoice::Dark : ThemeChoice::Light);

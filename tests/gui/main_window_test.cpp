@@ -127,7 +127,7 @@ TEST(MainWindow, EveryInputHasAnAccessibleName) {
   }
   EXPECT_GT(count, 40);
   for (const QAbstractButton* button : window.findChildren<QAbstractButton*>()) {
-    // Of Qt's own docks and fields.
+    // From Qt's own docks and fields.
     if (button->objectName().startsWith("qt_") || button->parentWidget()->inherits("QLineEdit") ||
         button->parentWidget()->inherits("QTableView")) {
       continue;

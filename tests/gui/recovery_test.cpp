@@ -25,7 +25,7 @@ using test::wait_until_idle;
 class RecoveryTest : public testing::Test {
  protected:
   void SetUp() override {
-    // Of this process alone: tests run beside each other.
+    // For this process alone: tests run beside each other.
     QApplication::setApplicationName("fsdp-plan-gui-recovery-" + QString::number(QCoreApplication::applicationPid()));
     left_ = test::with(small_inputs(), PlanChoice::Batch, "7");
   }

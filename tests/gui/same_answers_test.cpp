@@ -27,7 +27,7 @@ std::string output_of(const std::string& command) {
   return process.readAllStandardOutput().toStdString();
 }
 
-/// The command of a state with `--json` behind the model or the plan.
+/// The command of a state with `--json` after the model or the plan.
 std::string with_json(std::string command) {
   const std::size_t end = std::min(command.find(" <<"), command.find(" --"));
   return command.insert(std::min(end, command.size()), " --json");
@@ -50,7 +50,7 @@ std::string search_of(const Snapshot& shown) {
   for (const planner::Candidate& plan : shown.plans) {
     if (plan.plan == shown.report.plan && result.best.label.empty()) result.best = plan;
   }
-  // Behind the front come the plans that were faster and did not fit.
+  // After the front come the plans that were faster and did not fit.
   const auto end = shown.plans.end() - static_cast<std::ptrdiff_t>(shown.explanation.rejected.size());
   const bool has_front = shown.report.verdict == Verdict::Fits && shown.objective == planner::SearchObjective::Time;
   if (has_front) result.pareto.assign(shown.plans.begin(), end);

@@ -68,7 +68,7 @@ TEST_P(SuggestionRows, StandBelowTheirKindInOneOrder) {
     }
     return wanted;
   };
-  // Of a plan that does not fit, what makes it fit.
+  // For a plan that does not fit, what makes it fit.
   std::vector<planner::Remedy> told = remedies;
   if (!has_room(window.state().snapshot()->report)) {
     std::erase_if(told, [](const planner::Remedy& remedy) { return !remedy.has_room(); });

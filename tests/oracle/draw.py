@@ -60,7 +60,7 @@ def _plan(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_ends(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    """What happens to inputs in front of the root's forward, and to the logits behind it."""
+    """What happens to inputs before the root's forward, and to the logits after it."""
     if rng.random() < 0.2:
         plan["mixed_precision"] = {**plan["mixed_precision"], "cast_forward_inputs": False}
     if rng.random() < 0.3:

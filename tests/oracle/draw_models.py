@@ -15,7 +15,7 @@ def draw_model(rng: random.Random) -> Spec:
 
 
 def draw_ends(rng: random.Random, spec: Spec) -> None:
-    """Changes what goes into the model and what comes out: images in fp32, logits in fp32, a loss behind the root."""
+    """Changes what goes into the model and what comes out: images in fp32, logits in fp32, a loss after the root."""
     for given in spec["inputs"].values():
         if "dtype" not in given and rng.random() < 0.5:
             given["dtype"] = "float32"

@@ -36,14 +36,14 @@ class Row:
     plan: str
     version: int
     collectives: int
-    different: int  # Of them.
+    different: int  # How many of them.
     peaks: list[tuple[str, float]]  # "peak, 2, forward", and how far it is off by percent.
 
     def steady(self) -> float:
         return next(off for what, off in self.peaks if what == "peak, 2")
 
     def worst(self, phase: str) -> float:
-        """Of the initialization, or of a part of the first and the steady step."""
+        """For the initialization, or of a part of the first and the steady step."""
         return max((off for what, off in self.peaks if what.split(", ")[-1] == phase), key=abs)
 
 

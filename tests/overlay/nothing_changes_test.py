@@ -88,7 +88,7 @@ class NothingChanges(unittest.TestCase):
         self.addCleanup(self.shared[1].unlink)
 
     def picture(self):
-        """Of all that is the user's."""
+        """For all that is the user's."""
         result = picture(self.world)
         for path in self.shared:
             result.update(picture(path))

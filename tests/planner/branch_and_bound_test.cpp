@@ -156,8 +156,8 @@ RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, (
   for (std::optional<EvaluatedPoint> point = search.next(100); point; point = search.next(point->cost.memory - 1)) {
     in_order.push_back({point->cost.memory, point->cost.time});
   }
-  // Of equally fast points the search gives the first of the space, which need not be the smallest: those are dominated
-  // by a later one of the same time.
+  // Among equally fast points the search gives the first of the space, which need not be the smallest: those are
+  // dominated by a later one of the same time.
   for (const auto& point : in_order) {
     const bool has_smaller = std::any_of(in_order.begin(), in_order.end(), [&](const auto& o) {
       return o.second == point.second && o.first < point.first;

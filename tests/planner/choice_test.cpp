@@ -149,7 +149,7 @@ TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
   EXPECT_EQ(names, (std::vector<std::string>{"full", "save-attention", "selective", "save-matmuls"}));
   EXPECT_TRUE(std::is_sorted(saved.begin(), saved.end(), std::less_equal<>()))
       << fmt::format("{}", fmt::join(saved, " "));
-  // Of convolutions nothing is saved: one selective way is enough.
+  // Nothing is saved of convolutions: one selective way is enough.
   const Model convolutions = *build_model(*read_model_spec("model_specs/resnet18.json"));
   EXPECT_EQ(different_ways(kCheckpointWays, convolutions),
             (std::vector<CheckpointWay>{CheckpointMode::Full, CheckpointMode::Selective}));

@@ -187,8 +187,8 @@ TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
   EXPECT_NE(found.best.label.find("checkpoint 33 of 33"), std::string::npos) << found.best.label;
 }
 
-// Of plans that do not fit, that with expandable segments lacks least; suggestions are priced as who types them would
-// have them, without that setting.
+// Among plans that do not fit, the one with expandable segments lacks least; suggestions are priced as who types them
+// would have them, without that setting.
 TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
   PlanRequest asked{.model = "llama3_1_8b", .choices = {.gpus = 2, .memory = Bytes(24LL << 30)}};
   asked.choices.cpu_offload = false;

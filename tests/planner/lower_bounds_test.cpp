@@ -38,7 +38,7 @@ std::int64_t num_parameters(const Case& c) {
   return elements;
 }
 
-/// Of the only plan of a case: what it needs, and the bound of that from sums.
+/// For the only plan of a case: what it needs, and the bound of that from sums.
 struct Needs {
   std::int64_t predicted = 0;
   std::int64_t bound = 0;

@@ -12,7 +12,7 @@ namespace {
 
 const std::string kLibraryFolder = "model_specs";
 
-/// Of a model of 200 kB, so that what differs is the machines. 8 samples on each GPU.
+/// For a model of 200 kB, so that what differs is the machines. 8 samples on each GPU.
 PlanRequest small_request() {
   PlanRequest request{.model = "mlp"};
   request.choices.batch = 8;

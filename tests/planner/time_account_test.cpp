@@ -28,7 +28,7 @@ double of(const TimeAccount& account, TimeUse use) {
 }
 
 TEST(TimeAccount, TellsWhatEachMomentIsFor) {
-  // The second all-gather begins behind a reduce-scatter, while compute waits already.
+  // The second all-gather begins after a reduce-scatter, while compute waits already.
   const simulator::StepTimeline timeline{.step = Seconds(20),
                                          .compute = Seconds(11),
                                          .exposed_communication = Seconds(7),

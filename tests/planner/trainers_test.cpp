@@ -51,7 +51,7 @@ struct SaidCase {
   std::string transformers;  ///< The same, where the Trainer differs.
 };
 
-/// Of meshes and units.
+/// Cases of meshes and units.
 std::vector<SaidCase> sharding_cases() {
   return {
       {"nothing", [](Plan&) {}, "", ""},
@@ -98,7 +98,7 @@ std::vector<SaidCase> sharding_cases() {
   };
 }
 
-/// Of precision, recomputation, prefetching and the optimizer.
+/// Cases of precision, recomputation, prefetching and the optimizer.
 std::vector<SaidCase> training_cases() {
   return {
       {"fp32 reduction",
@@ -357,7 +357,7 @@ TEST(Torchtitan, HasNoOtherModels) {
   }
 }
 
-// Of FSDP1 accelerate runs autocast beside mixed precision, hands over no mesh, and has no key for one argument.
+// For FSDP1 accelerate runs autocast beside mixed precision, hands over no mesh, and has no key for one argument.
 TEST(Trainers, AccelerateSaysPlansOfFsdp1) {
   const Model model = trained_model();
   const auto unsaid_after = [&](const std::function<void(Plan&)>& change) {

@@ -60,7 +60,7 @@ TEST(WrapApart, OneKindIsLeftAsItIs) {
   Plan base;
   base.parameter_dtype = Dtype::BFloat16;
   EXPECT_FALSE(has_kinds(model, base));
-  EXPECT_TRUE(has_kinds(model, Plan{}));  // Of two dtypes.
+  EXPECT_TRUE(has_kinds(model, Plan{}));  // Parameters of two dtypes.
   Wrapping wrapping{.stacks = {{{{"0"}}, {{"1"}}}}, .others = {}, .roots = {}};
   const Wrapping before = wrapping;
   wrap_apart(model, base, wrapping);

@@ -97,7 +97,7 @@ TEST(AutoWrap, ItSaysOfEachModuleWhyItIsAUnitOrNot) {
 }
 
 TEST(AutoWrap, WhatIsLeftBesideUnitsInsideMayBeTooLittle) {
-  // Of 250 the two Linear are 200, and 50 are left.
+  // The two Linear are 200 of 250, and 50 are left.
   Model model{.name = "Rest"};
   add(model, "", "Net");
   add(model, "block", "Block", 50);

@@ -14,7 +14,7 @@ PLANS = {
     "checkpointed": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--wrap", "blocks"),
     "searched": (),
 }
-# Of some scripts: units inside of blocks, and of modules that are named.
+# Plans of some scripts: units inside of blocks, and of modules that are named.
 OTHER_PLANS = {
     "inside": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "projections"),
     "apart": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "encoder,refine,head"),

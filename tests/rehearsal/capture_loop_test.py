@@ -29,7 +29,7 @@ class Sizes(unittest.TestCase):
 
 class Evaluations(unittest.TestCase):
     def watch(self, *evaluations):
-        """`evaluations`: in front of each step, of which the last one is recorded."""
+        """`evaluations`: before each step, of which the last one is recorded."""
         phases = Phases()
         watch = EvaluationWatch(phases)
         for count in evaluations[:-1]:
@@ -82,7 +82,7 @@ class OnGpu:
 
 
 class Old(unittest.TestCase):
-    """Of what a script keeps, copies of the parameters are told from the rest."""
+    """Copies of the parameters are told from the rest of what a script keeps."""
 
     def rows(self, held, made_at=10):
         """`held`: allocator event in which each tensor was made, and the tensor."""
@@ -108,7 +108,7 @@ class Old(unittest.TestCase):
 
 
     def test_copies_of_before_are_seen(self):
-        """A script may move them to the GPU behind its optimizer, which makes no shards of them."""
+        """A script may move them to the GPU after its optimizer, which makes no shards of them."""
         torch = type("torch", (), {"Tensor": OnGpu, "nn": type("nn", (), {"Parameter": OnGpu})})
         parameters = [OnGpu(1, 5, 7), OnGpu(2, 11)]
         self.assertFalse(are_copied(torch, parameters))

@@ -252,7 +252,7 @@ class Entered(unittest.TestCase):
         return entered_modules(Recording(calls=[ModuleCall(name, "Module", above) for name, above in calls]))
 
     def test_a_module_whose_part_is_called_beside_it_is_no_unit(self):
-        """The table of `talker` is called in front of it."""
+        """The table of `talker` is called before it."""
         calls = (("", -1), ("talker.table", 0), ("talker", 0), ("talker.layer", 2))
         self.assertEqual(self.entered(*calls), {"", "talker.table", "talker.layer"})
 
@@ -393,7 +393,7 @@ class Passes(unittest.TestCase):
         structure = structure_of(turns(), [], {}, ["G", "D"])
         self.assertEqual([(c.top, c.number, c.backward) for c in structure.calls], [("G", 0, 1), ("D", 0, 0), ("D", 1, 1)])
         self.assertEqual(structure.steps, [(0, 1), (1, 2)])
-        self.assertEqual(structure.clearings, [(0, 2, 0)])  # behind the forward of the first pass, in front of its backward
+        self.assertEqual(structure.clearings, [(0, 2, 0)])  # after the forward of the first pass, before its backward
 
     def test_what_goes_behind_a_backward_goes_in_the_next_pass(self):
         structure = structure_of(turns(), [], {}, ["G", "D"])

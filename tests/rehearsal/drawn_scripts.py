@@ -171,7 +171,7 @@ class Inverted(nn.Module):
         return x + self.down(F.hardswish(self.up(self.norm(self.depth(x)))))
 """,
 }
-# In front of the model: what other classes need.
+# Before the model: what other classes need.
 ORDER = tuple(CLASSES)
 
 OWN_OPTIMIZER = """
@@ -464,7 +464,7 @@ class _Writer:
         return lines, refusal
 
     def _batches(self) -> tuple[list[str], list[str]]:
-        """Lines in front of the loop, and of a micro-batch."""
+        """Lines before the loop, and of a micro-batch."""
         dice, batch = self._dice, self._batch
         if self._are_images:
             shape, labels = f"{batch}, 3, {self._side}, {self._side}", f"torch.randint(10, ({batch},)"
@@ -530,7 +530,7 @@ class _Writer:
         return text, refusal
 
     def _habits(self, lines: list[str]) -> list[str]:
-        """What a script does behind a step."""
+        """What a script does after a step."""
         dice, traits = self._dice, self._model.traits
         found: list[str] = []
         if dice.random() < 0.3:

@@ -58,7 +58,7 @@ class Selective(ProgramInAFolder):
             (cls.folder / name / "config.json").write_text(json.dumps({**CONFIGURATION, **own}), encoding="utf-8")
 
     def peaks(self, model: str, checkpointing: str, *words: str, **kept: Any) -> list[tuple[int, int]]:
-        """Of a steady step, live and allocated: what is predicted, and what is measured with the exported code."""
+        """For a steady step, live and allocated: what is predicted, and what is measured with the exported code."""
         self.run_program(model, *GPUS, *PLANNED, "-o", "plan.json", "--activation-checkpointing", checkpointing, *words)
         plan = self.folder / "plan.json"
         written = json.loads(plan.read_text(encoding="utf-8"))

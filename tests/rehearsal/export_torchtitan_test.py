@@ -93,7 +93,8 @@ class Torchtitan(ProgramInAFolder):
             self.assertIn(words, text)
 
     def test_the_closest_plan_fits(self) -> None:
-        """Of the plan that is found, units inside blocks and what is saved cannot be said; all blocks selectively do not fit."""
+        """For the plan that is found, units inside blocks and what is saved cannot be said; all blocks selectively do not
+        fit."""
         self.run_program("llama3_1_70b", *MACHINES, "--flavor", "torchtitan", "--force", "--quiet", "-o", "plan.json")
         for version, mode in (("0.3.0", "FullAC.Config()"), ("0.2.2", 'mode = "full"')):
             text = self.run_program("export", "plan.json", "--to", "torchtitan", "--trainer-version", version, "--nearest", "near.json", "--force")

@@ -164,7 +164,7 @@ class Trainers(ProgramInAFolder):
         classes = "LlamaDecoderLayer" if HAS_UNITS_OF_ENDS else "Embedding,LlamaDecoderLayer"
         self.assertIn(f"  fsdp_transformer_layer_cls_to_wrap: {classes}\n", text)
         self.assertIn("mixed_precision: bf16\n", text)
-        # Of the older one the root keeps the head, which has the class of every projection.
+        # In the older one the root keeps the head, which has the class of every projection.
         self.launched(text, "1", "clipped", ends=() if HAS_UNITS_OF_ENDS else ("", "model.embed_tokens"))
 
     def test_accelerate_shards_within_copies_and_recomputes_blocks(self) -> None:

@@ -111,7 +111,7 @@ def real(config: Config, world: int) -> DeepSpeedConfig | None:
     with mock.patch.object(comm, "get_world_size", lambda *_: world), mock.patch.object(comm, "get_rank", lambda *_: 0):
         try:
             return DeepSpeedConfig(copy.deepcopy(config))
-        except Exception:  # Of many kinds, assertions among them.
+        except Exception:  # Exceptions of many kinds, assertions among them.
             return None
 
 

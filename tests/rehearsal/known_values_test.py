@@ -60,7 +60,7 @@ class Numbers(unittest.TestCase):
 
     def test_sizes_that_are_tensors_are_what_they_are(self):
         run = Run(SCRIPTS / "numbers_on_device.py", FSDP_REHEARSAL_STEPS=3)
-        # Of 8 x 6 patches: 4 rows of 3, padded by 1 to 5 and 4, and so on.
+        # For 8 x 6 patches: 4 rows of 3, padded by 1 to 5 and 4, and so on.
         self.assertIn("shapes (4, 3) (5, 4) (4, 3) (16, 3) (2, 3) (4,) (2, 4)\n", run.output)
         self.assertIn("shapes (2, 2) (5, 5) (2, 2) (8, 2) (2, 2) (2,) (2, 2)\n", run.output)
         self.assertIn("most (2, 3) [0, 2] [False, True]\n", run.output)

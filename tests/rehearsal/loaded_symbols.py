@@ -30,7 +30,7 @@ class ElfFile:
             raise ValueError(f"{path} is not a 64-bit little-endian ELF file")
         section_table, = struct.unpack_from("<Q", self.bytes, 40)
         size, number = struct.unpack_from("<HH", self.bytes, 58)
-        # Of each section: name, type, flags, address, offset, bytes, link, info, alignment, bytes of an entry.
+        # For each section: name, type, flags, address, offset, bytes, link, info, alignment, bytes of an entry.
         self.sections = [struct.unpack_from("<IIQQQQIIQQ", self.bytes, section_table + i * size) for i in range(number)]
         self.symbols = self._read_symbols()
 

@@ -104,7 +104,7 @@ class Measured(unittest.TestCase):
                               env={**os.environ, **variables})
 
     def losses(self, text: str) -> list[float]:
-        """Of both ranks, by step."""
+        """For both ranks, by step."""
         found = {(int(s), int(r)): float(loss) for r, s, loss in re.findall(r"rank (\d) step (\d) loss ([\d.]+)", text)}
         self.assertEqual(len(found), 14, text)
         return [found[key] for key in sorted(found)]

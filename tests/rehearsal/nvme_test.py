@@ -70,7 +70,7 @@ class WhatGoesToTheDrive(unittest.TestCase):
                            ("-c", THEN_COUNT, str(counted)))
             first, second = json.loads(counted.read_text(encoding="utf-8"))[:2]
         drive = predicted["memory"]["drive"]
-        # Of a node with all ranks, which have files of one size but where a parameter does not divide.
+        # For a node with all ranks, which have files of one size but where a parameter does not divide.
         for key, measured in (("read_bytes", second["read"] - first["read"]), ("written_bytes", second["written"] - first["written"]),
                               ("kept_bytes", second["kept"])):
             print(f"{case.name:28} {key:14} {measured:14} {drive[key] // case.shard - measured:+}", flush=True)

@@ -1,4 +1,4 @@
-"""What the real DeepSpeed keeps in host memory with offload: the tensors on the CPU that are alive behind its second step, pinned and
+"""What the real DeepSpeed keeps in host memory with offload: the tensors on the CPU that are alive after its second step, pinned and
 not, are those of the prediction.
 
     offload_host_test.py STUB FSDP_PLAN      run by a Python that has torch and DeepSpeed; exit 77 without DeepSpeed
@@ -79,7 +79,7 @@ class WhatDeepSpeedKeepsOnTheHost(unittest.TestCase):
         measured = sum(size for size, is_pinned in storages if not is_pinned)
         print(f"{case.name:28} not pinned {measured:12} {measured - loose:+}", flush=True)
         self.assertTrue(0 <= measured - loose <= NUMBERS, f"{measured} bytes are there, and {loose} are predicted: {storages}")
-        # Of parameters by themselves the blocks are left, and no tensors but those of frozen ones.
+        # For parameters by themselves the blocks are left, and no tensors but those of frozen ones.
         if case.plan["zero"].get("offload_param"):
             return
         pinned = sum(block(size) for size, is_pinned in storages if is_pinned)

@@ -22,7 +22,7 @@ NOT_OF_STEPS = ("_inductor_test", "onnx", "onnx_symbolic", "cplib", "flex_lib", 
 # What ATen computes beyond reading and writing once goes by one of these words.
 ARITHMETIC = re.compile(r"(^|_)(mm|bmm|addmm|mv|addmv|baddbmm|addbmm|dot|matmul|linear|einsum|conv\w*|attention\w*|rnn|linalg\w*|svd|qr|eigh?|cholesky"
                         r"|inverse|solve|trilinear|pdist|cdist|pinv|matrix_exp|ormqr|geqrf|spsolve|triangular_solve|hspmm|smm|sspaddmm)(_|$|\d)")
-# Of these all read and write once: backward passes, which a capture never dispatches, norms, sums of products of vectors, packing, plans.
+# All of these read and write once: backward passes, which a capture never dispatches, norms, sums of products of vectors, packing, plans.
 BY_BYTES = re.compile(r"backward|norm|powsum|linalg_cross|search$|convert|flatten_weight|check_errors|slice_inverse|upsample|unpack")
 
 

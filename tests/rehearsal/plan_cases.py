@@ -17,7 +17,7 @@ class Case:
     """A plan, the ranks that it is seen from, and how near the prediction must come."""
 
     name: str
-    model: str  # Of the library.
+    model: str  # From the library.
     shard: int
     plan: dict[str, Any] = field(default_factory=dict)  # Members of the plan file that differ from its defaults.
     dimensions: dict[str, float] = field(default_factory=dict)

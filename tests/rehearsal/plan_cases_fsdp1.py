@@ -112,7 +112,7 @@ FSDP1_CASES = [
     # Convolutions and buffers.
     Case("fsdp1_resnet", "resnet18", 2, plan(FP32), {"batch": 4}, layers=None,
          units=[{"modules": ["layer1.0"]}, {"modules": ["layer2.0"]}, {"modules": [""]}]),
-    # Shards come from the host in front of each pass, also of what is still gathered; gradients go there at the end.
+    # Shards come from the host before each pass, also of what is still gathered; gradients go there at the end.
     Case("fsdp1_offload", "gpt2", 4, plan(MIXED, CLIP, OFFLOAD), SMALL, blocks=GPT2),
     Case("fsdp1_offload_fp32", "gpt2", 3, plan(FP32, OFFLOAD), SMALL, rank=2, blocks=GPT2),
     Case("fsdp1_offload_frozen_shard_grad_op", "qwen3_0_6b", 4, plan(MIXED, OFFLOAD), SMALL, units=rows(LLAMA, 3, False),
@@ -157,7 +157,7 @@ FSDP1_CASES += [
     backward_peak("forward_prefetch", MIXED, forward_prefetch=True),
 ]
 
-# How far the bound of what is reserved with held memory may lie below and above what FSDP1 reserves, relative. Of all
+# How far the bound of what is reserved with held memory may lie below and above what FSDP1 reserves, relative. For all
 # others it is equal to the byte.
 HELD_BANDS: dict[str, tuple[float, float]] = {
     # Below: which of two blocks of one size is free first, and so which one is cut, is the order of the real events.

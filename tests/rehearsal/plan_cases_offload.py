@@ -50,7 +50,7 @@ _CASES = [
     _case(3, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
     _case(3, "accumulate_odd", "gpt2", 7, {**BF16, **TWICE}, SMALL, {"max_reuse_distance": 0}, rank=3),
     _case(3, "fp16", "gpt2", 4, {**FP16, **TWICE}, SMALL, {"max_reuse_distance": 0}),
-    # Of 13 sub-groups 4 are updated on the device.
+    # 4 of 13 sub-groups are updated on the device.
     _case(3, "ratio", "gpt2", 4, {**BF16, **CLIP, **TWICE}, SMALL,
           {"max_reuse_distance": 0, "sub_group_size": 1_000_000, "offload_ratio": 0.65}),
     _case(3, "ratio_all", "qwen3_0_6b", 4, PURE_BF16, SMALL, {**ALL, "sub_group_size": 30_000_000, "offload_ratio": 0.3}, rank=2),

@@ -37,7 +37,7 @@ ZERO_CASES = [
     zero_case(1, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
     zero_case(2, "gpt2", "gpt2", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL),
     zero_case(1, "alone", "gpt2", 1, BF16, SMALL),
-    # The loss is computed behind the engine.
+    # The loss is computed after the engine.
     zero_case(1, "accumulate", "llama3_2_1b", 4, {**BF16, "accumulation": 3, "runtime": {"flavor": "torchtitan"}}, SMALL, rank=3),
     # The embeddings are larger than a bucket.
     zero_case(2, "small_buckets", "qwen3_0_6b", 8, BF16, SMALL, buckets(2_000_000), rank=5),

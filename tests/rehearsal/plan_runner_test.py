@@ -147,7 +147,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                 predict(case, plan_file)
 
     def check_recomputation_to_the_end(self) -> None:
-        """It has let go of a parameter in front of its backward."""
+        """It has let go of a parameter before its backward."""
         self.check_fails_and_is_refused("zero3_checkpoint", lambda given: given.update(early_stop=False),
                                         r"The size of tensor a \(0\) must match the size of tensor b",
                                         "activation_checkpointing/early_stop: DeepSpeed's ZeRO-3 ends with an error")
@@ -202,7 +202,7 @@ GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": D
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES,
           "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES}
-# The same with events held back. Of ZeRO those that every test run trains, and all others with streams of their own.
+# The same with events held back. For ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
                *NVME_CASES, *NVME_MORE_CASES]
 HELD_GROUPS = {"fsdp1_held": FSDP1_CASES, "simple_fsdp_held": [*SIMPLE_FSDP_CASES, *SIMPLE_FSDP_MORE_CASES],

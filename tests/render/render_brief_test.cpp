@@ -40,7 +40,7 @@ struct Term {
   double mib = 0;
 };
 
-/// The terms behind the colon: "OptState 1.78 GiB".
+/// The terms after the colon: "OptState 1.78 GiB".
 std::vector<Term> terms_of(const std::string& text) {
   std::vector<Term> terms;
   std::string rest = text.substr(text.find(": ") + 2);

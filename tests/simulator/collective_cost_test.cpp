@@ -215,7 +215,7 @@ RC_GTEST_PROP(RingBytesSent, TheClosedFormAgreesWithWalkingTheRing, ()) {
 struct Machine {
   const char* table;
   GroupShape shape;
-  int gpus_per_process;   // Of the measurement: one process that drives several pays about 5.3 us for each.
+  int gpus_per_process;   // Processes of the measurement: one process that drives several pays about 5.3 us for each.
   double expected_error;  // Mean of |predicted / measured - 1|.
 };
 

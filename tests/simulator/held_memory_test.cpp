@@ -131,8 +131,8 @@ TEST(HeldMemory, OfZero3IsBoundedByTheQueueOfLaunches) {
   EXPECT_LT(held(640).count(), 1.2 * static_cast<double>(of_many.count()));
 }
 
-// Of 10 GiB and a context of 400 MiB that is assumed: 7.5 % or, of FSDP1, 6 %, 3 % in expandable segments; a quarter of
-// the context; and what a release was seen to reserve beyond.
+// For 10 GiB and a context of 400 MiB that is assumed: 7.5 % or, of FSDP1, 6 %, 3 % in expandable segments; a quarter
+// of the context; and what a release was seen to reserve beyond.
 TEST(Margin, GoesByTheFrameworkTheSegmentsAndTheRelease) {
   const std::vector<DeviceTerm> outside = {{"CUDA context", Bytes(400 << 20), Provenance::Assumed, ""}};
   const auto margin_of = [&](const Plan& plan) { return margin(Bytes(10LL << 30), outside, plan).count() >> 20; };

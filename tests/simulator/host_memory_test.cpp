@@ -82,7 +82,7 @@ TEST(HostMemory, Fsdp1PinsFlatShardsAndAsMuchForTheirGradients) {
   ShardedUnit frozen = unit;
   frozen.reduced_true_elements = 0;
   layout.units.push_back(frozen);
-  // Of the frozen one no moments; a loop over flat shards has three results of one.
+  // No moments for the frozen one; a loop over flat shards has three results of one.
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), offloaded(), layout)), (Terms{{"shards", 4 * 2 * 8192},
                                                                                 {"gradients", 4 * 2 * 8192},
                                                                                 {"optimizer states", 4 * 2 * 6000},
@@ -122,7 +122,8 @@ TEST(HostMemory, AFurtherMicroBatchArrivesInACopyOfItsOwn) {
 TEST(HostMemory, EightBitStatesAreUpdatedInFp32OneParameterAfterAnother) {
   Plan plan = offloaded();
   plan.optimizer.states = OptimizerStates::EightBit;
-  // Of 2000 fp32 elements both moments, the gradient, the root and the quotient: 5 x 8000 bytes on each of three ranks.
+  // For 2000 fp32 elements both moments, the gradient, the root and the quotient: 5 x 8000 bytes on each of three
+  // ranks.
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())).at("temporaries"), 3 * 5 * 8000);
 }
 
@@ -193,7 +194,7 @@ Plan offloaded_by(Framework framework) {
 TEST(HostMemory, Zero1KeepsWhatARankUpdates) {
   const auto host = host_memory(nodes_of(4, 1), offloaded_by(Framework::Zero1), flat_over_four());
   ASSERT_TRUE(host.has_value());
-  // Of 1501 elements 6004 bytes in fp32 are a block of 8192, and 3002 in 16 bits one of 4096; of 3004 in 16 bits 8192.
+  // For 1501 elements 6004 bytes in fp32 are a block of 8192, and 3002 in 16 bits one of 4096; of 3004 in 16 bits 8192.
   EXPECT_EQ(terms_of(*host), (Terms{{"fp32 parameters", 4 * 8192},
                                     {"optimizer states", 4 * 2 * 6004},
                                     {"gradients", 4 * 8192},

@@ -125,7 +125,7 @@ std::int64_t bytes_of(const Moment& moment, MemoryCategory category) {
 const std::vector<MemoryCategory> kModelState = {ShardedParam,  UnshardedParam, AllGather,
                                                  UnshardedGrad, ReduceScatter,  ShardedGrad};
 
-// Of the chain on four ranks with bf16 compute and fp32 reduction.
+// For the chain on four ranks with bf16 compute and fp32 reduction.
 constexpr std::int64_t kS = 4 * (kLayers * kF + kHead) / kRanks;  // All shards,
 constexpr std::int64_t kU = 2 * kF;                               // a unit unsharded, and its all-gather output,
 constexpr std::int64_t kRoot = 2 * kHead;                         // the root unsharded,
@@ -398,7 +398,7 @@ TEST(MemoryWalk, EightBitStatesTakeAByteAndAScalePer256ElementsButSmallTensorsSt
   // bitsandbytes counts steps on the host.
   EXPECT_EQ(state_bytes({.implementation = OptimizerImplementation::Fused, .states = OptimizerStates::EightBit}),
             2 * kS);
-  // Of width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice.
+  // At width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice.
   EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}, 256), 2 * (kLayers * (16384 + 4 * 64) + 8192 + 4 * 32));
 }
 

@@ -193,7 +193,7 @@ TEST(RecordedTape, CarriesWhatAVariableHoldsIntoTheNextStep) {
   EXPECT_LT(live_of(true, true), live_of(true, false));
 }
 
-// Logits of 64 MiB that a variable holds into the next step, which lets them go in front of its own.
+// Logits of 64 MiB that a variable holds into the next step, which lets them go before its own.
 TEST(RecordedTape, HasWhatIsHeldAndCarriedOnce) {
   constexpr std::int64_t kHeld = 1 << 26;
   const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
@@ -215,7 +215,7 @@ TEST(RecordedTape, HasWhatIsHeldAndCarriedOnce) {
     const auto report = Predictor(recorded, cluster).report(in_units(plan, model));
     return report ? report->memory.peaks : MemoryPeaks{};
   };
-  // Dropped in front of what follows it, so that there is never more than one.
+  // Dropped before what follows it, so that there is never more than one.
   EXPECT_EQ(peaks_of(true, true).live, peaks_of(true, false).live);
   EXPECT_EQ(peaks_of(true, true).reserved, peaks_of(true, false).reserved);
   EXPECT_GE(peaks_of(true, true).live, peaks_of(false, false).live + Bytes(kHeld));

@@ -220,7 +220,7 @@ std::int64_t value_of(const std::string& formula) {
   return value;
 }
 
-/// Of all tensors of a line: "2 of 512 x 4 B (float32) + 1 of 256 x 4 B (float32)".
+/// Sum of all tensors of a line: "2 of 512 x 4 B (float32) + 1 of 256 x 4 B (float32)".
 std::int64_t value_of_line(const std::string& line, std::int64_t count) {
   if (line.find(" of ") == std::string::npos) return count * value_of(line);
   std::int64_t sum = 0;
@@ -257,7 +257,7 @@ TEST(StepCurves, ExplainNearlyEveryByteByAFormulaThatIsTrue) {
   }
 }
 
-// Of frameworks whose first step has an order of its own each phase has the instructions that it ran.
+// For frameworks whose first step has an order of its own, each phase has the instructions that it ran.
 TEST(StepCurves, HaveAnInstructionForEachMoment) {
   int others = 0;
   for (const auto& [one, answer] : answers()) {
@@ -328,7 +328,7 @@ TEST(StepCurves, HaveEventsInOrderAfterWhatTheyWaitForThatComeToTheReportsTimes)
 
 TEST(StepCurves, CarryThePayloadsOfTheTraffic) {
   for (const auto& [one, answer] : answers()) {
-    // Of the others a trace has the time of each collective, and not of each the bytes.
+    // For the others a trace has the time of each collective, but the bytes of some only.
     if (one.plan.optimizer.clip_grad_norm || is_zero(one.plan) || is_simple_fsdp(one.plan)) continue;
     std::vector<const StreamEvent*> ours;
     for (const StreamEvent& event : answer.curves.events) {
@@ -364,7 +364,7 @@ TEST(StepCurves, SayWhatWaitsForWhat) {
 
 TEST(StepCurves, GradientsThatAreReducedOnceAStepAreCastAndThenAddedTo) {
   for (const auto& [one, answer] : answers()) {
-    std::vector<double> seconds;  // Of the root, whose table makes them longer than their launches.
+    std::vector<double> seconds;  // For the root, whose table makes them longer than their launches.
     std::int64_t units = 0;
     for (const StreamEvent& event : answer.curves.events) {
       if (!event.name.starts_with("accumulate")) continue;

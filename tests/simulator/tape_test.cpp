@@ -15,7 +15,7 @@ using Kind = TapeEvent::Kind;
 
 constexpr std::int64_t kTapeRows = 64;
 constexpr std::int64_t kTapeWidth = 128;
-constexpr std::int64_t kTapeBytes = 2 * kTapeRows * kTapeWidth;  // Of x, in bf16.
+constexpr std::int64_t kTapeBytes = 2 * kTapeRows * kTapeWidth;  // Bytes of x, in bf16.
 
 BlockBuilder builder() {
   BlockBuilder b("op", "Op", {{"x", {1, kTapeRows, kTapeWidth}}, {"labels", {1, kTapeRows}, Dtype::Int64}});
@@ -57,7 +57,7 @@ TEST(Tape, WithNothingToDifferentiateNothingIsKeptAndNothingRunsBackward) {
   EXPECT_TRUE(none.tape.backward.empty());
 }
 
-// Of a frozen layer autograd keeps nothing; what the forward's variables name lives until it returns all the same.
+// Autograd keeps nothing of a frozen layer; what the forward's variables name lives until it returns all the same.
 TEST(Tape, VariablesKeepTheirValuesInAFrozenLayer) {
   const auto peak = [](bool is_named) {
     BlockBuilder b = builder();

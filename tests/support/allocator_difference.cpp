@@ -176,7 +176,7 @@ std::optional<std::uint64_t> digest_of_original(const AllocatorTrace& trace) {
 
 AllocatorTrace shortest_with_difference(AllocatorTrace trace) {
   const auto differs = [](const AllocatorTrace& each) { return difference_of(each).kind == Kind::Differs; };
-  // Nothing behind the first difference matters; then ever smaller runs of steps are left out.
+  // Nothing after the first difference matters; then ever smaller runs of steps are left out.
   const auto first = static_cast<std::size_t>(difference_of(trace).num_steps) + 1;
   if (first < trace.steps.size()) trace.steps.resize(first);
   for (std::size_t length = std::max<std::size_t>(1, trace.steps.size() / 2);; length /= 2) {

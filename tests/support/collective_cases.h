@@ -30,7 +30,7 @@ struct CollectiveCase {
   std::string name;
   Model model;
   Plan plan;
-  std::vector<SeenCollective> collectives;  ///< Of one steady step, in issue order.
+  std::vector<SeenCollective> collectives;  ///< For one steady step, in issue order.
 };
 
 /// Ends the test program on a line that it does not know.

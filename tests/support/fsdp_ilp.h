@@ -22,11 +22,11 @@ namespace fsdp::planner {
 struct IlpModule {
   std::string name;
   int parent = -1;             ///< In `IlpProblem::modules`, which is in pre-order; -1 for the root.
-  Bytes parameters;            ///< Of the whole subtree.
-  Bytes gradients;             ///< Of the whole subtree.
+  Bytes parameters;            ///< Bytes of the whole subtree.
+  Bytes gradients;             ///< Bytes of the whole subtree.
   Bytes total_activations;     ///< Alive when its backward starts.
   Bytes total_gradients;       ///< Already made when its backward starts.
-  Bytes activation_gradients;  ///< Of its own.
+  Bytes activation_gradients;  ///< Bytes of its own.
   Seconds forward{0};
   Seconds backward{0};
 };

@@ -6,7 +6,7 @@
 
 namespace fsdp::simulator {
 
-/// H100s, eight to a node behind NVSwitch, with a network card of 400 Gbit/s for each.
+/// H100s, eight to a node with NVSwitch, with a network card of 400 Gbit/s for each.
 inline GroupShape h100_group(int nodes, int ranks_per_node) {
   return {.ranks = nodes * ranks_per_node,
           .ranks_per_node = ranks_per_node,

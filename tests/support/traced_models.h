@@ -19,7 +19,7 @@ struct TracedSizes {
   std::int64_t vocabulary = 16000;  ///< Classes of the ViT.
   std::int64_t seq = 1024;          ///< Patches of the ViT.
   std::int64_t batch = 2;
-  std::int64_t patch = 16;  ///< Of the ViT, in pixels.
+  std::int64_t patch = 16;  ///< Size for the ViT, in pixels.
   double dropout = 0;
   bool qk_norm = false;      ///< RMSNorm on the heads of q and k.
   bool repeat_kv = false;    ///< K and V are copied to all query heads, before they are transposed.

@@ -7,7 +7,7 @@ adds to FILE, for each matrix of that many rows and columns, a line of what it i
 
     rows columns bytes-of-an-element dimensions outer inner per-node
 
-and one of its events: "a16777216" is an allocation, "f0" the free of the first one. Behind them are its collectives: "r512", "g512",
+and one of its events: "a16777216" is an allocation, "f0" the free of the first one. After them are its collectives: "r512", "g512",
 "s512" and "t512" are an all-reduce, all-gather, reduce-scatter and all-to-all that gives the rank that many bytes.
 MESH is 4 or 2x2, or none for a matrix that nobody shards. Written with PyTorch 2.11.0.
 """

@@ -148,7 +148,7 @@ class SquaredReLU(nn.Module):
 
 
 class ConditionedBlock(Block):
-    """Of a DiT: the norms have no weights, and shifts, scales and gates come from the condition."""
+    """A block of a DiT: the norms have no weights, and shifts, scales and gates come from the condition."""
 
     def __init__(self, width, heads):
         super().__init__(width, heads)

@@ -1,5 +1,5 @@
 """Trains a small random Llama with Liger's kernels, whose loss works out its gradients in the forward. fused.py WORD...: apart,
-the loss alone is Liger's, behind a head of its own; tied, the head is the embedding."""
+the loss alone is Liger's, after a head of its own; tied, the head is the embedding."""
 
 import sys
 

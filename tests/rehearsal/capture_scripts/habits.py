@@ -1,7 +1,7 @@
 """Trains an MLP with the habits of published scripts. habits.py NAME
 
     between         clears gradients between loss and backward
-    after_forward   in front of the loss
+    after_forward   before the loss
     by_model        between loss and backward, by the model's zero_grad()
     by_hand         between loss and backward, without zero_grad()
     kept            zeroes them where they lie

@@ -38,7 +38,7 @@ def muon(model):
 
 
 def muon_behind(model):
-    """It steps behind AdamW, without Nesterov's momentum. Of matrices as wide as these DTensor makes other collectives."""
+    """It steps after AdamW, without Nesterov's momentum. For matrices as wide as these DTensor makes other collectives."""
     first, second = muon(model)
     return [second, torch.optim.Muon(first.param_groups[0]["params"], lr=1e-3, nesterov=False, ns_steps=6)]
 

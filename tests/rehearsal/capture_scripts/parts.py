@@ -73,7 +73,7 @@ def autoencoder():
 
 
 def prompted():
-    """A table that is called in front of the model that holds it."""
+    """A table that is called before the model that holds it."""
     model = Words().to("cuda", torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for _ in range(10):
