@@ -210,7 +210,7 @@ tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, co
   const Result<StepReport> predicted =
       simulator::Predictor(given.model, given.cluster).report(given.file.plan, measured.rehearsal->rank);
   if (!predicted) return tl::unexpected(Failure{predicted.error(), kExitRun});
-  return checked(compare(*predicted, measured), given.cluster);
+  return checked(compare(*predicted, measured), given.cluster, std::nullopt, own_collectives(given));
 }
 
 /// What the command does once it has a folder.

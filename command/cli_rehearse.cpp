@@ -80,7 +80,8 @@ struct Subject {
   std::vector<std::string> beyond(const Comparison& comparison) const {
     std::vector<std::string> names;
     if (given() != nullptr && !is_compared_with_other) {
-      for (const ComparedTerm& term : checked(comparison, given()->cluster, tolerance).beyond)
+      const std::vector<std::string> own = own_collectives(*given());
+      for (const ComparedTerm& term : checked(comparison, given()->cluster, tolerance, own).beyond)
         names.push_back(term.name);
     } else if (tolerance) {
       for (const ComparedTerm& term : comparison.terms) {

@@ -123,8 +123,7 @@ void add_check(Document& document, const PlanCheck& check) {
   if (check.collectives_beside > 0) {
     document.push_back(
         Entry{"note",
-              {fmt::format("In a step the script makes {} of its own, of {} in all: numbers that its ranks tell each "
-                           "other. No plan has them.",
+              {fmt::format("In a step the script makes {} of its own, of {} in all. No plan has them.",
                            check.collectives_beside == 1 ? "1 collective"
                                                          : fmt::format("{} collectives", check.collectives_beside),
                            format_bytes(check.bytes_beside))}});

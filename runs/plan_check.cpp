@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/spec/captured_model.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -22,8 +24,9 @@ const ComparedTerm* payload_of(const std::string& kind, const std::vector<Compar
   return found == terms.end() ? nullptr : &*found;
 }
 
-// Collectives that are missing, or that move much, are errors of the prediction. A few small ones more are none.
-void find_collectives_beside(PlanCheck& check) {
+// Collectives that are missing, or that move much, are errors of the prediction. A few small ones more are none, nor
+// are those that the script was seen to make.
+void find_collectives_beside(PlanCheck& check, const std::vector<std::string>& own) {
   double moved = 0;
   for (const ComparedTerm& term : check.terms) {
     if (term.name.ends_with(kPayload)) moved += static_cast<double>(term.measured);
@@ -35,7 +38,8 @@ void find_collectives_beside(PlanCheck& check) {
     if (payload == nullptr || payload->measured < payload->predicted) continue;
     const std::int64_t bytes = payload->measured - payload->predicted;
     const std::int64_t count = term.measured - term.predicted;
-    if (bytes > kToldBytes * count || static_cast<double>(bytes) > kPlanTolerance * moved) continue;
+    const bool is_told = bytes <= kToldBytes * count && static_cast<double>(bytes) <= kPlanTolerance * moved;
+    if (!is_told && count != std::count(own.begin(), own.end(), kind)) continue;
     check.kinds_beside.push_back(kind);
     check.collectives_beside += count;
     check.bytes_beside += Bytes(bytes);
@@ -61,7 +65,17 @@ bool may_differ(const ComparedTerm& term, const PlanCheck& check, std::optional<
 
 }  // namespace
 
-PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance) {
+std::vector<std::string> own_collectives(const Given& given) {
+  std::vector<std::string> own;
+  if (given.spec.captured == nullptr) return own;
+  const std::vector<std::string>& kinds = given.spec.captured->own_collectives;
+  for (std::int64_t micro_batch = 0; micro_batch < given.file.plan.accumulation; ++micro_batch)
+    own.insert(own.end(), kinds.begin(), kinds.end());
+  return own;
+}
+
+PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance,
+                  const std::vector<std::string>& own) {
   PlanCheck check;
   check.gpus = world_size(cluster);
   for (const ComparedTerm& term : comparison.terms) {
@@ -69,7 +83,7 @@ PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::opt
       check.terms.push_back(term);
     }
   }
-  find_collectives_beside(check);
+  find_collectives_beside(check, own);
   for (const ComparedTerm& term : check.terms) {
     if (term.difference() != 0 && !may_differ(term, check, tolerance)) check.beyond.push_back(term);
   }

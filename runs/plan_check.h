@@ -10,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/report/compare.h"
+#include "runs/given_plan.h"
 
 namespace fsdp::planner {
 
@@ -29,7 +30,7 @@ struct PlanCheck {
   bool has_failed = false;           ///< The script itself fails under the plan, for the reason in `not_made`.
   /// Kinds of collectives of which the script makes some by itself in a step, which no plan has: it tells its ranks how
   /// many labels there are, or gathers a metric. They move at most 1 KiB each, and less than 0.5 % of what all
-  /// collectives move.
+  /// collectives move, or are as many as it was seen to make when it was captured.
   std::vector<std::string> kinds_beside;
   std::int64_t collectives_beside = 0;  ///< So many.
   Bytes bytes_beside = Bytes(0);        ///< Their payload.
@@ -41,7 +42,11 @@ struct PlanCheck {
 /// Holds a run of a plan on these machines against its prediction. Without a `tolerance` it looks at the steady step,
 /// where reserved bytes and the device's are shown and may differ: they follow from the others by choices of the
 /// allocator, of which a few depend on what was before. With one, every term has to be within it; collectives are equal
-/// in either case.
-PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance = std::nullopt);
+/// in either case. `own`: kinds of the collectives that the script makes by itself in a step.
+PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance = std::nullopt,
+                  const std::vector<std::string>& own = {});
+
+/// What `checked` takes for `own`: of all micro-batches of a step, where the plan is of a captured model.
+std::vector<std::string> own_collectives(const Given& given);
 
 }  // namespace fsdp::planner

@@ -24,7 +24,10 @@ struct CapturedModel {
   std::string batch_option;          ///< How it is told its batch: "--batch-size {}"; empty: not known.
   std::string framework;             ///< PyTorch's version.
   std::string gpu;                   ///< That the script saw.
-  std::vector<Model> points;         ///< One for each size that was captured. Never empty after reading.
+  /// Kinds of the collectives that the script makes by itself in each micro-batch, as "all_gather" of the features of
+  /// all ranks. No plan has them.
+  std::vector<std::string> own_collectives;
+  std::vector<Model> points;  ///< One for each size that was captured. Never empty after reading.
 
   bool operator==(const CapturedModel&) const = default;
 };

@@ -479,6 +479,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   object.optional("says_last_micro_batch", shared.says_last_micro_batch);
   object.optional("limits", shared.notes);
   object.optional("without_cost", shared.without_cost);
+  object.optional("own_collectives", captured->own_collectives);
   object.optional("least_time_share", shared.least_time_share, RealRange{0.01, 1});
   if (!shared.without_cost.empty()) shared.notes.push_back(note_without_cost(shared.without_cost));
   shared.name = spec.name;

@@ -246,6 +246,7 @@ class _Writer:
             "buffers": described["buffers"],
             "limits": self._limits,
             **({"least_time_share": facts["least_time_share"]} if facts["least_time_share"] < 1 else {}),
+            **({"own_collectives": facts["own_collectives"]} if facts["own_collectives"] else {}),
             **({"without_cost": self._without_cost} if self._without_cost else {}),
             "points": [
                 {

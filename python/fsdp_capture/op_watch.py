@@ -45,7 +45,7 @@ def _tensors(values: Any) -> Any:
         if isinstance(value, (tuple, list, dict)):
             yield from _tensors(value)
         elif getattr(value, "is_cuda", False):
-            yield value
+            yield getattr(value, "elem", value)  # of what a collective may still be filling
 
 
 def _described(tensors: list[Any]) -> list[Tensor]:

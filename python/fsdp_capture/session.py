@@ -22,6 +22,7 @@ from fsdp_capture.held_tensors import OF_BATCH, HeldTensors
 from fsdp_capture.model_file import CaptureError, describe, model_of, plays, with_points_before
 from fsdp_capture.old_tensors import OldTensors, are_copied
 from fsdp_capture.optimizer_facts import facts_of, muon_parameters, refusal
+from fsdp_capture.own_collectives import OwnCollectives
 from fsdp_capture.pass_session import STEPS, PassSession
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.trained import check_alike, check_sizes, refuse_sparse_gradients, trained_by_turns, trained_model
@@ -80,6 +81,7 @@ class Session:
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._evaluations = EvaluationWatch(phases)
+        self._own_collectives = OwnCollectives(meter.collectives)
         self._are_copied: Optional[bool] = None  # whether there were copies of the parameters when an optimizer got them
         self._counts: Any = None
         self._calls: dict[str, int] = {}
@@ -322,6 +324,7 @@ class Session:
         }
         self._recorder = Recorder(self._torch, self._root, self._drain, self._cast, self._step_forward, self._meter.launches)
         self._recorder.start()
+        self._own_collectives.begin()
         self._handed = []
         self._evaluations.recording_begins()
         if self._turns is not None:
@@ -369,6 +372,7 @@ class Session:
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
             recording = recorder.stop()
+            self._own_collectives.end()
             if self._evaluations.is_to_be_left_out(self._accumulation()):
                 self._given = self._given if self._recordings else []
                 return self._start(*self._wanted[0])
@@ -392,6 +396,8 @@ class Session:
                 "and then --accumulate says how many."
             )
         self._note_first_peak()
+        own = self._own_collectives
+        self._limits += [limit for limit in (own.limit(ranks),) if limit]
         if self._step_forward.has_run:
             self._limits.append(parts_called(type(self._root).__name__))
         return {
@@ -406,6 +412,7 @@ class Session:
             "given": self._given,
             "calls_parts": self._step_forward.has_run,
             "accumulation": accumulation,
+            "own_collectives": own.kinds,
             "says_last_micro_batch": self.unwrapped.says_last_micro_batch,
             "optimizer": {**facts_of(self._torch, self._optimizers()), "clip_grad_norm": self._clip_grad_norm},
         }

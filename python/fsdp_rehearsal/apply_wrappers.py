@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from fsdp_rehearsal.guard import warn
+from fsdp_rehearsal.switches import casting_to
 
 # What a script may tell FSDP2 about its own units; the plan says it.
 _SETTERS = (
@@ -119,6 +120,7 @@ class Wrappers:
             given = said.bind(holder, module, *args, **kwargs).arguments
             _materialize(module, given.get("param_init_fn"), given.get("device_id"))
             self._move(module, given.get("device_id"))
+            self._cast_inputs(module, given.get("mixed_precision"))
 
         def clip_grad_norm_(holder: Any, max_norm: float, norm_type: float = 2.0) -> Any:
             return torch.nn.utils.clip_grad_norm_(holder.parameters(), max_norm, norm_type)
@@ -148,6 +150,7 @@ class Wrappers:
                 self._applying.at_wrapping(each, "in place of fully_shard")
                 mesh = kwargs.get("mesh")
                 self._move(each, getattr(mesh, "device_type", "cuda"))
+                self._cast_inputs(each, kwargs.get("mp_policy"))
                 self._answer_setters(each)
             return modules
 
@@ -166,6 +169,20 @@ class Wrappers:
             for tensor in (*module.parameters(), *module.buffers()):
                 if tensor.device.type == "cpu":
                     tensor.data = tensor.to(device)
+
+    def _cast_inputs(self, module: Any, precision: Any) -> None:
+        """What the script's mixed precision would have cast to its dtype meets parameters in the dtype that they are in: it is cast to
+        that, unless the plan has a mixed precision, which casts it by itself."""
+        is_asked = getattr(precision, "param_dtype", None) is not None
+        casts = getattr(precision, "cast_forward_inputs", False) or getattr(precision, "cast_root_forward_inputs", False)
+        if not (is_asked and casts) or not self._applying.is_without_plan and self._applying.plan.mixed_precision.param_dtype:
+            return
+
+        def cast(module: Any, args: Any, kwargs: Any) -> Any:
+            first = next((p for p in module.parameters() if p.is_floating_point()), None)
+            return (args, kwargs) if first is None else casting_to(first.dtype)(module, args, kwargs)
+
+        module.register_forward_pre_hook(cast, prepend=True, with_kwargs=True)
 
     def _answer_setters(self, module: Any) -> None:
         """A module that is no unit of the plan, and that the script takes for one of its own."""

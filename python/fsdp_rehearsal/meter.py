@@ -75,6 +75,10 @@ class Meter:
         """How many kernels the process has launched, those of libraries included."""
         return sum(self._stub.counter(name) for name in ("kernel", "gemm", "lt_matmul", "cudnn", "fft"))
 
+    def collectives(self) -> list[dict[str, Any]]:
+        """All that have been issued so far."""
+        return self._stub.collectives()
+
     def position(self) -> int:
         """How many events the allocator's history has: allocations, frees asked for, frees done."""
         if not self.running:

@@ -239,6 +239,12 @@ TEST(CapturedModel, NamesTheMatricesThatMuonUpdates) {
   EXPECT_EQ(error_of(text), "/parameters/0: \"layers.0.weight\" is no matrix, and Muon updates matrices alone.");
 }
 
+TEST(CapturedModel, NamesCollectivesOfTheScripts) {
+  EXPECT_TRUE(read_file().captured->own_collectives.empty());
+  const ModelSpec spec = read_file(with(R"("limits": [)", R"("own_collectives": ["all_gather"], "limits": [)"));
+  EXPECT_EQ(spec.captured->own_collectives, std::vector<std::string>{"all_gather"});
+}
+
 // What the walk needs and a recorder need not say.
 TEST(CapturedModel, NamesWhatHasNoKnownCostAndWhatAWeightStandsFor) {
   const Model known = model_in_file(std::string(kFile));

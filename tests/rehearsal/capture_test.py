@@ -139,6 +139,24 @@ class CapturedScripts(unittest.TestCase):
                 for name in ("model.json", "plan.json"):
                     (self.folder / name).unlink()
 
+    def test_inputs_are_cast_where_mixed_precision_of_fsdp1_would_have(self) -> None:
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+        self.capture("fsdp1_half", "--dtype", "float32", launcher=launcher)
+        self.plan("--strategy", "FULL_SHARD", "--precision", "fp32")
+        self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", "fsdp1_half", "--dtype", "float32")
+
+    def test_a_script_with_collectives_of_its_own(self) -> None:
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+        shown = " ".join(self.capture("gathers", options=(), launcher=launcher).split())
+        self.assertIn("In a step the script makes 2 collectives of its own, of 2.00 MiB in all. No plan has them.", shown)
+        self.assertIn("makes collectives of its own (1 all_gather, 1 reduce_scatter;", shown)
+        # What they give is of another size on other numbers of GPUs.
+        machines = ("--gpu", "H100 SXM", "--gpus", "2")
+        code, _, said = self.run_program("model.json", *machines, "--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "-o", "plan.json")
+        self.assertEqual(code, 0, said)
+        code, out, said = self.run_program("rehearse", "plan.json")
+        self.assertEqual((code, said), (0, ""), out)
+
     def test_a_script_that_shares_its_micro_batches_out_and_evaluates_first(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
         shown = " ".join(self.capture("shares", launcher=launcher, options=()).split())

@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/report/compare.h"
+#include "core/spec/captured_model.h"
+#include "runs/given_plan.h"
 
 namespace fsdp::planner {
 namespace {
@@ -18,14 +24,14 @@ struct Gathers {
 };
 
 /// A step that gathers 9 times, 30 MiB in all, and what was rehearsed of it.
-PlanCheck check_of(Gathers rehearsed) {
+PlanCheck check_of(Gathers rehearsed, const std::vector<std::string>& own = {}) {
   Comparison comparison;
   comparison.terms = {{"all_gather count", TermUnit::Count, 9, rehearsed.count},
                       {"steady step: live peak", TermUnit::Bytes, 200 * kMiB, 200 * kMiB},
                       {"all_gather payload", TermUnit::Bytes, 30 * kMiB, rehearsed.payload},
                       {"reduce_scatter count", TermUnit::Count, 5, 5},
                       {"reduce_scatter payload", TermUnit::Bytes, 10 * kMiB, 10 * kMiB}};
-  return checked(comparison, Cluster{});
+  return checked(comparison, Cluster{}, std::nullopt, own);
 }
 
 TEST(PlanCheck, HoldsWhereAllIsAsPredicted) {
@@ -50,6 +56,25 @@ TEST(PlanCheck, WhatGathersMuchMoreIsNotTheScriptsOwn) {
 TEST(PlanCheck, AGatherAsLargeAsAUnitIsNotTheScriptsOwn) {
   EXPECT_TRUE(check_of({10, 30 * kMiB + 1024}).holds());
   EXPECT_FALSE(check_of({10, 30 * kMiB + 1025}).holds());
+}
+
+// 2 of 8 MiB: of one less or more, or of another kind, something else was run than was captured.
+TEST(PlanCheck, WhatTheScriptWasSeenToGatherIsItsOwn) {
+  const Gathers rehearsed{11, 46 * kMiB};
+  EXPECT_FALSE(check_of(rehearsed).holds());
+  const PlanCheck check = check_of(rehearsed, {"all_gather", "reduce_scatter", "all_gather"});
+  EXPECT_FALSE(check_of({10, 38 * kMiB}, {"all_gather", "all_gather"}).holds());
+  EXPECT_FALSE(check_of(rehearsed, {"all_gather", "all_reduce"}).holds());
+  EXPECT_TRUE(check.holds());
+  EXPECT_EQ(check.collectives_beside, 2);
+  EXPECT_EQ(check.bytes_beside, Bytes(16 * kMiB));
+  Given given;
+  given.file.plan.accumulation = 2;
+  EXPECT_TRUE(own_collectives(given).empty());
+  CapturedModel captured;
+  captured.own_collectives = {"all_gather", "all_reduce"};
+  given.spec.captured = std::make_shared<CapturedModel>(captured);
+  EXPECT_EQ(own_collectives(given), (std::vector<std::string>{"all_gather", "all_reduce", "all_gather", "all_reduce"}));
 }
 
 TEST(PlanCheck, AGatherThatIsMissingIsAnErrorHoweverSmall) {

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", nargs="?", default="plain",
                     choices=["plain", "ddp", "batch_norm", "two", "short", "cpu", "raises", "shares", "autocast",
-                             "fsdp1", "fsdp1_meta", "fsdp2", "states_first", "shared"])
+                             "fsdp1", "fsdp1_meta", "fsdp2", "states_first", "shared", "gathers", "fsdp1_half"])
 parser.add_argument("--batch-size", type=int, default=2)
 parser.add_argument("--dtype", default="bfloat16")
 options = parser.parse_args()
@@ -46,7 +46,12 @@ class Decoder(nn.Module):
         x = self.words(ids)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if options.mode == "fsdp1_meta" else block(x)
-        return F.cross_entropy(self.head(self.norm(x)).float().view(-1, WORDS), ids.view(-1))
+        x = self.norm(x)
+        if options.mode == "gathers":  # as a contrastive loss does
+            from torch.distributed._functional_collectives import all_gather_tensor_autograd
+
+            return all_gather_tensor_autograd(self.head(x), 0, torch.distributed.group.WORLD).float().square().mean()
+        return F.cross_entropy(self.head(x).float().view(-1, WORDS), ids.view(-1))
 
 
 class Normed(nn.Module):
@@ -65,15 +70,15 @@ class Normed(nn.Module):
 
 torch.backends.cuda.matmul.allow_tf32 = options.mode == "autocast"
 # FSDP brings the model to the GPU, and FSDP1 its batches.
-device = {"cpu": "cpu", "fsdp1": "cpu", "fsdp1_meta": "meta", "fsdp2": "cpu"}.get(options.mode, "cuda")
-is_parallel = options.mode in ("ddp", "shares", "fsdp1", "fsdp1_meta", "fsdp2")
+device = {"cpu": "cpu", "fsdp1": "cpu", "fsdp1_meta": "meta", "fsdp2": "cpu", "fsdp1_half": "cpu"}.get(options.mode, "cuda")
+is_parallel = options.mode in ("ddp", "shares", "fsdp1", "fsdp1_meta", "fsdp2", "gathers", "fsdp1_half")
 if is_parallel:
     torch.distributed.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
 def build() -> nn.Module:
-    return (Normed() if options.mode == "batch_norm" else Decoder()).to(device, getattr(torch, options.dtype))
+    return (Normed() if options.mode in ("batch_norm", "fsdp1_half") else Decoder()).to(device, getattr(torch, options.dtype))
 
 
 models = [build() for _ in range(2 if options.mode == "two" else 1)]
@@ -90,6 +95,12 @@ if options.mode in ("fsdp1", "fsdp1_meta"):
         if options.mode == "fsdp1":
             apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
     device = "cpu"
+elif options.mode == "fsdp1_half":
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+    half = MixedPrecision(param_dtype=torch.float16)
+    models = [FullyShardedDataParallel(model, device_id=0, mixed_precision=half) for model in models]
+    device = "cuda"
 elif options.mode == "fsdp2":
     from torch.distributed.fsdp import fully_shard
 
@@ -135,8 +146,10 @@ for step in range(1 if options.mode == "short" else 20):
     if options.mode == "raises" and step == 1:
         raise ValueError("The data are of another length.")
     for model in models:
-        if options.mode == "batch_norm":
-            model(torch.randn(options.batch_size, 3, 32, 32, device=device)).backward()
+        if options.mode in ("batch_norm", "fsdp1_half"):
+            dtype = torch.float16 if options.mode == "fsdp1_half" else torch.float32
+            images = torch.randn(options.batch_size, 3, 32, 32, device=device, dtype=dtype)
+            model(images).backward()
         else:
             with torch.autocast("cuda", torch.bfloat16, enabled=options.mode == "autocast"):
                 loss = model(batch())
