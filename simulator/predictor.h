@@ -28,7 +28,7 @@ namespace fsdp::simulator {
 struct CallTimes;
 struct MeshCosts;
 
-/// What one run of a call costs by itself, under one checkpoint mode: what the planner's bounds are made of.
+/// Cost of one run of a call by itself, under one checkpoint mode; the planner's bounds are sums of these.
 struct CallCost {
   Seconds forward{0};
   Seconds backward{0};   ///< Without the recomputation.
@@ -72,10 +72,10 @@ struct Outcome {
   /// rank that needs most, the others of rank 0.
   MemoryPeaks peaks;
   bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and nothing lacks on the host. With both.
-  Bytes host_missing;  ///< What a node lacks of its own memory; 0 where that is not known. With both.
+  Bytes host_missing;  ///< Host memory that a node lacks; 0 where that is not known. With both.
   Bytes margin;
-  /// What the device must have, with both: peaks.device + margin. With `Detail::Tight` what the plan can live in: no
-  /// more than the device has where it runs, and more where it does not.
+  /// Memory that the device must have, with both: peaks.device + margin. With `Detail::Tight` what the plan can live
+  /// in: no more than the device has where it runs, and more where it does not.
   Bytes needed;
   DeviceVerdict device;   ///< With both. Only `Detail::Tight` knows Tightness::Flushes.
   Seconds flush_time{0};  ///< With `Detail::Tight`: what giving back the cache takes of a step.
@@ -118,7 +118,7 @@ class Predictor {
   Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction,
                            Bytes too_large = kWholePrediction);
 
-  /// What was done so far, in steps of some 20 ns: a limit in it is the same on every machine. It begins with what
+  /// Work done so far, in steps of some 20 ns: a limit in it is the same on every machine. It begins with what
   /// making the predictor took.
   std::int64_t work() const;
 
@@ -141,11 +141,11 @@ class Predictor {
   /// beside checkpointed ones, too: the least of both. `modes`: [num calls].
   std::vector<CallCost> call_costs(const Plan& plan, const std::vector<CheckpointMode>& modes);
 
-  /// What make_layout(index(), plan) gives. It stays until the predictor is asked for another thing.
+  /// The result of make_layout(index(), plan). It stays until the predictor is asked for another thing.
   /// REQUIRES: the plan passes check().
   const Layout& layout(const Plan& plan);
 
-  /// What collectives over the dimensions of a mesh cost. Stays where it is for the predictor's life.
+  /// Costs of collectives over the dimensions of a mesh. Stays where it is for the predictor's life.
   const MeshCosts& mesh_costs(const Mesh& mesh);
 
   /// Time of one collective over a dimension of the mesh by itself. `total` is the full tensor.

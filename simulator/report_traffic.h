@@ -9,7 +9,7 @@
 
 namespace fsdp::simulator {
 
-/// What is alive when each collective of a step is called, in issue order, those of groups of one included.
+/// Live bytes at the call of each collective of a step, in issue order, those of groups of one included.
 struct LiveAtCollectives {
   std::vector<BytesByCategory> first_step;
   std::vector<BytesByCategory> steady_step;

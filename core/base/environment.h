@@ -1,6 +1,6 @@
 #pragma once
 
-// What the process was started with.
+// Arguments and variables of the process.
 
 #include <cstdlib>
 #include <string>

@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-/// What a name stands for. Error: the name is not known, or its own value is wrong.
+/// The value of a name. Error: the name is not known, or its own value is wrong.
 using NameLookup = std::function<Result<double>(std::string_view name)>;
 
 /// The value of an expression: numbers, names, + - * / %, parentheses, and floor, ceil, round, min and max.

@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// What a reader wants.
+/// The kind of file that a reader wants.
 enum class WantedFile { ModelSpec, Plan, Cluster };
 
 /// One sentence that says what a text is that is no JSON at all: a file of tensors, a pickle, a YAML or TOML

@@ -41,9 +41,9 @@ struct JsonMember {
   JsonValue value;
 };
 
-/// A whole text. What it may hold at most: 64 MiB, 4 Mi values, 100 levels.
+/// A whole text. Its limits: 64 MiB, 4 Mi values, 100 levels.
 struct JsonDocument {
-  std::string name;  ///< What stands before ":line:column" in messages: the path as the user wrote it.
+  std::string name;  ///< The text before ":line:column" in messages: the path as the user wrote it.
   std::string text;
   JsonValue root;
   bool is_translated = false;  ///< Made from another text of that name: no position in it means anything to people.

@@ -29,7 +29,7 @@
 
 namespace fsdp {
 
-/// What people are told of a member.
+/// Documentation of a member.
 struct FieldDoc {
   std::string_view text;
   std::string_view examples = {};  ///< A JSON list of values; empty: none.
@@ -38,8 +38,8 @@ struct FieldDoc {
   FieldDoc(std::string_view sentence, std::string_view list) : text(sentence), examples(list) {}
 };
 
-// What a reader of object_reader.h takes, in the schema language. Types of their own join by an overload in their
-// namespace.
+// The values that a reader of object_reader.h accepts, in the schema language. Types of their own join by an overload
+// in their namespace.
 std::string schema_of(bool value);
 std::string schema_of(const std::string& value);
 std::string schema_of(std::int64_t value, IntegerRange range = {});
@@ -96,7 +96,7 @@ std::string schema_of(FlopsPerSecond value);
 std::string schema_of(Seconds value);
 std::vector<std::pair<std::string, std::string>> quantity_schemas();
 
-// What a missing member means, as JSON: the value of the field as it is made. Empty: nothing that JSON can say.
+// Value of a missing member, as JSON: the value of the field as it is made. Empty: nothing that JSON can say.
 std::string default_of(bool value);
 std::string default_of(const std::string& value);
 std::string default_of(std::int64_t value, IntegerRange range = {});

@@ -73,7 +73,7 @@ class JsonErrors {
   std::vector<Found> found_;
 };
 
-/// What an integer may be, ends included.
+/// Allowed integers, ends included.
 struct IntegerRange {
   std::int64_t min = std::numeric_limits<std::int64_t>::min();
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
@@ -82,7 +82,7 @@ struct IntegerRange {
 /// Ranks of a job or of a group: at least one, and no more than NCCL, MPI and PyTorch count, in an int.
 inline constexpr IntegerRange kRanks{1, std::numeric_limits<int>::max()};
 
-/// What a real number may be, ends included.
+/// Allowed real numbers, ends included.
 struct RealRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -175,8 +175,8 @@ bool read_json(const JsonValue& value, std::optional<T>& out, JsonErrors& errors
   return read_json(value, out.emplace(), errors, args...);
 }
 
-/// What to do with keys that nobody asked for: of files that people write they are slips, of files that a newer program
-/// of the same major version wrote they are news.
+/// How to treat unknown keys: in files that people write they are slips, in files that a newer program
+/// of the same major version wrote they are additions.
 enum class UnknownKeys { Refuse, Ignore };
 
 /// The fields of one object. When the value is no object, says so once and finds nothing.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a spec may say of a block or of an op beside its inputs.
+// The options of a block or an op in a spec, beside its inputs.
 
 #include <cstdint>
 #include <string_view>

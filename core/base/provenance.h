@@ -1,6 +1,6 @@
 #pragma once
 
-// What a figure rests on. A prediction is worth no more than that, so every report says it.
+// The source of a figure. A prediction is worth no more than that, so every report says it.
 
 #include <cstdint>
 #include <string_view>

@@ -40,7 +40,7 @@ concept HasFieldsBy = requires(Fields& fields, T& value, const Way& way) {
   { way.layout } -> std::convertible_to<JsonLayout>;
 };
 
-/// What is counted: no number below zero.
+/// Counts: no number below zero.
 inline constexpr IntegerRange kNatural{0, std::numeric_limits<std::int64_t>::max()};
 
 /// Marks a time that stands as a number of seconds, not below zero.

@@ -67,7 +67,7 @@ struct HostLink {
 inline constexpr int kMostGpusPerNode = 1024;
 inline constexpr int kMostNodes = 1'000'000;
 
-/// What lies between the nodes.
+/// The network between the nodes.
 struct Network {
   NetworkKind kind = NetworkKind::Ethernet;
   Sourced<BytesPerSecond> nic_bandwidth;  ///< One NIC per direction, or all NICs that one GPU owns, together.
@@ -89,7 +89,8 @@ struct Gpu {
   Sourced<Bytes> shared_memory_per_block;  ///< The most that one thread block may ask for.
   Sourced<Bytes> shared_memory_per_sm;
   Sourced<Bytes> memory;         ///< Total, as the driver reports it (nvidia-smi), not the label.
-  Sourced<Bytes> usable_memory;  ///< What a process may allocate in all, its context included (cudaMemGetInfo's total).
+  Sourced<Bytes> usable_memory;  ///< The memory that a process may allocate in all, its context included
+                                 ///< (cudaMemGetInfo's total).
   Sourced<BytesPerSecond> memory_bandwidth;
 
   // Dense peak rates of matrix products. Missing: the hardware has no such mode.
@@ -98,8 +99,9 @@ struct Gpu {
   std::optional<Sourced<FlopsPerSecond>> fp16;
   std::optional<Sourced<FlopsPerSecond>> bf16;
 
-  // What eager training reaches, 0 to 1: clocks under load, shapes that tile badly and gaps between kernels are in it.
-  // Measured: fitted to published training steps of this card. A benchmark of one large product reaches more.
+  // The share of the peak that eager training reaches, 0 to 1: clocks under load, shapes that tile badly and gaps
+  // between kernels are in it. Measured: fitted to published training steps of this card. A benchmark of one large
+  // product reaches more.
   Sourced<double> achievable_compute;    ///< Share of a peak rate, by matrix products and convolutions.
   Sourced<double> achievable_bandwidth;  ///< Share of the memory bandwidth, by everything that is bound by memory.
   /// Share of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach
@@ -107,12 +109,12 @@ struct Gpu {
   std::optional<Sourced<double>> achievable_attention;
   /// Share of the rate in fp32 without TF32 that matrix products reach. Missing: as `achievable_compute`.
   std::optional<Sourced<double>> achievable_fp32;
-  // What kernels take over what the shares say, all kinds alike. Missing: 1.
+  // Time of kernels over their time by the shares, all kinds alike. Missing: 1.
   std::optional<Sourced<double>> pace_16_bit;  ///< In fp16 and bf16,
   std::optional<Sourced<double>> pace_tf32;    ///< and in fp32 with TF32.
   /// Published steps of such cards take up to so many times more or less than predicted. Missing: nobody looked.
   std::optional<Sourced<double>> time_spread;
-  Sourced<Bytes> context;  ///< What the CUDA context of one process takes with PyTorch loaded.
+  Sourced<Bytes> context;  ///< Memory of the CUDA context of one process with PyTorch loaded.
 
   // How this GPU usually sits in a node; what a cluster has when nobody says more.
   IntraNodeLink intra_node;
@@ -121,9 +123,9 @@ struct Gpu {
 
   /// CPU: what was measured of its kernels (core/model/kernel_workspaces.h). Null: nothing.
   std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
-  /// What others measured on such cards. Not written with the card: it is the library's (`take_measurements`).
+  /// Published measurements of such cards. Not written with the card: it is the library's (`take_measurements`).
   MeasuredCard measured = {};
-  /// What was measured on this very machine. Written with the cluster, not with the card.
+  /// Measurements of this very machine. Written with the cluster, not with the card.
   MeasuredMachine machine = {};
 
   bool operator==(const Gpu&) const = default;
@@ -149,13 +151,13 @@ struct Cluster {
   /// Spread of the time that its nodes take for the same work: standard deviation, as a share. Missing: see
   /// `node_spread`.
   std::optional<Sourced<double>> node_spread = {};
-  /// What was assumed to fill in what nobody said, as sentences for the report.
+  /// Assumptions for values that nobody gave, as sentences for the report.
   std::vector<std::string> assumptions;
 
   bool operator==(const Cluster&) const = default;
 };
 
-/// What a node reads from its NVMe drives and writes to them in a second, of each as much.
+/// Rate at which a node reads from its NVMe drives, and the same for writing.
 Sourced<BytesPerSecond> nvme_bandwidth(const Cluster& cluster);
 
 /// The number of GPUs, which is the number of ranks.
@@ -166,7 +168,7 @@ int world_size(const Cluster& cluster);
 /// `torch.set_float32_matmul_precision("high")`.
 std::optional<Sourced<FlopsPerSecond>> peak_rate(const Gpu& gpu, Dtype dtype, bool allow_tf32 = false);
 
-/// What the user says about a cluster, over what the library or a file says.
+/// Values of the user, which override a cluster of the library or of a file.
 struct ClusterOverrides {
   std::optional<int> gpus_per_node = {};
   std::optional<int> nodes = {};

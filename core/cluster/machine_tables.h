@@ -1,6 +1,6 @@
 #pragma once
 
-// What was measured on one machine, by `fsdp-plan calibrate`: how long the ops of a model take there, the work between
+// Measurements of one machine, by `fsdp-plan calibrate`: how long the ops of a model take there, the work between
 // them, and collectives. A section of a cluster file; predictions take these times before any formula.
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace fsdp {
 
 /// Times of one kind of work against its size. Sizes rise; `depth` tells apart what has one size and another shape.
 struct WorkTimes {
-  std::string work;                  ///< What it is, as `OpWorkload` or `ActionWorkload` say it (core/plan/workload.h).
+  std::string work;                  ///< Its name, as `OpWorkload` or `ActionWorkload` say it (core/plan/workload.h).
   double depth = 0;                  ///< For attention the length of the sequence; else 0.
   std::vector<double> sizes;         ///< [points] Elements or bytes, rising.
   std::vector<double> microseconds;  ///< [points] Of an op: forward.
@@ -30,7 +30,7 @@ struct WorkTimes {
   bool operator==(const WorkTimes&) const = default;
 };
 
-/// What was measured with one number of processes, which share the cores and links of the machine.
+/// Measurements with one number of processes, which share the cores and links of the machine.
 struct MachineTables {
   int ranks = 1;
   int threads = 1;               ///< Threads of each of them, on a CPU; 1 on a GPU.
@@ -41,8 +41,9 @@ struct MachineTables {
   std::string measured_at;       ///< "2026-11-26 12:00 UTC"
   Seconds spent{0};              ///< On measuring.
   double load = 0;               ///< Cores that other programs used meanwhile, in the busiest run.
-  double compute_share = 0;      ///< What computing loses while a collective runs beside it, of the collective's time.
-  std::optional<Bytes> context;  ///< What a GPU's context takes,
+  double compute_share = 0;      ///< Time that computing loses while a collective runs, as a share of the collective's
+                                 ///< time.
+  std::optional<Bytes> context;  ///< Memory of a GPU's context,
   std::optional<Bytes> communicator;          ///< and a communicator of NCCL.
   std::optional<double> launch_microseconds;  ///< For a GPU: the host's time to start one kernel.
   std::optional<BytesPerSecond> host_to_gpu;  ///< For a GPU: copies out of pinned memory,
@@ -85,7 +86,7 @@ enum class WorkDirection : std::uint8_t { Forward, Backward };
 /// A time that was looked up.
 struct LookedUp {
   Seconds time{0};
-  /// Size over that of the nearest point: 1 inside the table. Whoever asks outside says how the time goes on.
+  /// Size over that of the nearest point: 1 inside the table. A caller that asks outside extrapolates by itself.
   double beyond = 1;
 };
 
@@ -98,7 +99,7 @@ std::optional<LookedUp> look_up(const std::vector<WorkTimes>& tables, std::strin
 /// measurement makes it longer.
 void merge(MachineTables& into, const MachineTables& from);
 
-/// What `work` is called where it was measured inside steps: "all_gather in steps".
+/// The name of `work` if it was measured inside steps: "all_gather in steps".
 std::string in_steps(std::string_view work);
 
 /// One sentence for reports: where and when it was measured.

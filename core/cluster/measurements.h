@@ -1,6 +1,6 @@
 #pragma once
 
-// What others measured on GPUs of a kind: collectives of one node, matrix products, fused attention. Files of
+// Published measurements of a kind of GPU: collectives of one node, matrix products, fused attention. Files of
 // `model_specs/clusters/measured/`, which scripts/distil_measurements makes; the format is that of
 // `model_specs/schemas/measurements.schema.json`.
 

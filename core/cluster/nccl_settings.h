@@ -34,7 +34,7 @@ inline constexpr int kNumNcclFunctions = 3;
 inline constexpr std::array<std::string_view, kNumNcclFunctions> kNcclFunctions = {"allgather", "reducescatter",
                                                                                    "allreduce"};
 
-/// What the settings mean.
+/// The meaning of the settings.
 struct NcclRules {
   int minor_version = 30;  ///< 27 of NCCL 2.27.5.
   /// [function] Bit a is set where algorithm (protocol) a may be chosen.

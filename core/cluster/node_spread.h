@@ -10,7 +10,7 @@ namespace fsdp {
 /// else that of published runs on 2 to 16 nodes.
 Sourced<double> node_spread(const Cluster& cluster);
 
-/// What the slowest of `nodes` takes beyond the mean one, in standard deviations. REQUIRES: at least one node.
+/// Extra time of the slowest of `nodes` over the mean one, in standard deviations. REQUIRES: at least one node.
 double slowest_of(int nodes);
 
 /// How many times longer than on one node computing takes where all wait for the slowest. 1 on one node.

@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-/// What a file computes and keeps parameters in.
+/// Dtypes in which a file computes and keeps parameters.
 enum class DeepSpeedPrecision : std::uint8_t {
   Float32,
   BFloat16,      ///< bf16.enabled, with an fp32 copy;
@@ -35,7 +35,7 @@ struct DeepSpeedAutoSizes {
 /// Puts in what they are filled in with.
 void fill_in(const DeepSpeedAutoSizes& sizes, std::int64_t hidden_size, ZeroOptions& zero);
 
-/// What a file says. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
+/// The contents of a file. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< From zero_optimization.stage.
   ZeroOptions zero;

@@ -23,7 +23,7 @@ inline constexpr std::int64_t kLargestConfigSize = std::numeric_limits<std::int3
 /// No stack has more layers.
 inline constexpr std::int64_t kMostConfigLayers = 4096;
 
-/// What to do where a model is another than the blocks can say.
+/// The advice for a model that no block can express.
 inline constexpr std::string_view kCaptureInstead =
     "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.";
 

@@ -12,7 +12,7 @@
 
 namespace fsdp::hf_models {
 
-/// What a spec says of itself.
+/// The header of a spec.
 struct Target {
   std::string name;
   std::string source;

@@ -39,7 +39,7 @@ class HfSpecText {
   void end_modules();
   void registration(const std::vector<std::string>& names);
   void tied(std::initializer_list<std::pair<std::string_view, std::string_view>> ties);
-  /// What parameters begin with: normal with `std`, and exceptions.
+  /// Initial values of parameters: normal with `std`, and exceptions.
   struct Initial {
     std::string pattern;
     std::string_view distribution;  ///< "normal" with `number` as its std, "constant" with it as its value, "sinusoid".

@@ -55,7 +55,7 @@ Result<SafetensorsHeader> read_safetensors_header(const std::string& path);
 /// The format's name of a dtype.
 std::string_view safetensors_name(Dtype dtype);
 
-/// What a file begins with: the length and the text, padded to eight bytes. Tensors lie in the order given, without
+/// The beginning of a file: the length and the text, padded to eight bytes. Tensors lie in the order given, without
 /// gaps; `begin` and `end` are ignored.
 std::string safetensors_header_text(std::span<const SafetensorsEntry> entries,
                                     std::span<const std::pair<std::string, std::string>> metadata = {});

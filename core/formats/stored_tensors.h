@@ -1,7 +1,7 @@
 #pragma once
 
-// Tensors of a checkpoint: by name, in one or several safetensors files, whole or cut along dimension 0. Whoever wants
-// some elements of one reads just their bytes.
+// Tensors of a checkpoint: by name, in one or several safetensors files, whole or cut along dimension 0. A caller reads
+// only the bytes of the elements that it wants.
 
 #include <cstdint>
 #include <string>
@@ -43,7 +43,7 @@ struct StoredTensors {
   const StoredTensor* find(std::string_view name) const;
 };
 
-/// What the given paths hold together. A path is a safetensors file, an index (model.safetensors.index.json), or a
+/// All tensors of the given paths. A path is a safetensors file, an index (model.safetensors.index.json), or a
 /// folder with an index, or with safetensors files, all of which are read. Errors, of all files: what the reader of
 /// headers says; a file that an index names and that is missing, or lacks a tensor; a tensor in two files; parts of a
 /// tensor that overlap, leave gaps, or differ in dtype or further dimensions; types that nothing computes with.

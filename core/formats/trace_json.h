@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-/// What is held at one moment.
+/// Memory at one moment.
 struct TraceMemory {
   Seconds time{0};  ///< Since the step began.
   BytesByCategory live{};

@@ -1,6 +1,6 @@
 #pragma once
 
-// What people read of a call: where in the model an instruction runs.
+// The printed name of a call: where in the model an instruction runs.
 
 #include <string>
 

@@ -48,7 +48,7 @@ class KernelWorkspaces {
   /// Where it was measured: CPU, instruction set, library. Answers hold there alone.
   std::string measured_on;
 
-  /// What a call takes beyond its results; nothing: it was never asked.
+  /// Memory of a call beyond its results; nothing: it was never asked.
   std::optional<Bytes> find(const std::string& call, int threads) const;
   void set(const std::string& call, int threads, Bytes bytes) { bytes_[{call, threads}] = bytes; }
   /// Takes over what others of the same machine know and this does not.

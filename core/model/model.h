@@ -141,7 +141,7 @@ inline bool is_recorded_beside_checkpoints(const Block& block, const Call& call,
   return !call.repeated && block.recorded && block.recorded->find(activation, true) != nullptr;
 }
 
-/// A run of repeated calls: "model.layers.{0..27}". What the planner groups into units and checkpoints.
+/// A run of repeated calls: "model.layers.{0..27}". The planner groups these into units and checkpoints them.
 struct Stack {
   std::string name;        ///< "model.layers"
   std::string class_name;  ///< "Qwen3DecoderLayer"
@@ -242,8 +242,8 @@ struct Model {
   bool says_last_micro_batch = true;
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
-  std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
-  /// What a captured model computes at a cost that nobody knows, as "mylib::scan". A step takes longer by that.
+  std::vector<std::string> notes;  ///< Facts about this model that a user must know; printed with the plan.
+  /// Ops of a captured model whose cost nobody knows, as "mylib::scan". A step takes longer by that.
   std::vector<std::string> without_cost;
   /// For a captured model that runs compiled: the share of what is predicted that its computing takes at least.
   double least_time_share = 1;

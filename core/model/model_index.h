@@ -1,6 +1,6 @@
 #pragma once
 
-// What follows from a model alone and is asked again and again: names, where each module runs, which values carry a
+// Facts that follow from a model alone and are needed often: names, where each module runs, which values carry a
 // gradient. Made once per model; refers to it.
 //
 // All ops of a model are numbered in forward order: the ops of call c have the positions
@@ -40,7 +40,7 @@ struct ModelIndex {
   std::vector<int> last_descendant;       ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
   std::vector<std::vector<int>> buffers;  ///< [num_modules] In `Model::buffers`: a module's own.
   /// [num_modules] In `Model::parameters`, in the order of registration: those that are named first in this module.
-  /// What is tied to one of them, here or in another module, is not there.
+  /// Names tied to one of them, here or in another module, are left out.
   std::vector<std::vector<int>> own_parameters;
   std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
   GradientFlow flow;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The expanded model as JSON: every module, tensor and op of one forward pass with all sizes as numbers. What a program
-// needs that builds the model for real. docs/file_formats.md, "Expanded models", describes the keys.
+// The expanded model as JSON: every module, tensor and op of one forward pass with all sizes as numbers. A program
+// that builds the real model reads it. docs/file_formats.md, "Expanded models", describes the keys.
 
 #include <string>
 #include <string_view>

@@ -94,7 +94,7 @@ enum class OpKind : std::uint8_t {
                  ///< given.
 
   // Captured models.
-  Recorded,  ///< What a call of the user's own code was seen to do (core/model/recorded_block.h). Any number of inputs,
+  Recorded,  ///< A recorded call of the user's own code (core/model/recorded_block.h). Any number of inputs,
              ///< parameters and outputs. Attributes `backward`, `saves`.
 };
 
@@ -127,7 +127,7 @@ struct RotaryFrequencies {
   bool operator==(const RotaryFrequencies&) const = default;
 };
 
-/// What a constant holds.
+/// The value of a constant.
 enum class ConstantFill : std::uint8_t {
   Value,            ///< `value` everywhere.
   Positions,        ///< 0, 1, 2, ... along the last dimension.
@@ -154,7 +154,7 @@ struct OpAttributes {
   double score_scale = 0;   ///< Factor of attention scores; 0: 1 / sqrt(head_dim).
   double probability = 0;   ///< Dropout, also inside attention.
   RotaryFrequencies rotary = {};
-  double eps = 0;         ///< What a norm adds to the variance; the floor below the root of Std.
+  double eps = 0;         ///< Added to the variance by a norm; the floor below the root of Std.
   double momentum = 0.1;  ///< For BatchNorm's running statistics.
   bool partial_rotary = false;
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).

@@ -1,6 +1,6 @@
 #pragma once
 
-// What shape an op's outputs have: the first of the three rules of an op kind.
+// Shapes of an op's outputs: the first of the three rules of an op kind.
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What core knows of each op kind, one row per kind: a new op is a row here and a rule in the simulator and in the
+// The facts of each op kind, one row per kind: a new op is a row here and a rule in the simulator and in the
 // executor (core/model/op.h).
 
 #include <limits>

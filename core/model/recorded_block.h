@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run of a block was seen to allocate, free and compute: the block of a captured model has this in place of
+// Recorded allocations, frees and work of a run of a block: the block of a captured model has this in place of
 // rules for its ops (docs/file_formats.md, "Captured models").
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct RecordedEvent {
     HoldInput,      ///< or block input `index`.
     ShareGrad,      ///< Storage `index`, which is emitted next, is still used here,
     UnshareGrad,    ///< and no longer.
-    Carry,  ///< What a variable of the script holds into the next step: `value` bytes from the end of the backward
-            ///< on, as storage `index`.
-    DropCarried,  ///< What the `index`th Carry of the step before has left goes.
+    Carry,        ///< Memory that a variable of the script holds into the next step: `value` bytes from the end of the
+                  ///< backward on, as storage `index`.
+    DropCarried,  ///< Frees the memory of the `index`th Carry of the step before.
     Workspace,    ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;

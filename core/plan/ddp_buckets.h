@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-/// What a plan asks for and DDP has no words for, which knows no units and no mesh but the number of copies; a trained
+/// Errors for settings that DDP cannot express: it has no units, and its mesh is the number of copies; a trained
 /// parameter without a gradient, at which it fails.
 Errors check_ddp_plan(const Plan& plan, const Model& model);
 
@@ -37,7 +37,7 @@ std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& l
 /// Some parameter is trained that no gradient reaches.
 bool has_unused_parameters(const Model& model);
 
-/// What find_unused_parameters all-reduces: an int32 for each trained parameter.
+/// Payload of find_unused_parameters' all-reduce: an int32 for each trained parameter.
 Bytes used_map_bytes(const Model& model);
 
 }  // namespace fsdp

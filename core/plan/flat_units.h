@@ -14,15 +14,15 @@
 namespace fsdp {
 
 /// Whether FSDP1's strategy for a plan frees units below the root after their forward: FULL_SHARD and HYBRID_SHARD do,
-/// SHARD_GRAD_OP and _HYBRID_SHARD_ZERO2 do not. What NO_SHARD has there is nothing.
+/// SHARD_GRAD_OP and _HYBRID_SHARD_ZERO2 do not. Meaningless for NO_SHARD.
 bool reshards_after_forward(const Plan& plan);
 
-/// What a plan asks for and FSDP1 has no words for: several modules in a unit, settings that differ between units, a
+/// Errors for settings that FSDP1 cannot express: several modules in a unit, settings that differ between units, a
 /// smaller group, FSDP2's prefetches, output_dtype.
 Errors check_flat_plan(const Plan& plan);
 
-/// What PyTorch loses, or is not predicted, where FSDP1 offloads (`CPUOffload(offload_params=True)`) on this mesh.
-/// `adds_up`: each of several micro-batches is reduced.
+/// An error if FSDP1's offload loses gradients or is not predicted
+/// (`CPUOffload(offload_params=True)`) on this mesh. `adds_up`: each of several micro-batches is reduced.
 std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool adds_up);
 
 /// Whether PyTorch 2.11 fails at the gradient of a parameter where a plan, on this mesh, leaves gradients unreduced.
@@ -32,7 +32,7 @@ bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parame
 /// dtypes are there. Errors: parameters that one flat parameter cannot hold.
 Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model, const std::string& where);
 
-/// What of the units' passes is not predicted. REQUIRES: the passes of all units are known.
+/// Errors for passes of the units that are not predicted. REQUIRES: the passes of all units are known.
 Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex& index);
 
 }  // namespace fsdp

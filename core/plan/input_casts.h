@@ -20,8 +20,8 @@ std::vector<bool> root_arguments(const Model& model);
 /// [num inputs] Source: FSDPState._pre_forward in torch/distributed/fsdp/_fully_shard/_fsdp_state.py, torch 2.11.
 std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan);
 
-/// What does not go together: a floating input that stays in its dtype and is multiplied by parameters of another; and
-/// a value that a unit inside the root would cast, which is not predicted.
+/// Errors for combinations that fail: a floating input that stays in its dtype and is multiplied by parameters of
+/// another; and a value that a unit inside the root would cast, which is not predicted.
 Errors check_input_casts(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 }  // namespace fsdp

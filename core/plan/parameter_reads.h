@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-/// What a plan asks for and SimpleFSDP has no words for: units, prefetches, offload, an output dtype, gradients that
+/// Errors for settings that SimpleFSDP cannot express: units, prefetches, offload, an output dtype, gradients that
 /// are kept over micro-batches; and what of it is not predicted.
 Errors check_simple_fsdp_plan(const Plan& plan, const Model& model);
 
@@ -29,7 +29,7 @@ struct CutParameter {
 /// `rank`: in the shard group.
 CutParameter cut_parameter(const Shape& shape, std::int64_t shard, std::int64_t rank);
 
-/// What a read of a parameter of dtype `own` gives, and what its gradient is reduced in.
+/// Dtypes of the copy that a read of a parameter of dtype `own` makes, and of the reduction of its gradient.
 Dtype read_dtype(const MixedPrecision& precision, Dtype own);
 Dtype read_reduce_dtype(const MixedPrecision& precision, Dtype own);
 

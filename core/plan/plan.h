@@ -179,7 +179,7 @@ struct Fp16Options {
   bool operator==(const Fp16Options&) const = default;
 };
 
-/// What DeepSpeed's ZeRO-3 keeps in files on an NVMe drive (ZeRO-Infinity), and its keys for that: of
+/// ZeRO-Infinity: the parts of ZeRO-3 in files on an NVMe drive, by DeepSpeed's keys of
 /// offload_optimizer, of offload_param and of the section aio.
 struct NvmeOptions {
   std::string path = "/local_nvme";     ///< nvme_path, of both; the file that is exported has it.
@@ -205,7 +205,8 @@ struct ZeroOptions {
   std::int64_t prefetch_bucket_size = 50'000'000;      ///< Gathered ahead of the modules that need it.
   std::int64_t param_persistence_threshold = 100'000;  ///< Parameters of no more elements are whole between steps.
   std::int64_t max_live_parameters = 1'000'000'000;    ///< Nothing is gathered ahead above this.
-  std::int64_t max_reuse_distance = 1'000'000'000;     ///< What is needed again within it stays gathered.
+  std::int64_t max_reuse_distance = 1'000'000'000;     ///< Parameters needed again within this many elements stay
+                                                       ///< gathered.
   std::int64_t sub_group_size = 1'000'000'000;         ///< Elements of a rank's part, updated at a time.
   /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, from which they are gathered again. 1: none.
   std::int64_t hpz_partition_size = 1;
@@ -292,14 +293,14 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
 bool is_zero(const Plan& plan);
 bool is_zero3(const Plan& plan);
 
-/// What ZeRO computes in, and what the copy is in that its optimizer updates. REQUIRES: is_zero(plan).
+/// The dtype in which ZeRO computes; that of the copy that its optimizer updates. REQUIRES: is_zero(plan).
 Dtype zero_dtype(const Plan& plan);
 Dtype zero_master_dtype(const Plan& plan);
 
 /// Offloads, or keeps on the devices, with all that says how.
 void set_offload(Plan& plan, bool offload);
 
-/// What DeepSpeed takes where its configuration says nothing.
+/// DeepSpeed's defaults.
 ZeroOptions default_zero_options(Framework framework);
 
 /// The loss that a plan takes. flash-attn's reads the logits as they are: its kernel computes in fp32.

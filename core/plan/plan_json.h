@@ -16,8 +16,8 @@
 
 namespace fsdp {
 
-/// What this program writes. It reads files of the same major version that are not newer: a key that it does not know
-/// could change what the plan means.
+/// The version that this program writes. It reads files of the same major version that are not newer: a key that it
+/// does not know could change what the plan means.
 inline constexpr std::string_view kPlanFormatVersion = "1.0";
 
 /// Writes the members of a plan's object, `format_version` first. REQUIRES: an object has been begun; the caller may

@@ -19,7 +19,7 @@ inline constexpr EnumName<Framework> kFrameworks[] = {
 };
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
 
-/// What people type.
+/// The names that people type.
 inline constexpr EnumName<Framework> kRuntimes[] = {
     {Framework::Fsdp2, "fsdp2"},
     {Framework::Fsdp1, "fsdp1"},

@@ -30,7 +30,7 @@ enum class RotaryImplementation : std::uint8_t {
 
 /// torch.nn.functional.scaled_dot_product_attention's backends, and attention written out.
 enum class AttentionBackend : std::uint8_t {
-  Automatic,  ///< What PyTorch chooses for the dtype, the mask and the GPU (simulator/ops/attention_choice.h).
+  Automatic,  ///< PyTorch's choice for the dtype, the mask and the GPU (simulator/ops/attention_choice.h).
   Flash,
   MemoryEfficient,
   Cudnn,

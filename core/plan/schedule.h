@@ -54,8 +54,8 @@ std::string_view name_of(InstructionKind kind);
 enum class StepPhase : std::uint8_t { Forward, Backward, Optimizer };
 std::string_view name_of(StepPhase phase);
 
-/// What one instruction makes and a later one frees. What lives no longer than the instruction that makes it is not
-/// written down: both interpreters know it from the instruction.
+/// A buffer that one instruction makes and a later one frees. A buffer that lives only as long as its instruction is
+/// not listed: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
   /// Made by Unshard, read by WaitForUnshard. Has no bytes if the shard group is one rank. For flat parameters there
   /// is none: the output of the all-gather is what is computed with.
@@ -111,7 +111,7 @@ struct ParameterGroup {
   bool operator==(const ParameterGroup&) const = default;
 };
 
-/// What ZeRO-3 reads of parameters from an NVMe drive in a step.
+/// Parameters that ZeRO-3 reads from an NVMe drive in a step.
 struct DriveReads {
   std::int64_t read = 0;     ///< Bytes, in whole pieces.
   std::int64_t buffers = 0;  ///< Parts that are in buffers at once, at most,

@@ -18,7 +18,7 @@ struct TorchVersion {
   std::string_view release;  ///< "2.13.0": its last one that predictions were held against.
   Quirks quirks;
   std::string_view allocator_variable = "PYTORCH_ALLOC_CONF";  ///< The environment variable that it reads.
-  /// What CPUOffloadPolicy pins is known. 2.8 and 2.9 were seen to pin twice of it.
+  /// The pinned memory of CPUOffloadPolicy is known. 2.8 and 2.9 were seen to pin twice of it.
   bool predicts_offload = true;
   bool has_early_stop = true;  ///< torch.utils.checkpoint.checkpoint takes it.
   /// FSDPModule.set_reduce_scatter_max_input_buffers and set_separate_reduce_scatter_group are there.
@@ -53,7 +53,7 @@ void set_torch_version(Runtime& runtime, const TorchVersion& version);
 
 struct Plan;
 
-/// What a plan asks of its release of PyTorch that this does not have, or that is not predicted of it. Part of check().
+/// Errors for settings that the plan's release of PyTorch lacks, or that are not predicted for it. Part of check().
 Errors check_torch(const Plan& plan);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// What there is to time in a step, named so that a time measured in one plan is found again in another: ops by kind,
+// The timed parts of a step, named so that a time measured in one plan is found again in another: ops by kind,
 // dtype and parameters, other instructions by kind and dtypes. The executor measures under these names, and
 // the simulator looks them up (core/cluster/machine_tables.h).
 
@@ -27,7 +27,7 @@ struct NamedWork {
 /// An op of a call: elements of its inputs and outputs. For attention `depth` is how many keys a query has.
 NamedWork work_of_op(const ModelIndex& index, int call, int op, Dtype activation, const Implementations& use);
 
-/// What an instruction does beside ops and waiting for collectives; a size in bytes. `work` is empty for Forward and
+/// Work of an instruction beside ops and waits for collectives; a size in bytes. `work` is empty for Forward and
 /// Backward, and for a Free, which belongs to its action.
 NamedWork work_of_action(const Instruction& step, const Model& model, const Layout& layout, const Plan& plan);
 

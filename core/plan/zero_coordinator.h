@@ -34,9 +34,9 @@ class ZeroCoordinator {
   void release_left();
   /// The optimizer's turn.
   void release_all();
-  /// What stays whole is gathered again, updated; second copies of what was updated are given up.
+  /// Gathers parameters that stay whole again, updated; second copies of what was updated are given up.
   void gather_persistent();
-  /// What of earlier micro-batches decides on those to come. Nothing: more than is worth comparing.
+  /// The part of earlier micro-batches that decides on later ones. Nothing: more than is worth comparing.
   struct Remembered {
     std::vector<bool> available;  ///< [parameters]
     std::vector<bool> has_copy;   ///< [parameters]
@@ -107,8 +107,8 @@ class ZeroCoordinator {
   std::vector<int> in_flight_;             // Parameters with a fetch, in order.
   Trace trace_ = Trace::Invalid;
   std::vector<int> order_;  // Modules as they were fetched for in the step that was recorded.
-  std::vector<Use> uses_;   // What they need, in order.
-  std::deque<Use> queue_;   // What nobody has fetched yet in this micro-batch.
+  std::vector<Use> uses_;   // Their needs, in order.
+  std::deque<Use> queue_;   // Not fetched yet in this micro-batch.
   std::int64_t step_ = 0;   // Modules fetched for so far.
   std::int64_t num_available_ = 0;
   std::vector<int> in_backward_;                  // Modules that were entered and not left, in order.

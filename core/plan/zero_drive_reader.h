@@ -29,7 +29,7 @@ class ZeroDriveReader {
   void release(int parameter);
 
   std::int64_t free_buffers() const { return buffers_ - used_; }
-  /// What was read, and how many buffers were needed, since the last call.
+  /// Bytes read, and number of buffers needed, since the last call.
   DriveReads take_counts();
 
  private:

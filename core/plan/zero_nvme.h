@@ -1,6 +1,6 @@
 #pragma once
 
-// What DeepSpeed's ZeRO-3 keeps in files on an NVMe drive (ZeRO-Infinity). zero_nvme.cpp says what goes there.
+// The parts of DeepSpeed's ZeRO-3 in files on an NVMe drive (ZeRO-Infinity). zero_nvme.cpp says what goes there.
 
 #include <cstdint>
 #include <vector>
@@ -37,7 +37,7 @@ std::vector<bool> parameters_on_drive(const Layout& layout, const Plan& plan);
 /// Bytes of the buffer by which updated parameters go to the drive; 0: none does. REQUIRES: the same.
 std::int64_t parameter_write_buffer(const Layout& layout, const Plan& plan);
 
-/// What the page-locked buffers of the optimizer's sub-groups have in all, and of its parameters. In bytes.
+/// Total elements of the page-locked buffers of the optimizer's sub-groups, and of its parameters. In bytes.
 std::int64_t optimizer_swap_buffers(const ZeroBuffer& buffer, const Plan& plan);
 std::int64_t parameter_swap_buffers(const Layout& layout, const Plan& plan);
 
@@ -60,7 +60,7 @@ struct DriveUse {
 };
 DriveUse drive_use(const Layout& layout, const Plan& plan, const Schedule& steady);
 
-/// What DeepSpeed ends with an error for: too few buffers, or too small ones. REQUIRES: a plan that uses a drive.
+/// Settings with which DeepSpeed fails: too few buffers, or too small ones. REQUIRES: a plan that uses a drive.
 Errors check_drive(const Layout& layout, const Plan& plan, const Schedule& first, const Schedule& steady);
 
 /// All that DeepSpeed refuses of a plan's NVMe, and what is not predicted, whatever its layout is.

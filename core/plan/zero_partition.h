@@ -26,7 +26,7 @@ struct ZeroSlice {
   bool operator==(const ZeroSlice&) const = default;
 };
 
-/// What of which parameters a rank updates, in the order of the buffer.
+/// The pieces of parameters that a rank updates, in the order of the buffer.
 std::vector<ZeroSlice> slices_of_rank(const ZeroBuffer& buffer, std::int64_t rank);
 
 /// Elements of all parameters that reach into a rank's part, each counted whole: their gradients are kept whole.
@@ -46,7 +46,7 @@ struct BucketSlice {
   bool operator==(const BucketSlice&) const = default;
 };
 
-/// What of a bucket belongs to whom, in its order: neighbors of one rank are one piece.
+/// The owners of a bucket's pieces, in its order: neighbors of one rank are one piece.
 std::vector<BucketSlice> slices_of(const GradientBucket& bucket, const ZeroBuffer& buffer);
 
 /// One all-reduce of a bucket.
@@ -57,8 +57,8 @@ struct ZeroReduction {
   bool operator==(const ZeroReduction&) const = default;
 };
 
-/// What a bucket becomes: one all-reduce; but the gradient of a parameter that is larger than the buffer may be sent in
-/// several where it belongs to several ranks.
+/// The reductions of a bucket: one all-reduce; but the gradient of a parameter that is larger than the buffer may be
+/// sent in several where it belongs to several ranks.
 std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan);
 
 /// Elements that ZeRO-3 reduce-scatters for a bucket: each gradient padded to a multiple of the ranks.

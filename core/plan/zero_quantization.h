@@ -31,7 +31,7 @@ struct GradientExchange {
 /// Source: deepspeed/runtime/comm/coalesced_collectives.py (all_to_all_quant_reduce).
 std::vector<GradientExchange> exchanges_of(const GradientBucket& bucket, const Layout& layout, const Model& model);
 
-/// What is wrong with `zero/quantized_weights` and `zero/quantized_gradients` of a plan.
+/// Errors in `zero/quantized_weights` and `zero/quantized_gradients` of a plan.
 Errors check_quantization(const Plan& plan, const Model& model);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run has taught about a machine: by how much it is slower than its figures say. Kept in a file beside a plan,
+// A calibration by one run: by how much a machine is slower than its figures. Kept in a file beside a plan,
 // so that the next prediction on that machine uses it.
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-/// What a plan asks of a device with so much memory.
+/// The needs of a plan on a device with so much memory.
 struct DeviceNeed {
   Bytes budget;  ///< Memory of the device.
   Bytes peak;    ///< Reserved by an allocator without a limit, and what lies outside of it.
@@ -35,7 +35,7 @@ DeviceVerdict verdict_of(const DeviceNeed& need);
 /// The same of a report's memory. For the device alone: host memory and drives are not looked at.
 DeviceVerdict device_verdict_of(const MemoryReport& memory);
 
-/// What a device lacks for room to spare; 0: it has it.
+/// Memory that a device lacks for room to spare; 0: it has it.
 Bytes missing_room(const MemoryReport& memory);
 
 /// Whether it runs without room to spare.

@@ -104,7 +104,7 @@ struct PhaseMark {
   bool operator==(const PhaseMark&) const = default;
 };
 
-/// What the processes of one node hold in its own memory, of the node that needs most.
+/// Host memory of the processes of one node, the one that needs most.
 struct HostMemory {
   std::optional<Bytes> budget;    ///< Memory of one node; nothing: not known, and not checked.
   Bytes needed;                   ///< The sum of `terms`.
@@ -112,22 +112,22 @@ struct HostMemory {
   Bytes margin;                   ///< Kept free on top of it.
   std::vector<DeviceTerm> terms;  ///< Terms of all ranks of the node together.
 
-  /// What a node lacks; 0 where its memory is not known.
+  /// Memory that a node lacks; 0 where its memory is not known.
   Bytes missing() const { return budget ? std::max(Bytes(0), needed + margin - *budget) : Bytes(0); }
   bool operator==(const HostMemory&) const = default;
 };
 
-/// What ZeRO-Infinity keeps on the NVMe drives of a node, and moves in one steady step. For all ranks of the
+/// ZeRO-Infinity's files on the NVMe drives of a node, and its traffic in one steady step. For all ranks of the
 /// node.
 struct DriveReport {
   Bytes kept;           ///< Files.
   Bytes read, written;  ///< In a step.
-  Bytes in_a_second;    ///< What the node can move,
+  Bytes in_a_second;    ///< Rate of the node,
   Provenance provenance = Provenance::Assumed;
   std::string source;             ///< and where that figure is from.
   std::optional<Bytes> capacity;  ///< Capacity of the node; nothing: not known, and not checked.
 
-  /// What does not fit; 0 where the capacity is not known.
+  /// Bytes that do not fit; 0 where the capacity is not known.
   Bytes missing() const { return capacity ? std::max(Bytes(0), kept - *capacity) : Bytes(0); }
   bool operator==(const DriveReport&) const = default;
 };
@@ -157,7 +157,7 @@ struct MemoryReport {
   /// walked; -1: it runs out of memory.
   std::int64_t cache_flushes = 0;
   std::int64_t step_flushes = 0;          ///< Those of a steady step. With Tightness::Streams the most there may be.
-  Seconds flush_time{0};                  ///< What they take of a steady step, at most. Not in TimeReport::step.
+  Seconds flush_time{0};                  ///< Their time in a steady step, at most. Not in TimeReport::step.
   Bytes host_pinned;                      ///< Pinned host memory of this rank, with CPU offload.
   std::optional<HostMemory> host;         ///< Nothing: the plan keeps nothing of the model there.
   std::optional<DriveReport> drive = {};  ///< Nothing: the plan uses no NVMe drive.
@@ -191,7 +191,7 @@ enum class MeshDimension : std::uint8_t {
 };
 std::string_view name_of(MeshDimension dimension);
 
-/// What a reduction does with the values of its ranks.
+/// How a reduction combines the values of its ranks.
 enum class ReduceOp : std::uint8_t {
   None,  ///< Nothing is reduced, or it is not known: what the stub GPU saw.
   Avg,
@@ -224,7 +224,7 @@ struct Collective {
 struct TrafficTotal {
   std::int64_t count = 0;
   Bytes payload;
-  Bytes sent_per_rank;  ///< What a ring sends.
+  Bytes sent_per_rank;  ///< Bytes that a ring sends.
 
   bool operator==(const TrafficTotal&) const = default;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the commands add to a report: how a plan was found and why, what a run or many runs measured, and what the
-// report looks like beside another. In the words of the file; whoever adds something makes these of its own values.
+// Additions of the commands to a report: how a plan was found and why, the measurements of one run or of many, and the
+// comparison with another report. In the words of the file; whoever adds something makes these of its own values.
 
 #include <cstdint>
 #include <optional>
@@ -30,7 +30,7 @@ struct MeasuredStep {
   Bytes device{-1};
 };
 
-/// What fsdp-exec measured on data that was held out.
+/// fsdp-exec's measurements on held-out data.
 struct MeasuredEvaluation {
   double loss = 0;
   Bytes live;
@@ -72,13 +72,13 @@ struct SearchAddition {
   std::vector<std::string> notes;
   bool stopped_early = false;             ///< A limit ended the search.
   bool compared_ties = true;              ///< All plans that are as good as equally fast were compared.
-  std::optional<std::string> refinement;  ///< What the fastest plan has that the named one has not.
-  Bytes saved;                            ///< What the fastest plan needs more.
-  std::string objective = "time";         ///< What was asked of the plan.
+  std::optional<std::string> refinement;  ///< How the fastest plan differs from the named one.
+  Bytes saved;                            ///< Memory that the fastest plan needs more.
+  std::string objective = "time";         ///< The objective of the search.
   double samples_per_second = 0;          ///< Rate of all GPUs.
 };
 
-/// What a change brings beside the plan.
+/// The price of a change of the plan.
 struct PriceAddition {
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;

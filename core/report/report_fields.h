@@ -19,7 +19,7 @@ void fields_of(Fields& fields, const Comparison& comparison);
 // All but what the commands add, `format_version` first. With `cluster`, the plan is a whole plan file.
 void report_fields(Fields& fields, StepReport& report);
 void report_fields(Fields& fields, const StepReport& report, const Cluster* cluster);
-// What they add.
+// The fields of the additions.
 void addition_fields(Fields& fields, ReportAdditions& additions);
 void addition_fields(Fields& fields, const ReportAdditions& additions);
 

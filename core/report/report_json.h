@@ -16,14 +16,14 @@ namespace fsdp {
 /// Keys may be added within a major version, never renamed or dropped.
 inline constexpr std::string_view kReportFormatVersion = "1.0";
 
-/// The text of a report. With `cluster`, its plan is a whole plan file. What a report does not know is left out: the
+/// The text of a report. With `cluster`, its plan is a whole plan file. Unknown parts are left out: the
 /// plan of a script, the times of a stub GPU.
 std::string to_json(const StepReport& report, const ReportAdditions& additions = {}, const Cluster* cluster = nullptr);
 
 /// The text of a comparison that stands alone, as `compare` prints it.
 std::string to_json(const Comparison& comparison);
 
-/// What `fsdp-plan schema report` prints and model_specs/schemas/report.schema.json holds.
+/// The text of `fsdp-plan schema report` and of model_specs/schemas/report.schema.json.
 std::string report_schema();
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rehearsal saw beside memory and traffic: the real PyTorch ran a training script, and this is what the script
+// A rehearsal's findings beside memory and traffic: the real PyTorch ran a training script, and this is what the script
 // really did, where its memory came from, and how far the figures go. A part of the report (core/report/report.h).
 
 #include <cstdint>
@@ -22,16 +22,15 @@ struct PythonFrame {
 
 /// Memory that is alive at the peak, by the line of Python that asked for it.
 struct AllocationSite {
-  PythonFrame frame;  ///< An empty file: all smaller ones together.
-  std::string
-      through;  ///< What it called there: "torch/nn/functional.py:3504 cross_entropy", "autograd"; may be empty.
+  PythonFrame frame;    ///< An empty file: all smaller ones together.
+  std::string through;  ///< The call there: "torch/nn/functional.py:3504 cross_entropy", "autograd"; may be empty.
   std::int64_t count = 0;
   Bytes bytes;
 
   bool operator==(const AllocationSite&) const = default;
 };
 
-/// What a wrapper gathers and reduces at once.
+/// Parameters that a wrapper gathers and reduces at once.
 struct AppliedUnit {
   std::string name;  ///< "model.layers.0"; "" is the root.
   std::string class_name;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a stream of a GPU does during a step, for timelines: predicted by the simulator or measured by an executor,
+// The work of a GPU's stream during a step, for timelines: predicted by the simulator or measured by an executor,
 // drawn by the explorer and written as a trace (core/formats/trace_json.h).
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr int kNumStreams = static_cast<int>(Stream::ToHost) + 1;
 /// "all_gather".
 std::string_view name_of(Stream stream);
 
-/// What a collective moves.
+/// The payload of a collective.
 struct StreamPayload {
   CollectiveKind kind = CollectiveKind::AllGather;
   Dtype dtype = Dtype::Float32;

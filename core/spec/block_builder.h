@@ -155,8 +155,8 @@ class BlockBuilder {
   /// module, or of the innermost one around it which does.
   void named_output(std::string_view name, BlockValue value);
 
-  // ---- Local variables, as the published code has them. What autograd does not save they keep alive: in frozen layers
-  // and in the forward of checkpointed ones that is what there is.
+  // ---- Local variables, as the published code has them. They keep alive values that autograd does not save: in frozen
+  // layers and in the forward of checkpointed ones there are no others.
 
   /// Gives the value to a variable of the scope's forward: it lives until that returns, or the variable gets another.
   BlockValue local(std::string_view variable, BlockValue value);
@@ -292,7 +292,7 @@ class BlockBuilder {
   BlockDefinition definition_;
   std::vector<Value> available_;
   std::vector<int> inputs_;          // Value ids, in the order in which they were asked for.
-  std::vector<bool> broken_values_;  // What follows from a reported mistake is not reported again.
+  std::vector<bool> broken_values_;  // Consequences of a reported mistake are not reported again.
   std::vector<bool> broken_parameters_;
   Errors errors_;
   std::map<std::string, int, std::less<>> module_ids_;

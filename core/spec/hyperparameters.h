@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run may choose beside its plan and what must not change when it goes on: the learning rate and its schedule,
+// Settings of a run beside its plan, which must not change when it resumes: the learning rate and its schedule,
 // the optimizer's constants, how gradients of micro-batches become one, and the order of the data. Nothing of it moves
 // a byte of memory.
 
@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-/// What the gradients of a step's micro-batches become.
+/// How the gradients of a step's micro-batches become one.
 enum class Accumulation : std::uint8_t {
   Mean,  ///< Result of (loss / N).backward(): the gradient of the mean loss.
   Sum,   ///< Result of loss.backward(): N times that.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model spec says of the values that parameters begin with, and what each parameter has by it.
+// Initial values in a model spec, and the resulting ones of each parameter.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ namespace fsdp {
 /// element goes to (Out), or of the mean of both.
 enum class Fan : std::uint8_t { None, In, Out, Average };
 
-/// What is drawn, and how wide.
+/// The distribution of initial values, and its width.
 struct SpecDraw {
   Distribution distribution = Distribution::Uniform;
   double std = 0.02;

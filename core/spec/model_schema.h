@@ -6,7 +6,7 @@
 
 namespace fsdp {
 
-/// What `fsdp-plan schema model` prints and model_specs/schemas/model.schema.json holds.
+/// The text of `fsdp-plan schema model` and of model_specs/schemas/model.schema.json.
 std::string model_schema();
 
 }  // namespace fsdp

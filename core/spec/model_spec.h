@@ -200,7 +200,7 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-/// What the user asks of a spec.
+/// The user's sizes for a spec.
 struct Workload {
   std::string recipe = {};                  ///< Empty: the first one.
   std::vector<Dimension> dimensions = {};   ///< Override the spec's and the recipe's, by name.

@@ -14,6 +14,6 @@ inline constexpr std::int64_t kSmallSize = kMebibyte;         ///< The largest r
 inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;  ///< Size of a small segment; with it pages of expandable
                                                               ///< ones.
 inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from here get a segment of their size.
-inline constexpr std::int64_t kDriverUnit = 2 * kMebibyte;      ///< What the driver rounds a segment up to.
+inline constexpr std::int64_t kDriverUnit = 2 * kMebibyte;      ///< The driver rounds a segment up to this.
 
 }  // namespace fsdp::simulator

@@ -59,7 +59,7 @@ Result<AllocatorTrace> read_allocator_trace(std::string_view text, std::string_v
 /// The trace as text, without results. Reading that gives the trace again, if its ids are as the reader numbers them.
 std::string to_text(const AllocatorTrace& trace);
 
-/// What a step gave.
+/// The result of a step.
 struct StepResult {
   AllocationOutcome outcome = AllocationOutcome::Allocated;
   std::int64_t address = 0;  ///< Address of a Malloc that was served.
@@ -115,7 +115,7 @@ AllocatorState state_of(const CachingAllocator& allocator);
 /// The lines of `=` and `@` at the end of a replay: every statistic, and every segment with its blocks.
 std::string summary_text(const AllocatorState& state);
 
-/// What stands after an operation: " | ADDRESS BLOCK_BYTES allocated ...", without a line's end.
+/// The text after an operation: " | ADDRESS BLOCK_BYTES allocated ...", without a line's end.
 std::string result_text(TraceOperation operation, const StepResult& result, const AllocatorStatistics& statistics);
 
 /// An allocator that does the steps of a trace: ours, or in a test the original.

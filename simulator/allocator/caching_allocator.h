@@ -70,14 +70,14 @@ struct AllocatorStats {
   bool operator==(const AllocatorStats&) const = default;
 };
 
-/// What `torch.cuda.memory_stats()` reports, in counts and bytes.
+/// The figures of `torch.cuda.memory_stats()`, in counts and bytes.
 struct AllocatorStatistics {
   AllocatorStats allocation;       ///< Live allocations.
   AllocatorStats segment;          ///< cudaMalloc'ed stretches; expandable segments do not count.
   AllocatorStats active;           ///< Allocated, or waiting for a stream.
   AllocatorStats inactive_split;   ///< Free blocks of split plain segments.
   AllocatorStats allocated_bytes;  ///< Sizes of blocks, not of requests.
-  AllocatorStats reserved_bytes;   ///< What the device has given.
+  AllocatorStats reserved_bytes;   ///< Bytes from the device.
   AllocatorStats active_bytes;
   AllocatorStats inactive_split_bytes;
   AllocatorStats requested_bytes;      ///< As the caller asked, of all active blocks.
@@ -210,7 +210,7 @@ class CachingAllocator {
     std::int32_t stream;
     std::int32_t next;
   };
-  /// What was recorded on one stream and not yet seen to be done: blocks, oldest first.
+  /// Events of one stream that were not seen to be done yet: blocks, oldest first.
   struct EventQueue {
     std::vector<std::int32_t> blocks;
     std::size_t first = 0;           ///< Entries before it are done.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the caching allocator model is made of: blocks in one flat array, and the sorted sets of free blocks.
+// The parts of the caching allocator model: blocks in one flat array, and the sorted sets of free blocks.
 // Nothing outside of simulator/caching_allocator* and simulator/allocator/expandable_segments.cpp needs this file.
 
 #include <cassert>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What one pool of one stream reserves, and how large its blocks are: the caching allocator
+// Reserved memory of one pool of one stream, and the sizes of its blocks: the caching allocator
 // (simulator/allocator/caching_allocator.h) under its default settings, on a device without end. segment_pool.cpp says
 // why pools can be asked one by one.
 

@@ -91,7 +91,7 @@ struct StepCurves {
   /// The one that works at a moment; nullptr before the first and in initialization.
   const CurveInstruction* instruction_at(std::size_t phase, std::size_t moment) const;
 
-  /// What is alive after a moment, largest first; equal tensors of repeated blocks are merged, as in
+  /// Tensors alive after a moment, largest first; equal tensors of repeated blocks are merged, as in
   /// `MemoryReport::live_at_peak`.
   std::vector<LiveTensorDetail> live_tensors_at(std::size_t phase, std::size_t moment) const;
   /// The tensor that came or went at a moment: "model.layers.*.mlp.down_proj: linear"; empty at the first moment.

@@ -24,7 +24,7 @@ class TensorFormulas {
   const std::string& of(int id, std::int64_t bytes);
 
  private:
-  /// What decides: kind of tensor, unit or op, dtype, shape, bytes.
+  /// The key: kind of tensor, unit or op, dtype, shape, bytes.
   using Key = std::tuple<int, int, int, Shape, std::int64_t>;
   Key key_of(int id, std::int64_t bytes) const;
 

@@ -8,7 +8,7 @@
 
 namespace fsdp::simulator {
 
-/// What tensor `id` is: "model.layers.3.mlp.gate_proj, linear" with the op that makes it, or "model.norm.weight,
+/// The name of tensor `id`: "model.layers.3.mlp.gate_proj, linear" with the op that makes it, or "model.norm.weight,
 /// gradient". Digits of repeated blocks are replaced by "*", so that equal tensors of all layers share a name.
 std::string tensor_name(const PreparedPlan& prepared, int id);
 

@@ -20,7 +20,7 @@ concept CountsSums = requires(Sink& sink, const PoolBytes& sums) {
   sink.free_all(sums, MemoryStream::Compute);
 };
 
-/// What a walk that only counts asks of a layout of FSDP2 again and again: a model of experts has tens of thousands of
+/// Sums of an FSDP2 layout that a counting walk needs often: a model of experts has tens of thousands of
 /// parameters, of a few kinds.
 struct LayoutSums {
   /// Parameters that differ in nothing that memory depends on.

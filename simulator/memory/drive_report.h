@@ -1,6 +1,7 @@
 #pragma once
 
-// What all ranks of a node keep on its NVMe drives, and move in a step. core/plan/zero_nvme.cpp says what that is.
+// Files of all ranks of a node on its NVMe drives, and their traffic in a step. core/plan/zero_nvme.cpp says what that
+// is.
 
 #include <optional>
 

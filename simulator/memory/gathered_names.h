@@ -39,7 +39,7 @@ class GatheredNames {
     return true;
   }
 
-  /// What was kept, which is not any longer.
+  /// Returns the kept copy, and forgets it.
   std::optional<Kept> take(int p) { return std::exchange(of_[static_cast<std::size_t>(p)].kept, std::nullopt); }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is freed while another stream uses it: PyTorch's record_stream.
+// Memory that is freed while another stream uses it: PyTorch's record_stream.
 
 #include <cstddef>
 #include <cstdint>

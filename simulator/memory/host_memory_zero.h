@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rank of DeepSpeed's ZeRO keeps on the host with offload. host_memory_zero.cpp has the tensors.
+// Host memory of a rank of DeepSpeed's ZeRO with offload. host_memory_zero.cpp has the tensors.
 
 #include <cstdint>
 #include <string_view>

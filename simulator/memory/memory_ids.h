@@ -19,7 +19,7 @@ enum class ParameterTensor : std::uint8_t {
   Grad,             ///< Unsharded.
   SecondGrad,       ///< Gradient of another use, until it is added to the first.
   AccumulatedGrad,  ///< Over micro-batches, in the reduce dtype.
-  SmallerShard,     ///< What an integer reshard_after_forward keeps.
+  SmallerShard,     ///< Kept by an integer reshard_after_forward.
   FirstMoment,      ///< Also SGD's momentum.
   SecondMoment,
   StepCount,
@@ -95,7 +95,7 @@ enum class SingleTensor : std::uint8_t {
   ClipScalar2,
   ClipScalar3,
   ClipScalar4,
-  ClipZero,   ///< What FSDP1 has for the norm of no gradients, from its first clipping on.
+  ClipZero,   ///< FSDP1's tensor for the norm of no gradients, from its first clipping on.
   Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
   UsedMap,   ///< Which parameters were used, with DDP's find_unused_parameters.
@@ -127,7 +127,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroMagnitudes,  ///< in fp16: the gradients without their signs, and
   ZeroFlags,       ///< which of them are infinite, or no numbers, and
   ZeroAnswer,      ///< whether one is.
-  ZeroBackup,      ///< What the optimizer of a part on the device is made with.
+  ZeroBackup,      ///< Made with the optimizer of a part on the device.
   ZeroJoined,      ///< With qwZ: the rank's parts of a gather in one piece, and
   ZeroHalf,        ///< what is cast to fp16 or comes from there.
   ZeroSum,         ///< With qgZ: sums over nodes, and

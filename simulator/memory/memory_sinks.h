@@ -1,6 +1,6 @@
 #pragma once
 
-// Who listens to the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
+// Listeners of the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
 // peak. All have the same four calls.
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class LiveSink {
   }
   void mark() {}
   void collective() {}
-  /// What one pool held before it and another one holds after it was never reserved together.
+  /// One pool's memory before it and another one's after it were never reserved together.
   void empty_cache() {
     before_ = std::max(before_, sum_of_peaks());
     pool_peaks_before_.push_back(pool_peak_);

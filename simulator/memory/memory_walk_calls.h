@@ -156,7 +156,7 @@ class CallWalk {
     grads_.begin(loss(), id);
   }
 
-  /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
+  /// The root's results have output_dtype. Other units return that of activations, which check() sees to.
   std::int64_t returned_loss_bytes() const {
     const std::optional<Dtype>& output = in_.plan->mixed_precision.output_dtype;
     const bool is_returned = model_.calls.empty() || model_.calls.back().module >= 0;
@@ -179,8 +179,8 @@ class CallWalk {
     if (std::exchange(has_loss_gradient_, false)) sink_.free(in_.ids->of(SingleTensor::LossGrad));
   }
 
-  /// After backward: the loss and gradients of values that nothing waits for. What variables of the script hold is
-  /// there until the last backward of the step has ended, and some of it until they get another value.
+  /// After backward: the loss and gradients of values that nothing waits for. Tensors that variables of the script hold
+  /// stay until the last backward of the step has ended, and some of it until they get another value.
   void end_backward() {
     drop_loss_gradient();
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
@@ -203,8 +203,8 @@ class CallWalk {
     return value == model_.loss || std::any_of(model_.passes.begin(), model_.passes.end(), begins);
   }
 
-  /// What a variable of the script holds until the next micro-batch gives it another value. The tensor that was held
-  /// stays where it lies, so that the next one has another id: the two take turns.
+  /// A tensor that a variable of the script holds until the next micro-batch gives it another value. The tensor that
+  /// was held stays where it lies, so that the next one has another id: the two take turns.
   struct Carried {
     int own = -1;    // Its id, and
     int other = -1;  // the one that takes turns with it. Without an own one it is made when the backward has ended.
@@ -501,7 +501,7 @@ class CallWalk {
   bool is_backward_ = false;
   bool has_loss_gradient_ = false;
   int current_call_ = -1;
-  int backward_position_ = 0;  // What comes at and after it has had its backward.
+  int backward_position_ = 0;  // Ops at and after it have had their backward.
   int turn_ = 0;
   int pass_ = 0;               // In Model::passes.
   std::size_t next_held_ = 0;  // Index in the arguments that modules above several calls hold.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What torch.optim's implementations make beside the states while they update one flat fp32 tensor, as ZeRO has it
+// Temporaries of torch.optim's implementations while they update one flat fp32 tensor, as ZeRO has it
 // (memory_walk_optimizer.h has them for many), and what DeepSpeed makes to take the norm of a gradient that it sends to
 // the host, and to look for overflows of fp16.
 //

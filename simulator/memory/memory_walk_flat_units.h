@@ -21,7 +21,7 @@
 // Before the first forward, what is gathered into is made once for each unit, and emptied.
 //
 // A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
-// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. What is live does
+// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. Live bytes do
 // not depend on it. So:
 //
 //   the cast of a shard         is used by the all-gather,
@@ -33,7 +33,7 @@
 //                               with CPU offload at the end of a backward, and where the queue of launches is full.
 //
 // With CPU offload a shard comes from the host before each pass, whether it is gathered or not: as it is (o S),
-// and cast beside it where p != o. What is reduced stays on the GPU until the backward ends.
+// and cast beside it where p != o. Reduced gradients stay on the GPU until the backward ends.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for
 // the flat gradient split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them
@@ -176,8 +176,8 @@ class FlatUnitWalk {
       sink_.alloc(zero, elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::Temp);
     }
     const bool is_last = is_last_pass(step.unit);
-    // What is cast has an AccumulateGrad for each pass, because set_data with another dtype drops the one before. Else
-    // passes share one, and an earlier gradient takes in their sum.
+    // A cast flat parameter has an AccumulateGrad for each pass, because set_data with another dtype drops the one
+    // before. Else passes share one, and an earlier gradient takes in their sum.
     const bool waits = !is_cast(unit) && (state.is_earlier || state.is_grad);
     int& sum = waits ? state.added : state.flat;
     const bool is_first = sum < 0;
@@ -246,7 +246,7 @@ class FlatUnitWalk {
   struct UnitState {
     int flat = -1;            // The unsharded gradient, as a number of MemoryIds,
     Dtype dtype{};            // and its dtype.
-    int added = -1;           // What is added to it, until the hook returns.
+    int added = -1;           // The tensor that is added to it, until the hook returns.
     int input = -1;           // Input of the reduction: the flat gradient or a copy.
     int held = -1;            // The same, padded, or what was there before: until the hook returns.
     bool holds_flat = false;  // `held` is a flat gradient.
@@ -261,7 +261,7 @@ class FlatUnitWalk {
   const ShardedUnit& unit_of(const Instruction& step) const { return layout().units[step.unit]; }
   bool is_sharded() const { return layout().mesh.shard > 1; }
   static bool is_cast(const ShardedUnit& unit) { return unit.param_dtype != unit.original_dtype; }
-  // What is gathered is not the shard itself.
+  // The all-gather's input is not the shard itself.
   bool has_own_input(const ShardedUnit& unit) const { return is_cast(unit) || in_.plan->cpu_offload; }
   static std::int64_t size(Dtype dtype) { return size_of(dtype).count(); }
   int id(UnitTensor what, int unit) const { return in_.ids->of(what, unit); }
@@ -279,7 +279,7 @@ class FlatUnitWalk {
     is_used ? free_behind(grad, MemoryStream::AllReduce) : sink_.free(grad);
   }
 
-  // What is gathered: cast, or copied from the host, or both.
+  // The all-gather's input: cast, or copied from the host, or both.
   void make_input(int u) {
     const ShardedUnit& unit = layout().units[u];
     const auto make = [&](UnitTensor what, Dtype dtype, MemoryCategory category) {
@@ -391,7 +391,7 @@ class FlatUnitWalk {
     state.has_sharded_grad = true;
   }
 
-  // What is reduced is the gradient, which keeps its place until it is set to none.
+  // Reduces the gradient itself, which keeps its place until it is set to none.
   void reduce_whole(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a model makes of its own when it is initialized on a device, whoever wraps it.
+// A model's own allocations when it is initialized on a device, under any wrapper.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ void make_original_parameter(const WalkInput& in, Sink& sink, int parameter) {
              MemoryCategory::ShardedParam);
 }
 
-/// What the rank has of a parameter, in elements.
+/// Elements of a parameter on the rank.
 inline std::int64_t elements_of_parameter(const WalkInput& in, int parameter) {
   const Layout& layout = *in.layout;
   const int u = layout.is_replicated ? -1 : layout.unit_of_parameter[parameter];

@@ -309,7 +309,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     }
   }
 
-  // What to_empty makes of a shard has its true size,
+  // A shard made by to_empty has its true size,
   void make_local(const ShardedParameter& p) {
     if (has_shards_on_host()) return;
     if (in_.layout->gathers_each_read) return make_part(p);

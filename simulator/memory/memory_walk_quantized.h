@@ -1,6 +1,6 @@
 #pragma once
 
-// What ZeRO-3 allocates with ZeRO++.
+// ZeRO-3's allocations with ZeRO++.
 //
 // A gather with qwZ (zero_quantized_weights):
 //

@@ -137,8 +137,8 @@ class ShardLists {
     }
   }
 
-  // What FSDP1 gives the optimizer: flat parameters, in the order of the modules, under the number of their first
-  // parameter; or of each original parameter what lies in the rank's shard.
+  // The parameters that FSDP1 gives to the optimizer: flat parameters, in the order of the modules, under the number of
+  // their first parameter; or of each original parameter what lies in the rank's shard.
   void make_flat() {
     if (in_.layout->flat == FlatParameters::Views) {
       for (const ShardedParameter* shard : shard_of_) {
@@ -169,7 +169,7 @@ class ShardLists {
 
  private:
   std::vector<Alike> alike_;            // All of them, of a sink that takes such together.
-  std::vector<ShardedParameter> flat_;  // What the optimizer gets, of FSDP1.
+  std::vector<ShardedParameter> flat_;  // FSDP1's parameters for the optimizer.
 };
 
 }  // namespace fsdp::simulator

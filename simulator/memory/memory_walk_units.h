@@ -205,7 +205,7 @@ class UnitWalk {
     bool has_sharded_grad = false;
     int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
   };
-  /// What a unit asks in every pass.
+  /// Values of a unit that every pass needs.
   struct CopyOut {
     std::int64_t group = 0;  // Ranks of the gather; 0: not worked out yet.
     std::int64_t bytes = 0;  // Bytes of its tables.
@@ -295,7 +295,7 @@ class UnitWalk {
   // Alone in its shard group a rank has all parameters, and calls no collective for them but before torch 2.9.
   bool gathers() const { return in_.layout->mesh.shard > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
 
-  // What it does instead: each shard is cast and copied. A cast one lives until the next is there.
+  // Instead of a gather, each shard is cast and copied. A cast one lives until the next is there.
   void copy_shards(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     int before = -1;

@@ -6,7 +6,7 @@
 // node: before the call that made the value. The module of a unit has a collector of its own for each of its
 // arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
 // and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops
-// inside and outside of a unit within one call. What is made within the call is on its tape (`TapeContext::hooks`).
+// inside and outside of a unit within one call. Gradients made within the call are on its tape (`TapeContext::hooks`).
 //
 // A gradient is added to the one that is there in place, where that one is owned by nobody else and is no view; else
 // the sum is a new tensor.
@@ -23,7 +23,7 @@
 
 namespace fsdp::simulator {
 
-/// Who holds a tensor that passes between calls: none of a parameter does.
+/// Counts the holders of a tensor that passes between calls; parameters have none.
 class RefCounts {
  public:
   explicit RefCounts(const MemoryIds& ids)

@@ -6,8 +6,8 @@
 //                  one of their own dtype (bf16_master_weights_and_grads)
 //   Backward       the first gradient of a pass brings the buffer of reduce_bucket_size elements (two with
 //                  overlap_comm); a gradient is copied there and goes. One without a place has the buffer reduced first
-//   ReduceBucket   a bucket of several ranks is copied into one piece. What reaches into the rank's part is copied into
-//                  a tensor for all such gradients, whole
+//   ReduceBucket   a bucket of several ranks is copied into one piece. Gradients that reach into the rank's part are
+//                  copied into one tensor, whole
 //   FinishReduce   the buffers go, and what later micro-batches have kept is added to what the first one kept
 //   ClipGradNorm   the rank's gradients in fp64, one after the other
 //   OptimizerStep  they in one piece, the same in fp32 where the copy is, and one temporary of that size (foreach)
@@ -349,7 +349,7 @@ class ZeroWalk {
     const auto slice =
         std::find_if(slices_.begin(), slices_.end(), [&](const ZeroSlice& s) { return s.parameter == p; });
     if (slice != slices_.end()) {
-      // What was sent before must have arrived before it is sent or added again.
+      // A gradient must have arrived before it is sent or added again.
       if (keeps_order() && !is_first_stage() && (micro_batch_ > 0 || !is_last)) held_.finish(sent_);
       if (is_last) cast_for_host(*slice);
       if (keeps_order()) sent_ = held_.order().submit(reduction_stream());

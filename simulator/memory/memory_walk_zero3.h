@@ -148,7 +148,7 @@ class Zero3Walk {
 
   void wait(const Instruction& step) {
     const ParameterGroup& group = group_of(step);
-    // What nobody has asked for is waited for by the computation itself.
+    // The compute stream waits for parameters that nobody requested.
     if (keeps_order()) order().wait(MemoryStream::Compute, gathered_[static_cast<std::size_t>(step.group)]);
     if (buffer().ranks == 1) return;
     if (quantizes()) return quantized_.wait(group);
@@ -342,7 +342,7 @@ class Zero3Walk {
   StreamOrder& order() { return held_.order(); }
   bool keeps_order() const { return overlaps() && held_.are_held(); }
 
-  // What is let go is first cut over neighbors, and the CPU waits for that.
+  // A released parameter is first cut over neighbors, and the CPU waits for that.
   void keep_second_copy(int p) {
     if (neighbors() == 1 || has_copy_[p]) return;
     has_copy_[p] = true;
@@ -352,7 +352,7 @@ class Zero3Walk {
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
-  // What lies below a module, then its own parameters: all of them made, and then cut one by one.
+  // Parameters below a module, then its own: all of them made, and then cut one by one.
   void make_module(int module) {
     const Module& of = in_.index->model->modules[module];
     for (const int child : of.children) make_module(child);
@@ -525,7 +525,7 @@ class Zero3Walk {
     return parameters;
   }
 
-  // What comes back lives until the next one does.
+  // A returned gradient lives until the next one returns.
   void send_to_host(int p) {
     if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
     const bool goes_on = micro_batch_ == last_micro_batch_ && drive_gradients_.takes(p);

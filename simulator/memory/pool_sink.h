@@ -81,7 +81,7 @@ class PoolSink {
     for (const SegmentPool::Block* block : run.blocks) allocated_ += block->size;
     most_allocated_ = std::max(most_allocated_, allocated_);
   }
-  /// What came with alloc_alike.
+  /// Memory of alloc_alike.
   void free_alike(int id) {
     Place& place = places_[id];
     if (place.pool >= 0 || place.block == nullptr || place.walk != walk_) return free(id);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the CPU knows to be finished when it never waits longer than it must: the latest time at which memory that
-// another stream uses comes back.
+// The work that the CPU knows to be finished if it never waits longer than it must: the latest time at which memory
+// that another stream uses comes back.
 
 #include <array>
 #include <cstdint>
@@ -24,7 +24,7 @@ class StreamOrder {
   /// One more piece of work at the end of a stream.
   Mark submit(MemoryStream stream) { return {stream, ++at(stream).submitted}; }
 
-  /// What `stream` is given from now on starts after the mark.
+  /// New work of `stream` starts after the mark.
   void wait(MemoryStream stream, const Mark& mark) {
     if (mark.ticket <= at(mark.stream).waited_for) return;
     Stream& waiting = at(stream);

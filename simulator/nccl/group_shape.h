@@ -35,7 +35,7 @@ struct GroupShape {
   int groups_per_nic = 1;
   bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
   NcclRules nccl = {};
-  /// What was measured on nodes of such GPUs and links; no collectives in it where they say nothing about this group.
+  /// Measurements of nodes of such GPUs and links; no collectives in it where they say nothing about this group.
   MeasuredCard measured = {};
   MeasuredMachine machine = {};  ///< This very machine, where it has collectives of so many ranks of one node.
 

@@ -19,7 +19,7 @@ struct NcclGraph {
   bool operator==(const NcclGraph&) const = default;
 };
 
-/// What NCCL's tuning reads of a communicator.
+/// The facts of a communicator that NCCL's tuning reads.
 struct NcclTopology {
   int ranks = 1;
   int nodes = 1;
@@ -29,18 +29,18 @@ struct NcclTopology {
   bool nvswitch = false;      ///< ... through a switch.
   bool nic_near_gpu = true;   ///< GPU and NIC under one PCIe switch.
   bool sharp = false;         ///< A CollNet plugin is loaded.
-  NcclRules rules = {};       ///< What NCCL_ALGO, NCCL_PROTO or a network plugin leave.
-  double nic_latency_us = 0;  ///< What the network plugin claims; biases NCCL's choice, never our clock.
+  NcclRules rules = {};       ///< The choices that NCCL_ALGO, NCCL_PROTO or a network plugin leave.
+  double nic_latency_us = 0;  ///< The network plugin's claim; biases NCCL's choice, never our clock.
   NcclGraph ring;
   NcclGraph tree;
   NcclGraph nvls;         ///< One channel for each rank of a node. Needs an NVSwitch and compute capability 90.
   int channels = 0;       ///< Channels of the communicator: what is launched and what owns buffers.
   int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
-  double gpu_links = 0;   ///< What the links of one GPU carry to the others of its node, GB/s. 0: there are none.
+  double gpu_links = 0;   ///< Rate of one GPU's links to the others of its node, GB/s. 0: there are none.
 
   /// Speed of one channel of a graph between its slowest two ranks, GB/s.
   double speed(const NcclGraph& graph) const { return nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth; }
-  /// What all channels of a graph carry together, GB/s.
+  /// Rate of all channels of a graph together, GB/s.
   double bus(const NcclGraph& graph) const { return graph.channels * speed(graph); }
   double ranks_per_node() const { return static_cast<double>(ranks) / nodes; }
 

@@ -37,7 +37,7 @@ struct NcclTuning {
   }
 };
 
-/// What NCCL picks for one call, and what it believes that this takes.
+/// NCCL's choice for one call, and its own estimate of the time.
 struct NcclChoice {
   NcclAlgorithm algorithm = NcclAlgorithm::Ring;
   NcclProtocol protocol = NcclProtocol::Simple;
@@ -56,7 +56,7 @@ struct NcclLaunch {
   bool operator==(const NcclLaunch&) const = default;
 };
 
-/// What NCCL assumes of its rings, in microseconds: before the first step, and of one hop over the network.
+/// Latencies that NCCL assumes for its rings, in microseconds: before the first step, and of one hop over the network.
 struct RingLatency {
   double base_us = 0;
   double network_hop_us = 0;

@@ -12,7 +12,7 @@
 
 namespace fsdp::simulator {
 
-/// What the choice depends on.
+/// The inputs of the choice.
 struct AttentionCase {
   Dtype dtype = Dtype::BFloat16;
   std::int64_t head_dim = 128;

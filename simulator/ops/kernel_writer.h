@@ -1,6 +1,6 @@
 #pragma once
 
-// What the op rules write with. A rule reads like the Python that it stands for: `mul(x, y)` makes the output tensor,
+// The tools of the op rules. A rule reads like the Python that it stands for: `mul(x, y)` makes the output tensor,
 // notes what autograd saves and how the gradients come about, and returns the output.
 
 #include <initializer_list>
@@ -76,8 +76,7 @@ class KernelWriter {
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
-  /// What a CPU takes while it runs a call, which was asked for with `assumed` bytes in the place of an answer.
-  /// GPUs: nothing.
+  /// CPU memory of a call while it runs; `assumed` bytes if there is no answer. GPUs: nothing.
   Workspace workspace_of(const KernelCall& call, std::int64_t assumed = 0);
   /// Notes what the calls of a product take: forward, and for the gradients of its operands.
   void note_product(Kernel& kernel, const Product& product);

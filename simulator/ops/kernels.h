@@ -31,7 +31,7 @@ struct Slot {
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };
 
-/// What is allocated and freed as one.
+/// Memory that is allocated and freed as one.
 struct Storage {
   enum class Kind : std::uint8_t {
     Inside,     ///< Made by a kernel of this block.
@@ -93,7 +93,7 @@ struct BackwardTemp {
   MemoryCategory category = MemoryCategory::Temp;
 };
 
-/// What a call does to the memory order of gradients.
+/// The effect of a call on the memory order of gradients.
 struct GradientOrder {
   enum class Kind : std::uint8_t {
     Plain,       ///< Elementwise: gradients lie as the output's does; anything else: in order.
@@ -169,7 +169,7 @@ struct KernelProgram {
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
-  std::vector<std::string> calls;   ///< What the CPU is asked, as of text_of(KernelCall).
+  std::vector<std::string> calls;   ///< The calls to ask the CPU for, as text_of(KernelCall).
   std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What torch.optim.Muon allocates, sends and computes for one matrix. newton_schulz.cpp has the order of it.
+// Allocations, collectives and FLOPs of torch.optim.Muon for one matrix. newton_schulz.cpp has the order of it.
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace fsdp::simulator {
 
-/// What Muon has at once of a matrix at most.
+/// The most tensors that Muon has of a matrix at once.
 inline constexpr int kNumMuonTensors = 20;
 
 struct MuonEvent {

@@ -23,7 +23,7 @@ struct GatheredReads {
   bool operator==(const GatheredReads&) const = default;
 };
 
-/// What the rules may look at beside the op.
+/// The inputs of the rules beside the op.
 struct OpRuleContext {
   Dtype activation = Dtype::BFloat16;  ///< Precision of activations and of unsharded parameters.
   Implementations implementations;

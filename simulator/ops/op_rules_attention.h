@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files of attention share.
+// Helpers that the files of attention share.
 
 #include <cstdint>
 #include <vector>
@@ -18,7 +18,7 @@ struct AttentionSizes {
   std::int64_t scores() const { return batch * heads * queries * keys; }
 };
 
-/// What the local variables of a function hold until it returns.
+/// Holds the local variables of a function until it returns.
 void hold(KernelWriter& w, const std::vector<int>& slots);
 
 /// K or V for all query heads by expand() and reshape(), as Hugging Face has it: a single head is seen many times as it

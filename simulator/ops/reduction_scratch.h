@@ -1,13 +1,13 @@
 #pragma once
 
-// What a sum over many rows needs beside its result.
+// Memory of a sum over many rows beside its result.
 
 #include <cstdint>
 #include <vector>
 
 namespace fsdp::simulator {
 
-/// What decides how many blocks of threads a kernel of PyTorch's is cut into.
+/// The limits that decide into how many blocks of threads PyTorch cuts a kernel.
 struct LaunchLimits {
   int num_sms = 132;
   int max_threads_per_sm = 2048;

@@ -40,7 +40,7 @@ struct TapeEvent {
     HoldOwn,         ///< or storage `storage`.
     Carry,           ///< `storage` or what HoldOwn named before this lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< It goes: the `storage`th that was carried.
-    ReleaseParam,    ///< What ran again is done with block parameter `storage`, which it had saved.
+    ReleaseParam,    ///< The recomputation is done with block parameter `storage`, which it had saved.
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt its own.
   };
   Kind kind = Kind::Alloc;
@@ -50,7 +50,7 @@ struct TapeEvent {
   std::int64_t bytes = 0;
 };
 
-/// What a sink that only counts bytes needs of a tape: an event that has to be played, or the sums of a run of
+/// The part of a tape that a byte-counting sink needs: an event that has to be played, or the sums of a run of
 /// allocations and frees of storages that nothing outside of the tape holds. In blocks of 512 bytes, by the pool of
 /// their size; peaks are above what is there when the run begins.
 struct TapeRun {
@@ -133,7 +133,7 @@ struct Tape {
   RunsOfPieces backward_runs;   ///< All but the hooks after its last op.
 };
 
-/// What distinguishes the calls of one block.
+/// The differences between the calls of one block.
 struct TapeContext {
   std::vector<bool> input_requires_grad;        ///< [num inputs]
   std::vector<bool> output_reaches_loss;        ///< [num outputs]
@@ -143,7 +143,7 @@ struct TapeContext {
   CheckpointMode mode = CheckpointMode::None;
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;
-  bool keeps_parameters = false;  ///< What runs again saves parameters that others may let go meanwhile.
+  bool keeps_parameters = false;  ///< A recomputation saves parameters that others may release meanwhile.
   bool keep_logits = false;
   std::vector<Span> hooks = {};  ///< Ops of modules before which a post-backward hook stands, inner ones first.
   const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU, with

@@ -22,7 +22,7 @@ Tape tape_of_recording(const Block& block, const RecordedTape& recorded);
 /// A tape that was looked for; an empty one where it was not recorded.
 struct FoundTape {
   Tape tape;
-  std::optional<Error> refusal;  ///< What was not recorded.
+  std::optional<Error> refusal;  ///< The missing recording.
 };
 /// The tape of a block's recording for a precision and a mode of checkpointing. REQUIRES: the block has a recording.
 FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode, bool early_stop);

@@ -51,7 +51,7 @@ class TapeRecorder {
   bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
   void count_uses(std::size_t end);
   void count_saves();
-  /// What is returned is named to the end, in a recomputation too, whose results nobody takes.
+  /// A returned value has its name to the end, in a recomputation too, whose results nobody takes.
   bool is_escaping(int storage) const { return is_output_[storage]; }
   void bind_outputs();
   bool is_held_by_active(int storage) const;

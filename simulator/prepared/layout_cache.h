@@ -22,13 +22,13 @@ class LayoutCache {
   /// REQUIRES: the index outlives this object.
   explicit LayoutCache(const ModelIndex& index) : index_(index) {}
 
-  /// What make_layout(index, plan, rank) gives, to keep or to give back. Errors: those of make_layout.
+  /// The result of make_layout(index, plan, rank), to keep or to give back. Errors: those of make_layout.
   Result<Layout> take(const Plan& plan, std::int64_t rank);
 
   /// Gives back what `take` gave for this plan, whatever rank it is seen from by now.
   void give_back(const Plan& plan, Layout layout);
 
-  /// What make_layout(index, plan) gives, to look at until the next call. REQUIRES: it gives no error.
+  /// The result of make_layout(index, plan), to look at until the next call. REQUIRES: it gives no error.
   const Layout& look(const Plan& plan);
 
   /// Sums of a layout that was taken for this plan. They stay until the next `give_back`.
@@ -38,7 +38,7 @@ class LayoutCache {
   std::int64_t num_laid_out() const { return num_laid_out_; }
 
  private:
-  /// What a layout depends on beside the rank and reshard_after_forward.
+  /// The inputs of a layout beside the rank and reshard_after_forward.
   struct Key {
     Framework framework = Framework::Fsdp2;
     Quirks quirks = {};

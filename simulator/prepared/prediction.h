@@ -29,8 +29,8 @@ inline constexpr int kNumSteps = 3;
 /// to them, the last may be the one that reduces. Those left out repeat the second.
 inline constexpr std::int64_t kNumMicroBatches = 3;
 
-/// The same of a bound: one that makes gradients, and one that adds to them and reduces. What one between them holds
-/// when its backward begins, when most is alive, the last one holds too.
+/// The same of a bound: one that makes gradients, and one that adds to them and reduces. At the begin of backward, when
+/// most is alive, the last one holds as much as any between.
 inline constexpr std::int64_t kNumBoundMicroBatches = 2;
 
 struct PreparedPlan {
@@ -68,7 +68,7 @@ struct PreparedPlan {
   TimelineInput timeline_input(const MeshCosts& mesh) const;
 };
 
-/// What the tapes of a plan depend on.
+/// The inputs of a plan's tapes.
 /// `rank`: in the shard group.
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank = 0);
 
@@ -95,12 +95,12 @@ struct MemoryPrediction {
   MemoryPeaks peaks;
   std::vector<PhasePeaks> phases;
   Bytes margin;  ///< With `held`.
-  /// What is reserved beside the peak where the CPU runs as far ahead of the GPU as it can: memory that FSDP1 or ZeRO
+  /// Reserved memory beyond the peak if the CPU runs as far ahead of the GPU as it can: memory that FSDP1 or ZeRO
   /// frees while another stream may use it (record_stream) comes back later.
   Bytes held;
   std::vector<DeviceTerm> outside;
   bool is_whole = true;   ///< False: the walk ended above `enough`, and the peaks are those up to there.
-  std::int64_t work = 0;  ///< What the walks took, in requests of a pool.
+  std::int64_t work = 0;  ///< Work of the walks, in requests of a pool.
 };
 
 /// Walks initialization and steps, until the device peak and the margin are above `enough`: through `pools` where the
@@ -109,18 +109,18 @@ struct MemoryPrediction {
 Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& pools, CachingAllocator& allocator,
                                         Bytes enough = kEndlessMemory);
 
-/// What an allocator does to stay within the device (cache_flushes.cpp).
+/// Actions of an allocator to stay within the device (cache_flushes.cpp).
 struct CacheFlushes {
   std::int64_t total = 0;    ///< Times it gives back its cache, in initialization and all steps; -1: it runs out of
                              ///< memory all the same.
   std::int64_t in_step = 0;  ///< How many of them in the last step.
-  Seconds step_time{0};      ///< What those take, estimated.
+  Seconds step_time{0};      ///< Their time, estimated.
 };
 /// `progress`: of streams after which memory is freed. Error: settings that the allocator does not know.
 Result<CacheFlushes> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator, StreamProgress progress = StreamProgress::Instant);
 
-/// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest
+/// cuDNN's memory during a convolution, which the walk lacks: input, weight and output of the largest
 /// one in another memory order, and half as much again. 0 without convolutions, and on CPU, whose kernels were
 /// measured.
 Bytes convolution_workspace(const PreparedPlan& prepared);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an NVMe drive takes of a step. drive_times.cpp says how it is waited for.
+// Time of an NVMe drive in a step. drive_times.cpp says how it is waited for.
 
 #include "core/base/units.h"
 #include "core/plan/plan.h"

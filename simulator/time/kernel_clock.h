@@ -15,7 +15,7 @@ namespace fsdp::simulator {
 struct ProductShape {
   std::int64_t m = 1;  ///< Rows of the first matrix.
   std::int64_t n = 1;  ///< Columns of the second.
-  std::int64_t k = 1;  ///< What is summed over.
+  std::int64_t k = 1;  ///< The summed dimension.
 };
 
 struct AttentionShape {

@@ -60,7 +60,7 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 
-/// What Muon adds to it: its products and what they wait for. The momentum is in `optimizer_time`.
+/// Muon's extra time: its products and their waits. The momentum is in `optimizer_time`.
 Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs);
 
 /// Time of what Muon sends, over one dimension of its mesh.

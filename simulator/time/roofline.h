@@ -20,7 +20,7 @@ inline constexpr double kAttentionShare = 0.65;
 /// For a machine that was measured: what plans that the calibration had not seen were within (docs/calibration.md).
 inline constexpr UncertaintyBand kMachineBand{.low = 0.9, .high = 1.1};
 
-/// What arithmetic in one dtype reaches on a card.
+/// Rates of arithmetic in one dtype on a card.
 struct ArithmeticRates {
   FlopsPerSecond gemm{1e12};              ///< Rate of matrix products.
   FlopsPerSecond convolution{1e12};       ///< Rate of convolutions.
@@ -31,11 +31,11 @@ struct ArithmeticRates {
   bool operator==(const ArithmeticRates&) const = default;
 };
 
-/// What the roofline assumes. The seam for calibration: measured values replace these.
+/// The roofline's assumptions. The seam for calibration: measured values replace these.
 struct ComputeCosts {
   Dtype activation = Dtype::BFloat16;
   std::array<ArithmeticRates, kNumFloatingPoint> by_dtype{};  ///< In the order of Dtype.
-  BytesPerSecond memory{1e11};                                ///< What memory-bound kernels reach.
+  BytesPerSecond memory{1e11};                                ///< Rate of memory-bound kernels.
   Seconds kernel_floor{2e-6};                                 ///< Start and end of each kernel on the device (assumed).
   Seconds launch{6e-6};  ///< CPU time to issue one kernel from eager PyTorch (assumed).
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the collectives of a group's two communicators take of the wire that they share.
+// Time of the collectives of a group's two communicators on their shared wire.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ class SharedWire {
   explicit SharedWire(bool has_two) : has_two_(has_two) {}
 
   /// Has a collective run on a communicator, whose end becomes its own: when it is ready and the one before it is done.
-  /// What it takes beyond its latency follows what the last one on the wire takes.
+  /// Its time beyond the latency follows that of the last one on the wire.
   void occupy(Seconds& communicator, Seconds ready, Seconds duration, Seconds latency) {
     communicator = std::max(communicator, ready) + duration;
     if (!has_two_) return;

@@ -25,10 +25,10 @@ struct TimedTape {
   std::optional<Error> refusal;  ///< PyTorch would not run the call as the runtime asks.
 };
 
-/// What tapes depend on beside the call and its checkpoint mode.
+/// The inputs of tapes beside the call and its checkpoint mode.
 struct TapeSettings {
   OpRuleContext rules;
-  Checkpointing checkpointing;  ///< Without entries. What it keeps matters to tapes of selective checkpointing alone.
+  Checkpointing checkpointing;  ///< Without entries. Its kept ops matter only to tapes of selective checkpointing.
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.

@@ -57,7 +57,7 @@ struct BucketTimes {
   Seconds reduce_scatter{0};  ///< SimpleFSDP, after the all-reduce, or in its place.
 };
 
-/// What ZeRO does in a step beside the optimizer's own work: whether gradients overflow, and the all-gather of the
+/// ZeRO's work in a step beside the optimizer's own: whether gradients overflow, and the all-gather of the
 /// updated parts.
 struct ZeroTimes {
   Seconds check_overflow{0};
