@@ -31,7 +31,7 @@ struct Output {
   void note(const std::string& sentence) const;
 };
 
-/// What a command did, or everything that was wrong. Errors of the machine become exit code 3, others 2.
+/// The result of a command, or all its errors. Errors of the machine become exit code 3, others 2.
 struct Failure {
   Errors errors;
   ExitCode code = kExitInput;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the command says about itself, made from the table of options.
+// The command's help, made from the table of options.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fsdp::planner {
 /// An example and the way on: what is printed when nothing was asked.
 std::string short_help();
 
-/// What most people need of a command, on one screen. Lines of at most 80 columns.
+/// The most used options of a command, on one screen. Lines of at most 80 columns.
 std::string help(Command command);
 
 /// The same with every option that the command takes.

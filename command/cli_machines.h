@@ -14,7 +14,7 @@ namespace fsdp::planner {
 /// Whether a command line asks which of several machines is best: lists, a limit, an objective of machines or prices.
 bool compares_machines(const CommandLine& line);
 
-/// What --objective asks of the plan of one machine: time where it is not there, or says what only machines differ in.
+/// The --objective for the plan of one machine: time if it is not given, or if it applies to machines only.
 /// Adds what is wrong with it to `errors`.
 SearchObjective search_objective_of(const CommandLine& line, Errors& errors);
 
@@ -31,7 +31,7 @@ CommandLine without_lists(CommandLine line);
 /// then with the rest of a request, too.
 CommandLine with_world_in_nodes(const CommandLine& line, const std::string& library, Errors& errors);
 
-/// What a command line says of several machines.
+/// The options of a command line for several machines.
 struct MachineWords {
   MachineRange range;
   MachineObjective objective = MachineObjective::Time;

@@ -167,7 +167,7 @@ enum class Option {
   Calibration,
   Budget,
   Rounds,
-  // What is trained, for fsdp-exec (`handed_on`).
+  // The training, for fsdp-exec (`handed_on`).
   Seed,
   Reduction,
   Weights,
@@ -252,7 +252,7 @@ std::span<const std::string_view> option_groups();
 /// Those that `execute` hands on to fsdp-exec, which has them under the same name and checks them.
 std::span<const OptionInfo> handed_on();
 
-/// What the help of one command says of an option.
+/// The help of one command for an option.
 struct OptionWords {
   std::string_view group;
   std::string_view help;
@@ -262,7 +262,7 @@ OptionWords words_of(const OptionInfo& info, Command command);
 /// "--gpus": what messages call it.
 std::string_view flag_of(Option option);
 
-/// What a command line says, before anybody asks what it means.
+/// A command line as written, before it is interpreted.
 struct CommandLine {
   Command command = Command::Plan;
   std::vector<std::string> arguments;            ///< Without the command's name.

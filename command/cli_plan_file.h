@@ -1,6 +1,6 @@
 #pragma once
 
-// What the commands on a plan file begin with: read it, check where the answers go, predict it.
+// The common beginning of commands on a plan file: read it, check where the answers go, predict it.
 
 #include <initializer_list>
 #include <string>

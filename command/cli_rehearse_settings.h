@@ -1,6 +1,6 @@
 #pragma once
 
-// What a command line says about a rehearsal.
+// The settings of a rehearsal from a command line.
 
 #include <string>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a command line says of a plan: its options as choices.
+// The options of a command line as choices of a plan.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is left of an execution: the folder of the run, the trace, the calibration.
+// The results of an execution: the folder of the run, the trace, the calibration.
 
 #include <optional>
 #include <string>
@@ -19,19 +19,19 @@ namespace fsdp::planner {
 /// In the folder of a run: what rank 0 measured of its kernels.
 std::string workspaces_file(const std::string& folder);
 
-/// What is in it; nothing where there is no such file, as of a run without --calibration or on GPUs. Error: what is
+/// Its contents; nothing where there is no such file, as of a run without --calibration or on GPUs. Error: what is
 /// wrong with the file.
 Result<KernelWorkspaces> read_workspaces(const std::string& folder);
 
 /// An execution that was predicted and measured, of one rank.
 struct Executed {
   const Given& given;               ///< With the machines as the program knows them by itself.
-  simulator::Predictor& predictor;  ///< What made `predicted`: calibrated, where a calibration is given.
-  const Plan& plan;                 ///< What it predicted.
+  simulator::Predictor& predictor;  ///< The predictor of `predicted`: calibrated if a calibration is given.
+  const Plan& plan;                 ///< The predicted plan.
   const StepReport& predicted;
   const StepReport& measured;
   std::int64_t rank = 0;
-  const KernelWorkspaces& workspaces;             ///< What this run measured of its kernels.
+  const KernelWorkspaces& workspaces;             ///< Measurements of this run's kernels.
   const std::optional<Calibration>& calibration;  ///< With which it was predicted.
 };
 

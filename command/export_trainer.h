@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 /// The configuration. With --nearest that of the nearest plan, which is written to the file of that option. Errors:
 /// what the trainer cannot say of the plan, and what the nearest plan that it can would take; with --nearest, what has
-/// nothing near. What a file has no room for is noted.
+/// nothing near. A note lists settings that the file cannot hold.
 tl::expected<std::string, Failure> trainer_text(const TrainerRelease& trainer, PlanPrediction& prediction,
                                                 const CommandLine& line, const Output& output);
 

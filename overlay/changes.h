@@ -1,7 +1,7 @@
 #pragma once
 
-// What changes the tree. Each takes a place that locate() found, leaves the lower layer as it is, and returns 0 or an
-// error number.
+// System calls that change the tree. Each takes a place that locate() found, leaves the lower layer as it is, and
+// returns 0 or an error number.
 
 #include <sys/types.h>
 

@@ -14,7 +14,7 @@ struct Entry {
   std::string name;
 };
 
-/// What a folder has in both layers, "." and ".." among it: first what was written, each in the order of its file
+/// The entries of a folder in both layers, "." and ".." among it: first what was written, each in the order of its file
 /// system. Returns 0 or an error number.
 int entries_of(const Place& folder, std::vector<Entry>& entries);
 

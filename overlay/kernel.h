@@ -10,7 +10,7 @@
 
 namespace fsdp::overlay::kernel {
 
-/// What `call` goes through: code at an address that the rehearsal's filter of system calls lets pass (trap.cpp). Null:
+/// The caller of `call`: code at an address that the rehearsal's filter of system calls lets pass (trap.cpp). Null:
 /// the filter is not there.
 using Caller = long (*)(long, long, long, long, long, long, long);
 extern Caller caller;

@@ -4,7 +4,7 @@
 //
 // A path is followed component by component, through the links of both layers, to its canonical form. The upper layer
 // is a tree of files under FSDP_OVERLAY: files/ holds what was written, removed/ a mark for each path of the lower
-// layer that is gone. What is marked stays hidden for good, with all below it: what is made there later is in files/.
+// layer that is gone. A marked path stays hidden for good, with all below it: later files there are in files/.
 
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ enum class Layer : unsigned char {
 struct Place {
   Layer layer = Layer::None;
   bool exists = false;    ///< Also where it is free.
-  bool hidden = false;    ///< What the lower layer has at this path does not count.
+  bool hidden = false;    ///< The lower layer's entry at this path does not count.
   bool marked = false;    ///< There may be marks below it.
   bool crossed = false;   ///< The path as it was written may lead elsewhere in the lower layer.
   bool slash = false;     ///< The path was written with a "/" at its end.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the command says to this library, by environment variables:
+// The command's settings for this library, in environment variables:
 //
 //   FSDP_OVERLAY         folder of the upper layer; the library does nothing without it
 //   FSDP_OVERLAY_FREE    folders that are not protected, separated by line breaks

@@ -55,7 +55,7 @@ class Text {
   char text_[PATH_MAX];
 };
 
-/// What stands before the last "/"; "/" of a path in the root.
+/// The text before the last "/"; "/" of a path in the root.
 inline std::string_view folder_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   return slash == 0 || slash == std::string_view::npos ? std::string_view("/") : path.substr(0, slash);

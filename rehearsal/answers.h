@@ -1,6 +1,6 @@
 #pragma once
 
-// What the host knows of a value that it is about to read from the device.
+// The host's knowledge of a value that it is about to read from the device.
 
 #include <cstdint>
 

@@ -12,7 +12,7 @@
 
 namespace fsdp::rehearsal {
 
-/// What a graph does when it is launched, as far as anybody can see it.
+/// The visible work of a launched graph.
 struct CapturedWork {
   std::vector<stub_gpu_collective> collectives;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a card says of itself, once for all the layouts in which it is asked.
+// The facts of a card, once for all the layouts in which it is asked.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ inline constexpr int kConstantBytes = 64 << 10;
 /// Blocks that a multiprocessor holds.
 int most_blocks_per_sm(int compute_capability);
 
-/// What tells cards of a node apart: a process may see the later ones only.
+/// The number that tells cards of a node apart: a process may see the later ones only.
 inline int number_in_node(int device) {
   return options().first_device + device;
 }

@@ -7,7 +7,7 @@
 
 namespace fsdp::rehearsal {
 
-/// What is counted; counters.cpp has the names by which a program asks.
+/// The counters; counters.cpp has the names by which a program asks.
 enum class Counter {
   Malloc,
   MallocFailed,

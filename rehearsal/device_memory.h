@@ -37,7 +37,7 @@ uint64_t reserve_addresses(int device, uint64_t bytes);
 /// False for a range that was not reserved.
 bool free_addresses(uint64_t address);
 
-/// What device memory is taken for, beside PyTorch's own.
+/// The purpose of device memory, beside PyTorch's own.
 enum class ChargedTo { Program, Nccl };
 
 /// Takes bytes without an address; false, and nothing taken, when the device has too little.

@@ -6,7 +6,7 @@
 
 namespace fsdp::rehearsal {
 
-/// What the event marks at the moment.
+/// The current mark of the event.
 Mark mark_of(cudaEvent_t event);
 
 }  // namespace fsdp::rehearsal

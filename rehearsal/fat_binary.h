@@ -12,7 +12,7 @@ struct CompiledCode {
   int architecture = 0;  ///< 86 is sm_86, or compute_86.
 };
 
-/// What the wrapper holds that the compiler hands to __cudaRegisterFatBinary; empty when it is none.
+/// The contents of the wrapper that the compiler passes to __cudaRegisterFatBinary; empty when it is none.
 std::vector<CompiledCode> compiled_code(const void* wrapper);
 
 /// The version that a card runs: the newest machine code of its own generation that it understands, else the newest

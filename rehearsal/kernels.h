@@ -1,6 +1,6 @@
 #pragma once
 
-// What a launch does.
+// The effect of a launch.
 
 #include <cuda_runtime_api.h>
 

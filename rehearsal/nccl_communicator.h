@@ -18,7 +18,7 @@ struct Communicator {
   uint64_t bytes = 0;  ///< Device memory that it has taken.
 };
 
-/// What a handle stands for.
+/// The communicator of a handle.
 inline Communicator& behind(ncclComm_t handle) {
   return *reinterpret_cast<Communicator*>(handle);
 }

@@ -21,7 +21,7 @@ struct Card {
   int shared_per_sm_bytes = 233472;
   int threads_per_sm = 2048;
   int bus_bits = 5120;
-  uint64_t total_bytes = uint64_t{81080} << 20;  ///< What cudaMemGetInfo says.
+  uint64_t total_bytes = uint64_t{81080} << 20;  ///< The total of cudaMemGetInfo.
 
   int major() const { return compute_capability / 10; }
   int minor() const { return compute_capability % 10; }
@@ -34,7 +34,7 @@ enum class EventTiming {
   Lag,   ///< When so many kernels were launched after it, or the host has waited for it.
 };
 
-/// What goes wrong on the card.
+/// A fault of the card.
 enum class Fault {
   Nothing,
   Hang,            ///< A collective never ends, nor what waits for it.
@@ -42,7 +42,7 @@ enum class Fault {
   Event,           ///< An event cannot be recorded.
 };
 
-/// What is written to stderr.
+/// The events written to stderr.
 enum class Trace { Memory, Kernels, Nccl, Calls };
 
 struct Options {
@@ -52,7 +52,7 @@ struct Options {
   int first_device = 0;  ///< The number in the node of the first card that is seen, which its addresses tell.
   std::map<int, uint64_t> nccl_bytes;  ///< Group size to bytes of one communicator.
   uint64_t nccl_bytes_otherwise = 0;   ///< For a size that is not listed.
-  /// What each cuDNN plan asks for; nothing: what cuDNN says.
+  /// The request of each cuDNN plan; nothing: what cuDNN says.
   std::optional<uint64_t> cudnn_workspace_bytes;
   EventTiming events = EventTiming::Done;
   uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a program can ask the stub GPU: counters, the collectives that were issued, what was read back.
+// Queries of a program to the stub GPU: counters, the collectives that were issued, what was read back.
 //
 // Plain C, so that Python reaches it with ctypes.CDLL(None) in a process into which the stub is preloaded. Every
 // function may be called from any thread.

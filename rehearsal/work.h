@@ -1,6 +1,6 @@
 #pragma once
 
-// What has been handed to the streams, and how much of it counts as finished.
+// The work queued on the streams, and how much of it counts as finished.
 
 #include <cuda_runtime_api.h>
 
@@ -52,7 +52,7 @@ bool is_idle(cudaStream_t stream);
 /// the same: it would wait for ever.
 void hang(cudaStream_t stream);
 
-/// What the device answers to who asks it: the error of Fault::IllegalAddress once that has happened.
+/// The device's answer to queries: the error of Fault::IllegalAddress once that has happened.
 cudaError_t state_of_device();
 
 /// One more kernel was launched.

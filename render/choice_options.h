@@ -82,7 +82,7 @@ constexpr const ChoiceOption& option_words_of(PlanChoice choice) {
   return kChoiceOptions[static_cast<std::size_t>(choice)];
 }
 
-/// What options say of a plan: the texts of each choice that is made.
+/// The choices of a plan from options: the texts of each choice that is made.
 using ChoiceTexts = std::map<PlanChoice, std::vector<std::string>>;
 
 struct ChoiceWords {

@@ -16,7 +16,7 @@ namespace fsdp::planner {
 /// which may have many. Errors: each text that says nothing, with `place_of`; `choices` is then as before.
 Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, PlanChoices& choices);
 
-/// What `read_choice` reads as the same choice; empty where it is not decided.
+/// The texts that `read_choice` reads as the same choice; empty where it is not decided.
 std::vector<std::string> texts_of(PlanChoice choice, const PlanChoices& choices);
 
 }  // namespace fsdp::planner

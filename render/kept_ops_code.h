@@ -1,6 +1,6 @@
 #pragma once
 
-// What selective activation checkpointing keeps of a block, as Python: a policy of torch.utils.checkpoint that knows
+// The kept ops of selective activation checkpointing, as Python: a policy of torch.utils.checkpoint that knows
 // PyTorch's functions, where a plan knows kinds of ops.
 
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What would help a script that ran out of memory in a rehearsal, priced by what was alive when it did.
+// Suggestions for a script that ran out of memory in a rehearsal, priced by the tensors that were alive.
 
 #include <string>
 #include <vector>

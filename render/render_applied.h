@@ -1,6 +1,6 @@
 #pragma once
 
-// What a script really applied, and what it sent: the part of a rehearsal that users most often find to be other than
+// A script's real wrapping and its collectives: the part of a rehearsal that users most often find to be other than
 // they thought.
 
 #include "core/report/report.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// The answer that a command gives when nobody asks for more: at most twelve lines of 80 columns. What it leaves out,
-// --verbose has.
+// The answer that a command gives when nobody asks for more: at most twelve lines of 80 columns.
+// --verbose has the rest.
 
 #include <cstddef>
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace fsdp::planner {
 
-/// What a report does not say, and its answer needs.
+/// Facts that an answer needs beyond its report.
 struct AnswerContext {
   ModelFacts facts;
   std::string batch_origin;           ///< "from recipe sft": where the batch comes from; empty: it was given.
-  std::string train;                  ///< What to type to train by the plan (train_line); empty: nothing.
-  std::vector<std::string> commands;  ///< What to type next, one a line of the verbose answer.
+  std::string train;                  ///< The command to train by the plan (train_line); empty: nothing.
+  std::vector<std::string> commands;  ///< The next commands, one a line of the verbose answer.
   bool no_plan_fits = false;          ///< The plan is the one of a space that needs least.
   bool may_suggest = false;           ///< Suggestions come, or have come: room is kept for them.
   bool explains = false;              ///< Say more of the peak, and all suggestions.

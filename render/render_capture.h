@@ -1,6 +1,6 @@
 #pragma once
 
-// What a capture comes to, for people: the verdict, what was recorded, and how it stands beside the script itself.
+// The result of a capture, for people: the verdict, the recordings, and the comparison with the script itself.
 
 #include <string>
 

@@ -29,7 +29,7 @@ struct CollectiveClock {
   std::vector<std::string> assumptions;  ///< Assumptions of the machine.
 };
 
-/// What a product or attention is called, and how long it takes.
+/// The name of a product or attention, and its time.
 struct KernelClockAnswer {
   std::string what;     ///< "matmul 4096x4096x4096 in bf16"
   std::string machine;  ///< "H100 SXM"
@@ -39,7 +39,7 @@ struct KernelClockAnswer {
 Document document_of(const CollectiveClock& clock, bool only_verdict);
 Document document_of(const KernelClockAnswer& answer, bool only_verdict);
 
-/// What `--json` prints; docs/file_formats.md says what the keys mean.
+/// The text of `--json`; docs/file_formats.md says what the keys mean.
 std::string to_json(const CollectiveClock& clock);
 std::string to_json(const KernelClockAnswer& answer);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What fits each GPU, for people and for scripts.
+// The sizes that fit each GPU, for people and for scripts.
 
 #include <string>
 

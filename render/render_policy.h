@@ -1,6 +1,6 @@
 #pragma once
 
-// What an auto-wrap policy of PyTorch found at each module, as a part of an answer.
+// The findings of PyTorch's auto-wrap policy at each module, as a part of an answer.
 
 #include "planner/wrap_policy.h"
 #include "text/document.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a rehearsal saw, for people: the verdict, what was applied, where the memory is and which lines of Python asked
-// for it, the traffic, and what to be careful about.
+// The results of a rehearsal, for people: the verdict, the applied wrapping, the memory and the lines of Python that
+// requested it, the traffic, and warnings.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-/// What differs from run to run, and so is no part of the report.
+/// Facts that differ from run to run, and so are no part of the report.
 struct RunFacts {
   Seconds seconds{0};  ///< From the start of the first process to the end of the last.
   Bytes host_peak;     ///< Peak of the largest process.

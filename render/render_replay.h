@@ -11,8 +11,7 @@
 
 namespace fsdp::planner {
 
-/// What a replay has to say: the recording, what it came to as it was recorded, and, where something else was asked
-/// for, what that comes to.
+/// The results of a replay: the recording, its own figures, and the figures under other settings if requested.
 struct ReplayAnswer {
   const Recording& recording;
   ReplayRequest as_was;

@@ -37,10 +37,10 @@ std::string scope_of(const StepReport& report);
 /// Both as entries.
 void add_speed(Document& document, const StepReport& report);
 
-/// What decides the verdict, as one row of exact numbers for CSV.
+/// The figures of the verdict, as one row of exact numbers for CSV.
 Table summary_of(const StepReport& report);
 
-/// What each node must hold of its own memory, where a plan leaves something of the model there; with its terms when
+/// Host memory of each node, if a plan keeps something of the model there; with its terms when
 /// the view is verbose.
 void add_host(Document& document, const StepReport& report, const View& view);
 /// The plan and where its peak is. `facts` and `batch_origin` are those of sentence_of.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a job that ran for real has measured, beside what was predicted.
+// The measurements of a real job beside the prediction.
 
 #include <cstdint>
 

@@ -25,7 +25,7 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
 /// "fits", "fits, tight", "does not fit".
 Cell verdict_cell(Verdict verdict, bool is_tight);
 
-/// What a progress line says: "searching: 12,345 of 73,530 plans ruled out or predicted, at least 3.90 s".
+/// The text of a progress line: "searching: 12,345 of 73,530 plans ruled out or predicted, at least 3.90 s".
 std::string text_of(const SearchProgress& progress);
 
 }  // namespace fsdp::planner

@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 Document document_of(const StepReport& report, const TimeExplanation& explanation);
 
-/// What `explain --time --json` prints; docs/file_formats.md says what the keys mean.
+/// The text of `explain --time --json`; docs/file_formats.md says what the keys mean.
 std::string to_json(const StepReport& report, const TimeExplanation& explanation);
 
 }  // namespace fsdp::planner

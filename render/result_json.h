@@ -1,6 +1,6 @@
 #pragma once
 
-// What a search found, as JSON: the report of the best plan with the members `search` and `explain`.
+// The result of a search, as JSON: the report of the best plan with the members `search` and `explain`.
 
 #include <string>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What to type to train by a plan.
+// The command to train by a plan.
 
 #include <optional>
 #include <string>

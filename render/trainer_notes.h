@@ -1,6 +1,6 @@
 #pragma once
 
-// What the configurations of all trainers say in front: lines of text, without the marks of a comment.
+// The first lines of all trainers' configurations: lines of text, without the marks of a comment.
 
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace fsdp::planner {
 /// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, what was predicted and what was changed.
 std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command);
 
-/// What is to be done beside the file: what it is about, and the words.
+/// A duty of the script beside the file: its subject, and the words.
 using Duty = std::pair<std::string, std::string>;
 
 /// A heading and one line for each duty; nothing where there are none.

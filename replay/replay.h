@@ -1,6 +1,6 @@
 #pragma once
 
-// What the allocator does with a recorded list of requests, under settings and on a device of one's own choice.
+// The allocator's behavior for a recorded list of requests, under chosen settings and on a chosen device.
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ struct ReplayRefusal {
 };
 
 struct ReplayResult {
-  Bytes requested_peak;                ///< What the program asked for.
+  Bytes requested_peak;                ///< Bytes that the program requested.
   Bytes allocated_peak;                ///< In whole blocks.
   Bytes active_peak;                   ///< And of blocks that a stream still used.
   Bytes reserved_peak;                 ///< Held by the allocator.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run asked of the allocator, from a file: a memory snapshot of PyTorch, or a text trace.
+// The allocator requests of a run, from a file: a memory snapshot of PyTorch, or a text trace.
 
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,7 @@ struct Recording {
   Bytes reserved_before{0};  ///< More than the blocks, by what the cache held.
   /// Reserved bytes that the recording itself has, after each step; empty when it has none.
   std::vector<Bytes> reserved;
-  std::vector<std::string> notes;  ///< What is uncertain about it, a sentence each.
+  std::vector<std::string> notes;  ///< Uncertainties, a sentence each.
 
   /// The origin of a step. Reads the snapshot again, which is kept.
   RecordedOrigin origin(std::size_t step) const;

@@ -30,7 +30,7 @@ struct SnapshotHistory {
   std::int64_t reserved_at_end = 0;
   std::string settings_text;  ///< PYTORCH_ALLOC_CONF
   simulator::AllocatorSettings settings;
-  std::vector<std::string> notes;  ///< What is uncertain, a sentence each.
+  std::vector<std::string> notes;  ///< Uncertainties, a sentence each.
 };
 
 /// Errors: it is no snapshot, it has no history, and every event and block that lacks what it must have; "NAME:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a calibration runs: plans of one model whose ops, units and collectives span the sizes that other plans of it
+// The runs of a calibration: plans of one model whose ops, units and collectives span the sizes that other plans of it
 // will ask for.
 
 #include <cstdint>

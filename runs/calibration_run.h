@@ -19,11 +19,11 @@ namespace fsdp::planner {
 struct CalibrationSettings {
   std::string program;  ///< fsdp-exec.
   std::string partial;  ///< File of what is there so far.
-  std::string key;      ///< What is measured, in words: a partial file of another key is refused.
+  std::string key;      ///< The measured items, in words: a partial file of another key is refused.
   bool on_gpus = false;
   Seconds budget{60};  ///< No run is begun after it; one that has begun ends.
   int rounds = 3;      ///< When all is done and there is time, all of it is run again, so often in all.
-  std::function<void(const std::string& line)> tell;  ///< What is about to run. May be empty.
+  std::function<void(const std::string& line)> tell;  ///< Reports the next run. May be empty.
 };
 
 struct CalibrationOutcome {
@@ -34,7 +34,7 @@ struct CalibrationOutcome {
 };
 
 /// Errors: a partial file that cannot be read or is of something else; a rank that failed, with its words; a file that
-/// cannot be written. What was measured before stays in the partial file.
+/// cannot be written. Earlier measurements stay in the partial file.
 Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& items,
                                            const CalibrationSettings& settings, Supervision& supervision);
 

@@ -41,10 +41,10 @@ struct ExitStatus {
 /// "ended with exit code 1", "was ended by signal 11 (Segmentation fault)".
 std::string describe(const ExitStatus& status);
 
-/// What the output of a process holds from byte `begin` on; nothing when it is shorter.
+/// The output of a process from byte `begin` on; nothing when it is shorter.
 std::string output_from(const std::string& path, std::streamoff begin = 0);
 
-/// One process and all that it starts. What is still running when it is destroyed is killed.
+/// One process and all that it starts. Its destructor kills processes that still run.
 class ChildProcess {
  public:
   /// Error: the program cannot be started, with the system's reason.

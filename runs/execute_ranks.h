@@ -30,11 +30,11 @@ struct ExecutionOutcome {
   int interrupted_by = 0;                       ///< A signal that asked this process to end.
   std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
   std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
-  std::string message;                          ///< What it said, or how it ended.
+  std::string message;                          ///< Its message, or how it ended.
   std::vector<std::string> messages;            ///< All that it said was wrong, where it was the input.
 };
 
-/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints goes to
+/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. Rank 0's output goes to
 /// `words` as it comes; null: nowhere. Error: a process cannot be started.
 Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
                                        std::ostream* words, Supervision& supervision);

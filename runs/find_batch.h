@@ -16,7 +16,7 @@
 
 namespace fsdp::planner {
 
-/// What came of one batch.
+/// The result of one batch.
 struct BatchTrial {
   std::int64_t batch = 0;
   bool fits = false;
@@ -48,7 +48,7 @@ Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int6
 /// A command with those words after it, where the pattern has its "{}".
 std::vector<std::string> with_batch(std::vector<std::string> command, std::string_view pattern, std::int64_t batch);
 
-/// What is said of the search as a whole, and the table of batch against peak.
+/// The summary of the search, and the table of batch against peak.
 void add_batches(Document& document, const BatchSearch& search);
 /// The same for scripts.
 void add_batches(ReportAdditions& additions, const BatchSearch& search);

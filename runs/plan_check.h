@@ -1,6 +1,6 @@
 #pragma once
 
-// What a plan predicts of a run, beside the run: what has to agree, by how much, and what does not.
+// A plan's prediction beside its run: the terms that must agree, by how much, and the others.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-/// What a prediction may be off by, in bytes requested and allocated in a steady step and in numbers of parameters.
+/// The allowed error of a prediction, in bytes requested and allocated in a steady step and in numbers of parameters.
 /// Collectives are equal in number and in payload.
 inline constexpr double kPlanTolerance = 0.005;
 /// GPUs that a captured model is sharded over for its check, where a step has one micro-batch.
@@ -46,7 +46,7 @@ struct PlanCheck {
 PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::optional<double> tolerance = std::nullopt,
                   const std::vector<std::string>& own = {});
 
-/// What `checked` takes for `own`: of all micro-batches of a step, where the plan is of a captured model.
+/// The argument `own` of `checked`: collectives of all micro-batches of a step if the plan has a captured model.
 std::vector<std::string> own_collectives(const Given& given);
 
 }  // namespace fsdp::planner

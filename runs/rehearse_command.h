@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// What the arguments of a launcher say. The launcher itself decides; this is a glance from outside, so that machines
+/// The arguments of a launcher. The launcher itself decides; this is a glance from outside, so that machines
 /// can be put together before anything runs.
 struct Launch {
   std::string launcher;  ///< "torchrun", "accelerate", "deepspeed"; empty: none.
@@ -26,8 +26,8 @@ struct Launch {
 };
 
 /// Reads torchrun's --nproc-per-node and --nnodes (of a range of nodes the least), accelerate's --num_processes and
-/// --num_machines, also in the file of --config_file, and deepspeed's --num_gpus and --num_nodes. What is not a number
-/// ("auto") is left empty. REQUIRES: at least one word.
+/// --num_machines, also in the file of --config_file, and deepspeed's --num_gpus and --num_nodes. A value that is not a
+/// number ("auto") is empty. REQUIRES: at least one word.
 Launch read_launch(std::span<const std::string> words);
 
 /// The program of a command: a path that can be executed, or a name on `path` (PATH). Error: neither, with the nearest

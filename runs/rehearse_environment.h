@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
 /// hidden, and, when the options say how many ranks there are, the ranks of a job that we run in.
 bool is_misleading(std::string_view name, const RehearsalSettings& settings);
 
-/// What the driver calls the GPU, as torch.cuda.get_device_name() says: "NVIDIA A100-SXM4-80GB".
+/// The driver's name of the GPU, as torch.cuda.get_device_name() says: "NVIDIA A100-SXM4-80GB".
 std::string driver_name(const Gpu& gpu);
 
 }  // namespace fsdp::planner

@@ -10,7 +10,7 @@
 
 namespace fsdp::planner {
 
-/// What went wrong with a process that has no result, and what to do about it: a script that raised, hung or crashed,
+/// The failure of a process without a result, and advice: a script that raised, hung or crashed,
 /// that needs the network, another torch or a torch with CUDA, or that never used a GPU. REQUIRES: no result.
 Errors explain_failure(const RankRun& run, const RehearsalSettings& settings);
 
@@ -21,7 +21,7 @@ std::optional<Errors> why_not_applied(const RehearsalRecord& record);
 /// Whether python/fsdp_plan_runner refused a plan, every reason in what it printed.
 bool is_refused_plan(const RankRun& run);
 
-/// What the process said: the traceback of the exception that ended it, else the last lines that it printed.
+/// The last output of the process: the traceback of the exception that ended it, else the last lines that it printed.
 std::string kept_output(const RankRun& run);
 
 /// Whether a result is worth reporting: false, with an explanation in `errors`, when nothing of it touched a GPU.

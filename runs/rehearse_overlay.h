@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rehearsed script writes: it goes to a folder that is thrown away, and the script finds it there. The library
+// Files of a rehearsed script go to a discarded folder, where the script finds them. The library
 // overlay/ does that in every process; this file gives it its folder, and reads what is in it afterwards.
 
 #include <string>
@@ -29,12 +29,12 @@ std::vector<std::pair<std::string, std::string>> overlay_environment(const Rehea
                                                                      const std::string& folder,
                                                                      const std::string& session);
 
-/// What the kernel lets scripts write to: the rehearsal's own folder, what is compiled for the stub, and the kernel's,
-/// of /dev all but folders of files (shared memory), which lie in the overlay, and disks.
+/// Paths that the kernel lets scripts write to: the rehearsal's own folder, what is compiled for the stub, and the
+/// kernel's, of /dev all but folders of files (shared memory), which lie in the overlay, and disks.
 std::vector<std::string> writable_paths(const std::string& session);
 
-/// What the script wrote and removed, as warnings; none when it wrote nothing. Caches of Python and of the user are
-/// left out.
+/// The script's written and removed files, as warnings; none when it wrote nothing. Caches of Python and of the user
+/// are left out.
 std::vector<RehearsalWarning> describe_writes(const RehearsalSettings& settings, const std::string& folder);
 
 }  // namespace fsdp::planner

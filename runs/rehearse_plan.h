@@ -12,7 +12,7 @@ namespace fsdp::planner {
 /// Charges the communicators of a plan as its prediction charges them, in `settings.nccl`.
 void charge_groups(RehearsalSettings& settings, const Given& given);
 
-/// What python/fsdp_plan_runner reads: {"format_version", "model", "plan", "dimensions", "steps"}.
+/// The job file of python/fsdp_plan_runner: {"format_version", "model", "plan", "dimensions", "steps"}.
 std::string job_text(const Given& given, std::int64_t steps);
 
 /// Writes what the hook reads of a plan that is put into a script. Error: it cannot be written.

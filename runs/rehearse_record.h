@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rehearsed process wrote about itself when it ended: one JSON file for each rank, written by the Python side
+// A rehearsed process's own record at its end: one JSON file for each rank, written by the Python side
 // (python/fsdp_rehearsal).
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct RecordedJob {
   bool operator==(const RecordedJob&) const = default;
 };
 
-/// One record. What a process did not come to is empty: without CUDA there are no peaks.
+/// One record. Parts that a process did not reach are empty: without CUDA there are no peaks.
 struct RehearsalRecord {
   std::string end;                       ///< "steps_reached", "script_ended", "exception", "out_of_memory".
   std::vector<std::string> error_types;  ///< Classes of the exception and its causes: "builtins.ImportError".

@@ -15,8 +15,8 @@ namespace fsdp::planner {
 /// run, and all have results.
 StepReport measured_report(const RehearsalSettings& settings, const std::vector<RankRun>& runs);
 
-/// What a record says by itself: memory, collectives, parameters and the shape of the job. The bytes that a rank sends
-/// are split by links only where all ranks share a node, else -1.
+/// The report of a record by itself: memory, collectives, parameters and the shape of the job. The bytes that a rank
+/// sends are split by links only where all ranks share a node, else -1.
 StepReport report_of(const RehearsalRecord& record);
 
 /// Jobs still to be run: the other bound of event timing, for each rank whose figures depend on it.

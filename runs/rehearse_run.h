@@ -32,7 +32,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// What became of one process.
+/// The result of one process.
 struct RankRun {
   RankJob job;
   RankFiles files;
@@ -42,7 +42,7 @@ struct RankRun {
   std::string was_at;                     ///< The same, when somebody interrupted it.
   std::optional<RehearsalRecord> record;  ///< Empty: it wrote none, or one with `errors`.
   Errors errors;
-  std::vector<RehearsalWarning> writes;  ///< What the script wrote and removed.
+  std::vector<RehearsalWarning> writes;  ///< Files that the script wrote and removed.
   bool disk_full = false;                ///< When it ended, the folder of temporary files was.
   std::string log_tail;                  ///< The end of what it printed.
   Seconds seconds{0};
@@ -56,9 +56,9 @@ struct RankRun {
 
 /// How somebody who waits is told.
 struct RunObserver {
-  /// What the first of the running processes does, and for how long it has run; many times a second.
+  /// Called with the position of the first running process, and its time so far; many times a second.
   std::function<void(const std::string&, Seconds)> progress;
-  std::ostream* log = nullptr;  ///< What the script prints, as it comes; may be null.
+  std::ostream* log = nullptr;  ///< Gets the script's output, as it comes; may be null.
 };
 
 struct RunOutcome {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is to be rehearsed, and on what.
+// The script to rehearse, and its machines.
 
 #include <cstdint>
 #include <optional>
@@ -58,7 +58,7 @@ struct CommunicatorMemory {
 struct RehearsalSettings {
   RehearsalPlaces places;
   std::vector<std::string> command;        ///< As typed.
-  std::vector<std::string> shown_command;  ///< What the report says instead; empty: the command.
+  std::vector<std::string> shown_command;  ///< The command in the report instead; empty: the command.
   std::string program;                     ///< Its first word, found.
   Launch launch;
   Cluster cluster;            ///< How many GPUs is a guess before anything ran, unless `counts_known`.
@@ -70,7 +70,7 @@ struct RehearsalSettings {
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
   std::string routing = "balanced";
   std::string apply;                         ///< File of a plan to put into the script; empty: none.
-  std::string apply_name;                    ///< What the user calls it.
+  std::string apply_name;                    ///< The user's name for it.
   bool leaves_out_compile = false;           ///< torch.compile of the script gives way: the plan is of one without.
   std::string capture;                       ///< File for the model that is captured; empty: none is.
   std::vector<std::string> capture_command;  ///< Without the words that say a batch.
@@ -88,7 +88,7 @@ struct RehearsalSettings {
 /// Adds what is missing of the installation. `needs_overlay`: the script may not write to the disk.
 void check_places(const RehearsalPlaces& places, bool needs_overlay, Errors& errors);
 
-/// What communicators of each size hold: as estimated, or `given` each. REQUIRES: `settings.cluster` is set.
+/// Memory of communicators of each size: as estimated, or `given` each. REQUIRES: `settings.cluster` is set.
 std::vector<CommunicatorMemory> communicators_of(const RehearsalSettings& settings, std::optional<Bytes> given);
 
 }  // namespace fsdp::planner

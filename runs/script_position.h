@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rehearsed script is at, in a few words, of what its process says and of the stack of its main thread.
+// The position of a rehearsed script, in a few words, from its process's messages and the stack of its main thread.
 
 #include <string>
 #include <string_view>

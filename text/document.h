@@ -1,6 +1,6 @@
 #pragma once
 
-// What a command has to say, as data: labeled sentences and tables. It is laid out once for people, and written once
+// The output of a command, as data: labeled sentences and tables. It is laid out once for people, and written once
 // for Markdown and for CSV, so that all three say the same.
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// What is written where the stream is no terminal.
+/// The output if the stream is no terminal.
 enum class InPipe : std::uint8_t {
   Nothing,
   Lines,  ///< A line of its own after two seconds, and then each time that took twice as long.

@@ -15,8 +15,8 @@ std::string short_path(const std::string& file, const std::string& folder);
 /// "train.py:41 main"
 std::string frame_text(const PythonFrame& frame, const std::string& folder);
 
-/// What a line called, in a word: "cross_entropy" of "torch/nn/functional.py:3504 cross_entropy", "linear" of
-/// "torch/nn/modules/linear.py:134 forward".
+/// The function that a line called, in a word: "cross_entropy" of "torch/nn/functional.py:3504 cross_entropy", "linear"
+/// of "torch/nn/modules/linear.py:134 forward".
 std::string through_text(const std::string& through);
 
 /// The frames that say most: the script's own line `at`, then others, innermost first, without those inside torch; at

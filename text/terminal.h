@@ -28,7 +28,7 @@ struct TerminalEnvironment {
   std::string columns;
 };
 
-/// What `color` and the environment make of a stream: the flag first, then NO_COLOR, then CLICOLOR_FORCE and
+/// The terminal settings from `color` and the environment: the flag first, then NO_COLOR, then CLICOLOR_FORCE and
 /// FORCE_COLOR, then whether it is a terminal that is not "dumb". The width is that of the terminal, else COLUMNS, else
 /// 80, and never below 40.
 Terminal terminal_of(bool is_terminal, std::optional<int> terminal_width, ColorMode color,

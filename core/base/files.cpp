@@ -64,7 +64,7 @@ tl::unexpected<Errors> missing_file(const std::string& path) {
 }
 
 /// Whether a named pipe, opened without waiting, has a writer; else who reads would wait for one, perhaps for ever.
-/// What comes first is put into `text`. From now on reads wait.
+/// Puts the first part into `text`. From now on reads wait.
 bool has_writer(int pipe, std::string& text) {
   char first = 0;
   const ssize_t got = read(pipe, &first, 1);

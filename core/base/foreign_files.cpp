@@ -101,7 +101,7 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
 
 namespace {
 
-/// Who keeps an adapter keeps the name of what it is added to.
+/// A user who keeps an adapter also keeps the name of its base model.
 Error adapter(const JsonDocument& document) {
   const JsonValue* base = document.root.find("base_model_name_or_path");
   const bool has_base = base != nullptr && base->type == JsonType::String && !base->text.empty();

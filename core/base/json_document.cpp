@@ -165,7 +165,7 @@ Result<JsonDocument> read_json_file(const std::string& path) {
   }
   std::string text = *std::move(read);
   const std::string name = path == "-" ? "standard input" : path;
-  // What is no JSON may be known for what it is; a file of ours that is broken keeps its position.
+  // A file that is no JSON may be of a known kind; a file of ours that is broken keeps its position.
   if (!text.starts_with('{')) {
     if (std::optional<Error> foreign = recognize_text(text, name)) return tl::unexpected(Errors{*std::move(foreign)});
   }

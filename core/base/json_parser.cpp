@@ -2,8 +2,8 @@
 //
 // An event has a value and no position. Between two tokens of a text that is right stand only blanks, commas and
 // colons, so a cursor that skips them stands on the token of the event. Where the library stops, the last event says
-// what was due (a key, a colon, a value, a comma), and the byte below the cursor what was found instead. What is wrong
-// inside of a string or a number the library says.
+// what was due (a key, a colon, a value, a comma), and the byte below the cursor what was found instead. The library's
+// message tells errors inside of a string or a number.
 //
 // Sources: RFC 8259 (JSON); nlohmann/json's documentation of `sax_parse`.
 //
@@ -37,7 +37,7 @@ bool is_word(char c) {
          c == '-' || c == '%';
 }
 
-/// What a text holds at a byte, for messages.
+/// The content of a text at a byte, for messages.
 class Finding {
  public:
   explicit Finding(std::string_view text) : text_(text) {}
@@ -166,7 +166,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  /// What the grammar wants next.
+  /// The next token of the grammar.
   enum class Due { Value, FirstKeyOrEnd, FirstElementOrEnd, Colon, CommaOrEnd, End };
 
   bool fail(std::string what) {

@@ -50,7 +50,7 @@ constexpr std::array kTimeUnits = {
     Suffix{"ns", 1e-9}, Suffix{"min", 60},  Suffix{"h", 3600},
 };
 
-/// What is common to the kinds of quantities: how a message calls one, and what it asks for.
+/// The common part of the kinds of quantities: the name in a message, and the expected form.
 struct Kind {
   std::string_view noun;
   std::string_view hint;
@@ -116,7 +116,7 @@ Result<Split> split(std::string_view text, const Kind& kind, std::string_view wh
   return result;
 }
 
-/// What a bare number may have meant: a small one gigabytes, a middling one MiB, a large one bytes.
+/// A guess for a bare number: a small one gigabytes, a middling one MiB, a large one bytes.
 std::string size_guess(const Split& split, std::string_view number) {
   constexpr double kLargestGigabytes = 1024;
   constexpr double kLargestMebibytes = 1e6;

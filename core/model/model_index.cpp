@@ -104,7 +104,7 @@ void hold_arguments_of(const Model& model, int module, const Span& run, const st
   for (const int value : held) index.held_arguments.push_back({value, run.end, module});
 }
 
-// What the root names is no module's.
+// Values that the root names belong to no module.
 void hold_named_value(const Model& model, const NamedValue& named, int maker, ModelIndex& index) {
   const int call_end = index.call_begin[index.call_at(maker) + 1];
   for (int module = named.module; module > 0; module = model.modules[module].parent) {

@@ -81,7 +81,7 @@ void check_shared_grads(const Layout& layout, const Plan& plan, const Model& mod
   }
 }
 
-// What ops make of a buffer in another dtype is not written down.
+// Copies of a buffer that ops make in another dtype are not listed.
 void check_buffers(const Plan& plan, const Model& model, Errors& errors) {
   if (!plan.fsdp1.buffer_dtype) return;
   for (const Buffer& buffer : model.buffers) {
@@ -102,7 +102,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-// What one flat parameter cannot hold, or holds in a way that is not predicted.
+// An error for parameters that one flat parameter cannot hold, or not in a predicted way.
 std::optional<Error> misfit(const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
                             const std::string& where) {
   if (unit.parameters.empty()) return std::nullopt;

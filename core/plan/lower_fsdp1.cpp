@@ -15,7 +15,7 @@
 // backward of the unit that was entered one earlier.
 //
 // A module that is called several times has views, and a flat gradient, for each pass; the hook runs after the last.
-// A frozen unit is freed when the gradients of all its arguments are there. What is left is freed at the end.
+// A frozen unit is freed when the gradients of all its arguments are there. The rest is freed at the end.
 //
 // _unshard() asks the rate limiter before it finds that a unit is still gathered, and with CPU offload has copied the
 // shard to the GPU by then: LimitGathers.
@@ -297,7 +297,7 @@ class Fsdp1Lowering {
     }
   }
 
-  // In the order of the modules. What is sharded already stays so.
+  // In the order of the modules. A sharded unit stays so.
   void final_callback() {
     for (const int unit : units_in_module_order(layout_)) {
       if (!units_[unit].is_freed) reshard(unit, !is_sharded() || sync_ || frees_after_forward_);

@@ -13,8 +13,9 @@
 // with the k units that are entered next for the first time; with backward_prefetch = k > 1,
 // set_modules_to_backward_prefetch with the k units whose forward ended before it for the first time.
 //
-// What has no post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first block
-// after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the modules.
+// A unit without a post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first
+// block after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the
+// modules.
 //
 // Buffers live as long as FSDP2 refers to them:
 //
@@ -411,7 +412,7 @@ class Fsdp2Lowering {
     });
   }
 
-  // What is there is reduced: between two passes that are the gradients of earlier micro-batches alone.
+  // Reduces the present gradients: between two passes, only those of earlier micro-batches.
   void post_backward(int unit, bool gradients_complete) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[unit];
@@ -441,8 +442,8 @@ class Fsdp2Lowering {
     for (const int unit : units_in_module_order(layout_)) {
       if (tree_of_unit_[unit] != number) continue;
       if (!units_[unit].post_backward) post_backward(unit, true);
-      // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
-      // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
+      // finalize_backward drops the output of a prefetch that nobody waited for. A smaller shard that an integer
+      // reshard_after_forward kept is not gathered again if the unit had no backward: the unit counts as sharded.
       if (units_[unit].gathering) reshard(unit);
       if (units_[unit].smaller) out_.emit(InstructionKind::Reshard, unit);
       units_[unit].smaller = false;
@@ -547,7 +548,7 @@ class Fsdp2Lowering {
   std::vector<UnitState> units_;
   const std::vector<UnitBoundary>&begins_, &ends_;
   const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // For this backward.
-  const std::vector<int>&forward_order_, &backward_order_;           // What explicit prefetch follows.
+  const std::vector<int>&forward_order_, &backward_order_;           // The orders of explicit prefetch.
   ScheduleWriter out_;
   int root_ = 0;
   bool sync_ = true;

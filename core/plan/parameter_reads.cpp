@@ -1,4 +1,4 @@
-// What SimpleFSDP makes of parameters, and which plans it has words for.
+// SimpleFSDP's reads of parameters, and the plans that it can express.
 //
 // data_parallel puts a DTensor in the place of each parameter and a property in the place of its name: whoever reads
 // the name gets a whole copy, made for this read alone. Its graph has the way back: the gradient of the copy is cast to

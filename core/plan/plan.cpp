@@ -32,8 +32,8 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
   }
 }
 
-// What another module's forward reads would not be gathered then: an expert that a mixture runs or not, as the tokens
-// fall; an output projection that a fused attention takes as a weight. One is told for each unit.
+// Parameters that another module's forward reads would not be gathered then: an expert that a mixture runs or not, as
+// the tokens fall; an output projection that a fused attention takes as a weight. One is told for each unit.
 void check_reads(const Model& model, const ModelIndex& index, const Layout& layout, Errors& errors) {
   std::vector<bool> is_told(layout.units.size(), false);
   for (const Call& call : model.calls) {
@@ -134,7 +134,7 @@ void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
                     fmt::format("Write {}, or leave it out.", name_of(activation))});
 }
 
-// Frozen parameters keep the dtype of the checkpoint. What is added or multiplied element by element takes the wider of
+// Frozen parameters keep the dtype of the checkpoint. An elementwise sum or product takes the wider of
 // two dtypes; products and fused norms take one only.
 void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
   if (!plan.parameter_dtype || plan.mixed_precision.param_dtype) return;
@@ -190,7 +190,7 @@ bool is_updated_by_muon(const Plan& plan, const Parameter& parameter) {
 
 namespace {
 
-/// What of a plan keeps Muon from working, or from being predicted, whatever its mesh.
+/// An error for a plan on which Muon fails or is not predicted, on any mesh.
 std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_offload) {
   if (is_flat(plan)) {
     return Error{"optimizer", "Muon works on matrices, and FSDP1 has flat parameters.", "Plan for FSDP2 or DDP."};
@@ -341,7 +341,7 @@ Implementations implementations_of(const Plan& plan) {
 
 namespace {
 
-// What says nothing where it stands is a mistake of whoever wrote it.
+// A setting without effect is the author's mistake.
 void check_framework(const Plan& plan, Errors& errors) {
   const Framework framework = plan.runtime.framework;
   const auto refuse = [&](std::string_view where, Framework of) {

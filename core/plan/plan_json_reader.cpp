@@ -460,7 +460,7 @@ std::string schema_of_units() {
          "}";
 }
 
-/// What trains where.
+/// The model and its machines.
 void layout_fields(Fields& fields, Plan& plan) {
   const bool describes = fields.object() == nullptr;
   fields.ignore("$schema", "Where this schema is, for editors.");

@@ -235,7 +235,7 @@ class Validator {
   // ---- parameters of ZeRO-3
   // ------------------------------------------------------------------------------------------
 
-  // What stays whole is there when a step begins, unless the step gathers it, as the first one does.
+  // Whole parameters are there when a step begins, unless the step gathers it, as the first one does.
   void start_parameters() {
     parameters_.clear();
     if (layout_.hooked.empty() || layout_.zero.ranks == 1) return;

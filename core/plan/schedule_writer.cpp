@@ -43,7 +43,7 @@ void ScheduleWriter::emit_backward_in_buckets(const ModelIndex& index, const Lay
     position = stop;
     reduce_ready(position);
   }
-  // What is ready at the end only, where the first ops have no backward.
+  // Gradients that are ready only at the end, because the first ops have no backward.
   reduce_ready(0);
 }
 

@@ -327,8 +327,8 @@ class LayoutMaker {
     unit.gather_shard_bytes = gathered;
   }
 
-  // Each module with a forward, for ZeRO-3's hooks. What a forward reads of a module around which it does not run is
-  // taken as its own.
+  // Each module with a forward, for ZeRO-3's hooks. A parameter that a forward reads from a module around which it does
+  // not run counts as its own.
   void find_hooked() {
     std::vector<int> place(model_.modules.size(), -1);
     for (std::size_t m = 0; m < model_.modules.size(); ++m) {
@@ -399,7 +399,7 @@ class LayoutMaker {
       for (const Span& span : index_.runs[module]) runs.push_back({span, module});
     }
     std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.span.begin < b.span.begin; });
-    std::vector<int> to_run;  // What FSDP2 calls _modules_to_run_forward.
+    std::vector<int> to_run;  // FSDP2's _modules_to_run_forward.
     for (const Run& run : runs) {
       if (to_run.empty()) {
         to_run = unit.modules;

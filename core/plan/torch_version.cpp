@@ -21,7 +21,7 @@ namespace {
 // 2.9 reads PYTORCH_ALLOC_CONF, too, but takes expandable_segments from the older name alone, as was seen by running
 // it.
 //
-// What a release changed stays changed in those after it.
+// Changes of a release stay in those after it.
 constexpr Quirks kQuirks8 = {.clip_reduces_each_norm = false,
                              .skip_collectives_of_one = false,
                              .skip_reductions_of_one = false,

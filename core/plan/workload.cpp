@@ -117,7 +117,7 @@ NamedWork work_of_unit(const Instruction& step, const Layout& layout) {
   }
 }
 
-// What the optimizer has on this rank.
+// The optimizer's work on this rank.
 NamedWork work_of_all(std::string work, const Layout& layout) {
   double bytes = 0;
   std::size_t calls = 0;

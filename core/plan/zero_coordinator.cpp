@@ -17,10 +17,10 @@
 //
 // With hpZ (hpz_partition_size) each parameter that is let go is kept a second time, cut over some neighbors, and is
 // gathered from them until the optimizer has updated it: the first time in a step from all ranks, then within a node. A
-// frozen one is gathered from neighbors always. What has a second copy and what has none are two gathers.
+// frozen one is gathered from neighbors always. Parameters with a second copy and those without are two gathers.
 //
-// What may be let go is asked once for each module and place, and the answer kept for the rest of the run (an
-// lru_cache), even where a later micro-batch would get another one.
+// DeepSpeed asks once for each module and place which parameters it may release, and keeps the answer for the rest of
+// the run (an lru_cache), even where a later micro-batch would get another one.
 //
 // Sources: deepspeed/runtime/zero/partitioned_param_coordinator.py, parameter_offload.py (hooks),
 // partition_parameters.py (all_gather_coalesced, _partition), stage3.py (invalidate_secondary_tensor), DeepSpeed
@@ -192,7 +192,7 @@ void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbo
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
   if (is_fetched_) {
     fetch.group = gathered_group(std::move(parameters), from_neighbors);
-    // What persists is never cut again: its buffer is free at once.
+    // A persistent parameter is never cut again: its buffer is free at once.
     for (const int p : fetch.parameters) {
       if (states_[p].persists) drive_.release(p);
     }
@@ -230,7 +230,7 @@ void ZeroCoordinator::ask_for(int parameter) {
   take(parameter);
 }
 
-// Whoever asks for one parameter of a gather waits for all of them.
+// A request for one parameter of a gather waits for all of them.
 void ZeroCoordinator::take(int parameter) {
   Fetch& fetch = fetches_[std::exchange(states_[parameter].fetch, kNoFetch)];
   std::erase(in_flight_, parameter);

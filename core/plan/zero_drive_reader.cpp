@@ -1,5 +1,5 @@
 // A part is read into a buffer of its own when its parameter is about to be gathered, and keeps the buffer until the
-// parameter is let go. Whoever needs one that is away waits for all reads that are under way; so does whoever needs
+// parameter is let go. A module that needs an absent one waits for all reads in flight; so does whoever needs
 // one that is on its way. Buffers are counted, and not refused: check_drive() does that.
 //
 // Sources: deepspeed/runtime/zero/partition_parameters.py (_ensure_availability_of_partitioned_params,

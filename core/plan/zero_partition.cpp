@@ -12,7 +12,7 @@
 // after the other. Its buckets are reduce-scattered.
 //
 // For ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds:
-// use_multi_rank_bucket_allreduce. What belongs to different ranks is handed over as so many slices, which are copied
+// use_multi_rank_bucket_allreduce. A bucket of several ranks is passed as so many slices, which are copied
 // into one tensor if they are several.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, get_partition_info, average_tensor,
@@ -256,7 +256,7 @@ std::int64_t elements_on_host(const ZeroBuffer& buffer, const Plan& plan) {
 
 namespace {
 
-// What is updated on the device is updated by PyTorch's AdamW, whatever the optimizer is.
+// PyTorch's AdamW updates the part on the device, whatever the optimizer is.
 template <class Wrong>
 void check_ratio(const Plan& plan, const Wrong& wrong) {
   if (plan.zero.offload_ratio == 1) return;
@@ -270,7 +270,7 @@ void check_ratio(const Plan& plan, const Wrong& wrong) {
 }
 
 // A block that has run again to its end has let go of its last parameters, whose gradients then meet a parameter of no
-// elements. What is kept of a product may not change (torch/utils/checkpoint.py, _VersionWrapper).
+// elements. A kept product may not change (torch/utils/checkpoint.py, _VersionWrapper).
 template <class Wrong>
 void check_recomputation(const Plan& plan, const Model& model, const Wrong& wrong) {
   const Checkpointing& given = plan.checkpointing;

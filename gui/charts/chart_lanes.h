@@ -14,13 +14,13 @@ namespace fsdp::gui {
 struct LaneSpan {
   double begin = 0;
   double end = 0;
-  std::int32_t item = -1;  ///< What it stands for.
-  std::uint8_t kind = 0;   ///< What it does: below kMostKinds.
+  std::int32_t item = -1;  ///< The item that it stands for.
+  std::uint8_t kind = 0;   ///< Its kind of work: below kMostKinds.
   std::uint8_t group = 0;  ///< Spans of different groups are never joined.
 };
 inline constexpr std::size_t kMostKinds = 5;
 
-/// What is drawn: one span, or several that are too small to be drawn one by one.
+/// A drawn span: one, or several that are too small to be drawn one by one.
 struct LaneRun {
   double begin = 0;  ///< Pixels.
   double end = 0;

@@ -63,7 +63,7 @@ class ParetoWidget : public PlotWidget {
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;
-  QString lone_text() const;  ///< What stands beside a plan that is alone.
+  QString lone_text() const;  ///< The text beside a plan that is alone.
   void place_search();
   void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
   void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;

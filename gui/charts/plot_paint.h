@@ -1,6 +1,6 @@
 #pragma once
 
-// What the charts draw alike: axes, grid, hatching, legends, labels on a ground of their own.
+// Common drawing of the charts: axes, grid, hatching, legends, labels on a ground of their own.
 
 #include <QPainter>
 #include <QPainterPath>
@@ -63,7 +63,7 @@ void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const
 /// The values of an axis with room for such a note above `limit`, where it lies among them and the plot is high enough.
 ValueRange with_room_for_note(ValueRange values, double limit, const QRectF& plot, const QFont& font);
 
-/// What the lower edge of a zone is, just above it at the right.
+/// Labels the lower edge of a zone, just above it at the right.
 void draw_note_on_edge(QPainter& painter, const QRectF& zone, const QString& text, const QColor& color,
                        const Theme& theme);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What all charts have in common: painting on screen and on paper, zooming, moving, measuring, keys, and a table that
+// The common part of all charts: painting on screen and on paper, zooming, moving, measuring, keys, and a table that
 // says the same.
 
 #include <QAbstractTableModel>
@@ -34,7 +34,7 @@ class PlotWidget : public QWidget {
   const Theme& theme() const { return theme_; }
   /// A model is chosen, and its first answer is still to come.
   void set_is_waiting(bool is_waiting);
-  /// What is shown, in a line: model, machines, plan and its figures. Empty: nothing.
+  /// The shown state, in a line: model, machines, plan and its figures. Empty: nothing.
   QString caption() const;
 
   /// Draws the chart as it is, without pointer and selection, into `bounds`: for the screen and for files.
@@ -58,7 +58,7 @@ class PlotWidget : public QWidget {
   virtual void draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) = 0;
   /// On top, at each movement of the pointer: keep it cheap.
   virtual void draw_pointer(QPainter& painter, const QRectF& bounds, const QRectF& plot, double value) = 0;
-  /// What to say of a selection: "12.5 ms, 3 all-gathers".
+  /// The text for a selection: "12.5 ms, 3 all-gathers".
   virtual QString describe(const ValueRange& selection) const = 0;
   /// The range of what is at a value: what F fits.
   virtual ValueRange item_at(double value) const { return {value, value}; }
@@ -72,7 +72,7 @@ class PlotWidget : public QWidget {
 
   const SnapshotPtr& snapshot() const { return snapshot_; }
   const SnapshotPtr& baseline() const { return baseline_; }
-  /// What stands in a chart without a picture: `hint` until a model is chosen.
+  /// The text of a chart without a picture: `hint` until a model is chosen.
   QString empty_text(const QString& hint) const;
   ChartAxis time_axis(const QRectF& plot) const;
   QRectF current_plot() const { return plot_area(QRectF(rect())); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a recording had alive and reserved over its allocations and frees; a click chooses a moment.
+// Live and reserved bytes of a recording over its allocations and frees; a click chooses a moment.
 
 #include <QWidget>
 #include <memory>
@@ -18,7 +18,7 @@ class RecordedChart : public QWidget {
  public:
   explicit RecordedChart(QWidget* parent = nullptr);
   void show_memory(std::shared_ptr<const RecordedMemory> memory);
-  /// What it reserves under other settings; nothing: as recorded only.
+  /// Reserved bytes under other settings; nothing: as recorded only.
   void show_replayed(std::vector<Bytes> reserved);
   void set_theme(const Theme& theme);
   std::size_t moment() const { return moment_; }

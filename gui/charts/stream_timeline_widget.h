@@ -1,6 +1,6 @@
 #pragma once
 
-// What each stream does over one step, who waits for whom, and which communication the computation does not hide.
+// The work of each stream over one step, the waits between streams, and exposed communication.
 
 #include <array>
 #include <vector>

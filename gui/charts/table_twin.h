@@ -17,7 +17,7 @@ struct TableColumn {
   bool is_numeric = false;
 };
 
-/// What people read and what files hold.
+/// The text for people and the value for files.
 struct TableCell {
   QString text;
   QVariant exact;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The stretch of time that several charts show together: visible range, selection, pointer. Whoever changes it changes
-// all of them.
+// The stretch of time that several charts show together: visible range, selection, pointer. A change of it changes
+// all charts.
 
 #include <QObject>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run measured, in the shape in which the charts show it over the prediction.
+// The measurements of a run, in the shape in which the charts show it over the prediction.
 
 #include <array>
 #include <cstdint>
@@ -16,13 +16,12 @@
 namespace fsdp::gui {
 
 struct Overlay {
-  std::string name;    ///< Name of the file.
-  std::string source;  ///< "run report", "Kineto trace", "memory snapshot".
-  std::optional<StepReport>
-      report;  ///< What it says in the words of a report; nothing is known of fields left at zero.
-  /// What the run was compared with by the command that did it: its prediction on the devices that it ran on.
+  std::string name;                  ///< Name of the file.
+  std::string source;                ///< "run report", "Kineto trace", "memory snapshot".
+  std::optional<StepReport> report;  ///< Its measurements as a report; nothing is known of fields left at zero.
+  /// The comparison by the command that did the run: with its prediction on the devices that it ran on.
   std::optional<Comparison> own;
-  std::optional<Plan> plan;             ///< What ran, where this window started it.
+  std::optional<Plan> plan;             ///< The plan that ran, if this window started it.
   bool knows_traffic = false;           ///< Collectives were recorded; a memory snapshot has none.
   std::vector<std::int64_t> requests;   ///< [distinct] Sizes that a memory snapshot was asked for, in bytes; rises.
   std::vector<double> time;             ///< [moments] Seconds since the step began; never falls. Empty: no curve.
@@ -31,7 +30,7 @@ struct Overlay {
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;
   std::vector<StreamEvent> events;  ///< Events of one step; empty: none was recorded.
   Seconds step{0};                  ///< 0: not known.
-  double stretch = 1;               ///< What all times above were multiplied by, to lie over a prediction.
+  double stretch = 1;               ///< The factor of all times above, so that they lie over a prediction.
 };
 
 using OverlayPtr = std::shared_ptr<const Overlay>;

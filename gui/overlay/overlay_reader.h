@@ -37,7 +37,7 @@ Result<Overlay> read_trace_overlay(const std::string& path, const OverlayLimits&
 Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimits& limits,
                                       const OverlayProgress& progress);
 
-/// The overlay as it lies over a step of `predicted`. What took far longer or far less (a plan for GPUs that was
+/// The overlay as it lies over a step of `predicted`. A step that took far longer or far less (a plan for GPUs that was
 /// executed on CPU) is stretched to that length: its memory is then beside the memory of the same instructions.
 Overlay laid_over(Overlay overlay, Seconds predicted);
 

@@ -27,7 +27,7 @@ struct RecordedMemory {
   std::string name;
   planner::Recording recording;
   planner::ReplayRequest as_was;
-  planner::ReplayResult recorded;     ///< What the allocator's model makes of it, as it was recorded.
+  planner::ReplayResult recorded;     ///< The allocator model's replay of it, as it was recorded.
   std::vector<std::int64_t> live;     ///< [steps of the recording] Bytes as requested.
   std::size_t peak = 0;               ///< The first step at which most is live.
   std::vector<RecordedSite> at_peak;  ///< As `sites_at`.
@@ -40,7 +40,7 @@ struct RecordedMemory {
 Result<RecordedMemory> read_recorded_memory(const std::string& path, const OverlayLimits& limits,
                                             const OverlayProgress& progress);
 
-/// What is alive after a step, by stack, the largest first.
+/// Memory alive after a step, by stack, the largest first.
 std::vector<RecordedSite> sites_at(const RecordedMemory& memory, std::size_t step);
 
 /// "train.py:41 main", the innermost frame outside of PyTorch; of a stack that has none its innermost.

@@ -10,7 +10,7 @@
 
 namespace fsdp::gui {
 
-/// What `fsdp-plan` or `fsdp-plan simulate` says of it, with `--verbose`, without pictures.
+/// The answer of `fsdp-plan` or `fsdp-plan simulate`, with `--verbose`, without pictures.
 planner::Document answer_of(const Snapshot& shown);
 
 /// A document as HTML; every entry has an anchor with its label.
@@ -21,7 +21,7 @@ class AnswerPanel : public QTextBrowser {
 
  public:
   explicit AnswerPanel(QWidget* parent = nullptr);
-  /// What to say; said at once if the panel is in sight, else by `write`.
+  /// The answer to show; said at once if the panel is in sight, else by `write`.
   void set_snapshot(const SnapshotPtr& snapshot);
   /// The panel comes into sight.
   void write();

@@ -39,7 +39,7 @@ std::vector<ComparedFigure> compared_figures(const StepReport& before, const Ste
 struct MeasuredComparison {
   std::vector<ComparedFigure> figures;
   std::optional<ComparedTerm> live_peak;
-  QStringList notes;           ///< What else is to be known of it: a sentence each.
+  QStringList notes;           ///< Further notes: a sentence each.
   bool is_of_another = false;  ///< A snapshot that has hardly a tensor of this plan.
 };
 /// A run that the command compared with its own prediction is shown as the command compared it; what this window knows

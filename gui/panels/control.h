@@ -2,7 +2,7 @@
 
 // One control: a label, an editor (slider and box, list, text) and a button that takes the user's choice back.
 //
-// What the user has not decided is shown as well, in weaker type: the value that the search, the recipe or the machine
+// An undecided value is shown as well, in weaker type: the value that the search, the recipe or the machine
 // brought. So a control is never empty, and one sees which values are one's own.
 
 #include <QComboBox>
@@ -31,7 +31,7 @@ class Control : public QWidget {
 
   /// Shows a value without telling anybody. `is_own`: the user decided it. An empty value disables the control.
   void show_value(const QString& value, bool is_own);
-  /// What the button beside it says it does; an empty text hides the button.
+  /// The hint of the button beside it; an empty text hides the button.
   void set_reset_hint(const QString& hint);
   void set_choices(const std::vector<std::string>& choices);
   /// Why it cannot be used now, which its tool tip says; empty: it can.
@@ -70,7 +70,7 @@ class Control : public QWidget {
   ControlKind kind_;
   std::vector<std::int64_t> stops_;
   QString value_;
-  QString name_;  ///< What its label says.
+  QString name_;  ///< The text of its label.
   QString help_;
   QString reason_;
   QString problem_;

@@ -36,12 +36,13 @@ struct ControlInfo {
 /// In the order of the window; groups stand together.
 std::span<const ControlInfo> control_infos();
 
-/// What the user decided, as its control shows it: "16G", "32.5 GB/s", and a text that cannot be read as it was typed.
+/// The user's decision, as its control shows it: "16G", "32.5 GB/s", and a text that cannot be read as it was typed.
 /// Nothing: it is not decided.
 std::optional<std::string> own_text(planner::PlanChoice choice, const Inputs& inputs);
 
-/// What the choice is in a snapshot, in the words of the choice: "4", "16GiB", "FULL_SHARD". What no text of the choice
-/// says ("reshard_after_forward differs from unit to unit") is a word in round brackets; empty: nothing.
+/// The value of the choice in a snapshot, in the words of the choice: "4", "16GiB", "FULL_SHARD". A value that no text
+/// of the choice expresses ("reshard_after_forward differs from unit to unit") is a word in round brackets; empty:
+/// nothing.
 std::string shown_text(planner::PlanChoice choice, const Snapshot& snapshot);
 
 /// The value of one of the model's dimensions in a snapshot; empty: it has none.

@@ -24,7 +24,7 @@ class ControlPanel : public QScrollArea {
 
   /// The control of a choice; null: it has none.
   Control* control(planner::PlanChoice choice) const;
-  /// What makes a plan the best.
+  /// The objective of the search.
   Control& objective() const { return *objective_; }
   /// The label of the field that an error is about, by the place of the error; empty: none is.
   QString label_of(const std::string& place) const;

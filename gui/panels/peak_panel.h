@@ -1,6 +1,6 @@
 #pragma once
 
-// What is alive at the peak, or at the moment that was chosen: tensor by tensor, with the arithmetic of each.
+// Tensors alive at the peak, or at a chosen moment: tensor by tensor, with the arithmetic of each.
 
 #include <QLabel>
 #include <QPushButton>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What one sees first: open a file, go on with a recent one, or begin with an example.
+// The first page: open a file, go on with a recent one, or begin with an example.
 
 #include <QComboBox>
 #include <QLabel>
@@ -34,7 +34,7 @@ class StartPage : public QWidget {
   /// The machine on which a model is opened that names none (gui/state/machine.h), and what is shown of it at first.
   QStringList machine() const;
   void set_machine(const QStringList& options);
-  /// What was wrong with a file that was to be opened.
+  /// Shows the errors of a file that could not be opened.
   void show_errors(const QString& text);
 
  signals:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What would help, as buttons: grouped by what it costs beside bytes and seconds, the first ones of each group in sight
+// Suggestions as buttons: grouped by what it costs beside bytes and seconds, the first ones of each group in sight
 // and all of them in a menu.
 
 #include <QToolButton>
@@ -17,7 +17,7 @@ class SuggestionRow : public QWidget {
  public:
   explicit SuggestionRow(AppState& state, QWidget* parent = nullptr);
   void set_theme(const Theme& theme);
-  /// What the state's snapshot suggests.
+  /// Shows the suggestions of the state's snapshot.
   void show_suggestions();
 
  private:
@@ -28,7 +28,7 @@ class SuggestionRow : public QWidget {
   Theme theme_ = light_theme();
   QWidget* chips_;
   QToolButton* more_;  ///< All suggestions, also those that have no room.
-  QString shown_;      ///< What the buttons say, so that the same ones stay.
+  QString shown_;      ///< The texts of the buttons, so that the same ones stay.
 };
 
 }  // namespace fsdp::gui

@@ -27,9 +27,10 @@ class AppState : public QObject {
   const Inputs& inputs() const { return inputs_; }
   bool has_model() const { return !inputs_.model.empty(); }
   SnapshotPtr snapshot() const { return snapshot_; }  ///< The last good answer; may be null.
-  SnapshotPtr baseline() const { return baseline_; }  ///< What is pinned; may be null. Stays when another file opens.
+  /// The pinned snapshot; may be null. Stays when another file opens.
+  SnapshotPtr baseline() const { return baseline_; }
   const QString& baseline_name() const { return baseline_name_; }  ///< Name of its file; empty: it was pinned here.
-  OverlayPtr measured() const { return measured_; }                ///< What a run left behind; may be null.
+  OverlayPtr measured() const { return measured_; }                ///< The results of a run; may be null.
   const Errors& errors() const { return errors_; }  ///< Errors of the newest inputs; empty when they have an answer.
   bool is_busy() const { return is_busy_; }         ///< The newest inputs are not fully answered yet.
   /// The picture is of older inputs, and has been for longer than a blink.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the user has decided: one value, from which everything on the screen follows.
+// The user's decisions: one value, which determines everything on the screen.
 //
 // It holds the choices that a command line makes, so that the window and the command mean the same by construction, and
 // any state can be written out as a command. There are two kinds of state:
@@ -9,7 +9,7 @@
 //   kept       exactly this plan is predicted; choices about machines and work apply to it, choices about the plan do
 //              not (its own fields are edited instead).
 //
-// What somebody typed and nobody can read is no choice. It is kept as it was typed until it is typed anew, so that its
+// A typed text that cannot be read is no choice. It is kept as it was typed until it is typed anew, so that its
 // field shows it with its error, and undo and projects have it too.
 
 #include <map>
@@ -30,7 +30,7 @@ namespace fsdp::gui {
 struct Inputs {
   std::string model;             ///< A file, or the name of a shipped model.
   planner::PlanChoices choices;  ///< Absent: not decided by the user.
-  /// What makes a searched plan the best.
+  /// The objective of a search.
   planner::SearchObjective objective = planner::SearchObjective::Time;
   /// Texts that cannot be read, of choices that are therefore not made.
   std::map<planner::PlanChoice, std::vector<std::string>> unread;
@@ -68,7 +68,7 @@ Result<Inputs> with_dimension(Inputs inputs, const std::string& name, const std:
 /// Makes a choice, or keeps what cannot be read, as a file has it: nothing else is taken back.
 void read_texts(planner::PlanChoice choice, const std::vector<std::string>& texts, Inputs& inputs);
 
-/// What the command line says of a plan.
+/// The options of the command line for a plan.
 struct GivenOptions {
   planner::ChoiceTexts texts;
   std::optional<planner::SearchObjective> objective;
@@ -83,10 +83,10 @@ Result<Inputs> with_options(Inputs inputs, const GivenOptions& options);
 /// Whether something is decided about machines.
 bool names_machines(const Inputs& inputs);
 
-/// What is asked of the planner. A kept plan answers the choices about plans by itself.
+/// The request to the planner. A kept plan answers the choices about plans by itself.
 planner::PlanRequest request_of(const Inputs& inputs);
 
-/// What is wrong with the texts of that request that could not be read, in the order of the command.
+/// Errors of that request's texts that could not be read, in the order of the command.
 Errors unread_errors(const Inputs& inputs);
 
 /// A command for a shell that reproduces the state. For a kept plan it needs the plan and the cluster as they were

@@ -36,9 +36,9 @@ class ProcessRun : public QObject {
 
  signals:
   void started(QString command);
-  /// What it says, as it comes.
+  /// Its output, as it comes.
   void said(QString text);
-  /// What it measured.
+  /// Its measurements.
   void measured(OverlayPtr run);
   /// The trace of what it measured; the file stays until the next run.
   void traced(QString path, OverlayPtr run);
@@ -52,7 +52,7 @@ class ProcessRun : public QObject {
   QProcess process_;
   QTimer kill_timer_;
   std::unique_ptr<QTemporaryDir> folder_;
-  Plan plan_;  ///< What runs.
+  Plan plan_;  ///< The running plan.
   bool was_stopped_ = false;
 };
 

@@ -11,7 +11,7 @@
 
 namespace fsdp::gui {
 
-/// What this program writes. It reads files of the same major version that are not newer.
+/// The version that this program writes. It reads files of the same major version that are not newer.
 inline constexpr std::string_view kProjectFormatVersion = "1.0";
 /// The ending of project files.
 inline constexpr std::string_view kProjectEnding = ".fsdp-project.json";

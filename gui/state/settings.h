@@ -1,6 +1,6 @@
 #pragma once
 
-// What the program remembers between two starts: theme, recent files, the arrangement of the window.
+// State that the program keeps between two starts: theme, recent files, the arrangement of the window.
 
 #include <QByteArray>
 #include <QSettings>

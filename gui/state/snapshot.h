@@ -1,6 +1,6 @@
 #pragma once
 
-// What the engine answered to one set of inputs. Immutable, and shared between the worker and all widgets.
+// The engine's answer to one set of inputs. Immutable, and shared between the worker and all widgets.
 
 #include <cstdint>
 #include <memory>
@@ -26,24 +26,24 @@ enum class Stage : std::uint8_t {
   Explained,  ///< All of it.
 };
 
-/// What is alive at one moment; null: not looked up.
+/// Tensors alive at one moment; null: not looked up.
 using LiveTensors = std::shared_ptr<const std::vector<simulator::LiveTensorDetail>>;
 
 struct Snapshot {
   std::uint64_t id = 0;  ///< Number of the request that it answers; rises.
   Stage stage = Stage::Answered;
   std::shared_ptr<const Model> model;     ///< As the plan trains it.
-  Cluster cluster;                        ///< What was predicted on.
+  Cluster cluster;                        ///< The machines of the prediction.
   StepReport report;                      ///< Prediction of the current plan.
   simulator::StepCurves curves;           ///< Curves of the same plan.
   LiveTensors at_peak;                    ///< From `curves`.
   std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
-  planner::Explanation explanation;       ///< What binds, and what would help.
+  planner::Explanation explanation;       ///< The binding term, and suggestions.
   std::optional<planner::Proof> proof;    ///< Proof of a plan that was searched.
-  /// What made it the best.
+  /// The objective of its search.
   planner::SearchObjective objective = planner::SearchObjective::Time;
   std::string refinement;          ///< planner::SearchResult::refinement.
-  std::vector<std::string> notes;  ///< What the search has to say besides.
+  std::vector<std::string> notes;  ///< Further notes of the search.
   Errors errors;                   ///< When not empty, all else is of the last good answer.
 };
 

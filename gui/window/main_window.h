@@ -52,7 +52,7 @@ class MainWindow : public QMainWindow {
   ControlPanel& controls() { return *controls_; }
   RunPanel& runs() { return *runs_; }
 
-  /// Opens a model, a plan, a project or a report. What is wrong with it is shown, and nothing else changes.
+  /// Opens a model, a plan, a project or a report. Errors in it are shown, and nothing else changes.
   /// `options` stand over what a model, a plan or a project says; a model without machines is opened on the machine of
   /// the start page.
   bool open_file(const QString& path, const GivenOptions& options = {});
@@ -117,7 +117,7 @@ class MainWindow : public QMainWindow {
                       const QString& tip, const std::function<void()>& act);
   void arrange_docks();
   void fit_docks();
-  int lesson_height() const;        ///< What the view "Step by step" needs.
+  int lesson_height() const;        ///< The height that the view "Step by step" needs.
   QSize dock_sizes() const;         ///< The width of the controls and the height of the views.
   QSize wanted_dock_sizes() const;  ///< In a window of this size.
   void show_dock_titles();
@@ -187,7 +187,7 @@ class MainWindow : public QMainWindow {
   std::map<QString, QAction*> actions_;
   QString file_;    ///< The project; empty: not saved yet.
   QString opened_;  ///< The file that the state was opened from; empty: none.
-  Inputs saved_;    ///< What the file holds.
+  Inputs saved_;    ///< The contents of the file.
   QTimer autosave_timer_;
   QTimer titles_timer_;
 };

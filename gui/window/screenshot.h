@@ -13,10 +13,11 @@ namespace fsdp::gui {
 
 struct ScreenshotRequest {
   QString output;             ///< PNG.
-  QString file;               ///< What to open: a plan, a project, a model, or "example:N".
+  QString file;               ///< The file to open: a plan, a project, a model, or "example:N".
   GivenOptions options;       ///< Over what `file` says.
   QString baseline;           ///< As `file`: its answer is pinned; empty: none.
-  QString measured;           ///< What is laid over the prediction: a report, a trace, a snapshot; empty: nothing.
+  QString measured;           ///< The measurement to lay over the prediction: a report, a trace, a snapshot; empty:
+                              ///< nothing.
   bool is_searching = false;  ///< Takes the picture once there is a first answer, while the search goes on.
   QString view;               ///< One of MainWindow::views(); "step-by-step:40": at that instruction; empty: as it
                               ///< opens.

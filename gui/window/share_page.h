@@ -1,6 +1,6 @@
 #pragma once
 
-// What the window shows as one page for a browser, to send to somebody who has no window.
+// The contents of the window as one page for a browser, to send to somebody who has no window.
 
 #include <QString>
 #include <span>

@@ -14,8 +14,8 @@ namespace fsdp::simulator {
 
 namespace {
 
-// docs/accuracy.md, Memory, has the runs; tests/accuracy/published_runs_test.py counts those that are within. What 17
-// runs of FSDP2, DDP and one GPU took beyond the prediction is 7.4 % at most, and of 54 rehearsed settings 8.4 % in a
+// docs/accuracy.md, Memory, has the runs; tests/accuracy/published_runs_test.py counts those that are within. 17
+// runs of FSDP2, DDP and one GPU took at most 7.4 % more than predicted, and 54 rehearsed settings 8.4 % in a
 // first step. No run of ZeRO or SimpleFSDP is published with what it reserved: theirs is that of the others, because
 // what differs is the model code, and that is the same. With expandable segments the allocator reserves what is
 // allocated, which 20 of 24 runs met within 3 %; the other four are of two sources.

@@ -10,14 +10,14 @@
 //
 // While the model comes into being nothing of the last three is there yet. `to_empty` makes the shards of a unit in
 // ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
-// on every rank, until its units are sharded one by one. What is needed is the larger of both moments.
+// on every rank, until its units are sharded one by one. The need is the larger of both moments.
 //
 // FSDP1's CPUOffload(offload_params=True) has the same of each flat parameter, frozen or not: its shard, and a gradient
 // of its size from the first forward on. Shards lie in ordinary memory until then, and are copied into pinned blocks
 // together. The optimizer updates flat shards, or with use_orig_params what lies in them of each parameter.
 //
 // A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
-// the first node has the first ranks, so no other node needs more. What a process holds beside the model is an assumed
+// the first node has the first ranks, so no other node needs more. A process's memory beside the model is an assumed
 // term.
 //
 // The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
@@ -94,7 +94,7 @@ std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std
   return 0;
 }
 
-/// What the update of one parameter holds at its highest beside the states. The loop: Adam's root and quotient, and the
+/// The peak of one parameter's update beside the states. The loop: Adam's root and quotient, and the
 /// quotient of the parameter before; and the decayed gradient where decay is added to it. 8-bit states: in fp32 the
 /// moments, the gradient, Adam's root and quotient, and the parameter where it has another dtype.
 std::int64_t update_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
@@ -162,7 +162,7 @@ class HostModel {
     }
   }
 
-  // What the optimizer updates: so many elements at once.
+  // Adds the optimizer's tensors: so many elements at once.
   void add_updated(std::int64_t elements, std::int64_t size, Held& held, std::int64_t& largest) const {
     held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size);
     held.temporaries = std::max(held.temporaries, update_bytes(plan_.optimizer, elements, size));

@@ -26,7 +26,7 @@
 // 2.11.
 //
 // With a ratio below 1, P of fp32 parameters, moments and gradients is what the last sub-groups have. With the
-// optimizer on an NVMe drive it is what the sub-groups have that are too small for a file. What goes to and from the
+// optimizer on an NVMe drive it is what the sub-groups have that are too small for a file. Traffic to and from the
 // drive passes through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/plan/zero_nvme.cpp has their
 // sizes). In the first step moments are made outside of them: those of a sub-group, and all of them where reads or
 // writes are pipelined, since then each stays until it is read again. With parameters on the drive, those that stay

@@ -103,8 +103,8 @@ class MemoryWalk<Sink>::Impl {
     if (zero_.is_zero()) zero_.launch(kernels);
   }
 
-  // What an instruction launches on the stream of the computation, at least: collectives and copies are not counted,
-  // and of an optimizer in a loop one kernel for each unit.
+  // The least number of kernels that an instruction launches on the compute stream: collectives and copies are not
+  // counted, and of an optimizer in a loop one kernel for each unit.
   std::int64_t kernels_of(const Instruction& step) const {
     const bool is_forward = step.kind == InstructionKind::Forward;
     if (step.kind == InstructionKind::OptimizerStep) return std::ssize(in_.layout->units);
@@ -121,7 +121,7 @@ class MemoryWalk<Sink>::Impl {
 
   void free(const Instruction& step) { is_flat() ? flat_.free(step) : units_.free(step); }
 
-  // What has to be done before an instruction and the frees that it begins with.
+  // The work before an instruction and the frees that it begins with.
   void enter(const Instruction& step) {
     const bool enters_forward = std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs);
     if (enters_forward && is_flat()) flat_.enter_forward();
@@ -208,7 +208,7 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
-  // What flat parameters do in another way; false: nothing.
+  // Instructions that differ for flat parameters; false: nothing.
   bool run_flat(const Instruction& step) {
     switch (step.kind) {
       case InstructionKind::Unshard:
@@ -246,7 +246,7 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
-  // What ZeRO does in another way, or beside the rest; false: the rest.
+  // Instructions that differ for ZeRO, or add to the rest; false: the rest.
   bool run_zero(const Instruction& step) {
     switch (step.kind) {
       case InstructionKind::PrepareReduce:
@@ -284,7 +284,7 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
-  // What belongs to a block that runs again waits until that comes to the op.
+  // A gather for a block that runs again waits until the rerun comes to the op.
   void gather_for_rerun(int call, int op) {
     rerun_call_ = call;
     while (!waiting_for_rerun_.empty() && waiting_for_rerun_.front().rerun_op <= op) {
