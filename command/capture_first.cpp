@@ -42,7 +42,7 @@ Outcome after_capture(const CommandLine& line, const Output& output,
   CommandLine capture = without_lists(line);
   capture.command = Command::Capture;
   capture.values[static_cast<std::size_t>(Option::Output)] = {file};
-  // What a program reads is the answer alone.
+  // A program reads only the answer.
   const Console& console = output.console;
   Console beside{.out = console.err,
                  .err = console.err,

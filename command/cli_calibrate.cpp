@@ -116,7 +116,7 @@ void read_machine(const CommandLine& line, const Output& output, CalibrationRequ
   }
 }
 
-/// What a partial file must be of: the model, how it is trained, and where.
+/// The key of a partial file: the model, how it is trained, and where.
 std::string key_of(const CalibrationRequest& request) {
   const Plan& base = request.base;
   const std::string precision = base.mixed_precision.param_dtype

@@ -33,7 +33,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What is to be captured.
+/// The script and settings of a capture.
 struct Capture {
   RehearsalSettings settings;
   std::string target;
@@ -213,7 +213,7 @@ tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, co
   return checked(compare(*predicted, measured), given.cluster, std::nullopt, own_collectives(given));
 }
 
-/// What the command does once it has a folder.
+/// Runs the command in its folder.
 Outcome capture_in(const std::string& folder, const Capture& capture, const CommandLine& line, const Output& output,
                    Supervision& supervision) {
   const auto recorded = record(capture, output, folder, supervision);

@@ -228,7 +228,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::optional<Request> request = read_request(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
 
-  // What cannot be predicted is refused before anything is trained.
+  // Refuses a plan that cannot be predicted before it trains anything.
   simulator::Predictor predictor = predictor_of(*request);
   const Plan& plan = request->given.file.plan;
   Result<StepReport> predicted = predictor.report(plan, 0);

@@ -83,7 +83,7 @@ std::string text_of(ExportFormat format, const StepReport& report, const simulat
   }
 }
 
-/// What reads such a file.
+/// The program that reads such a file.
 std::string_view opened_by(ExportFormat format) {
   switch (format) {
     case ExportFormat::Fsdp2:

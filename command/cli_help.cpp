@@ -261,7 +261,7 @@ bool says(std::string_view sentence, std::string_view word) {
   return false;
 }
 
-/// What the help says of an option, with its choices unless the sentence or the value names them all.
+/// The help of an option, with its choices unless the sentence or the value names them all.
 std::string help_of(const OptionInfo& info, const OptionWords& said) {
   const bool is_own_sentence = said.help.data() == info.help.data();
   const std::vector<std::string_view> choices = split(info.choices, '|');
@@ -308,7 +308,7 @@ std::string options_of(const CommandInfo& asked, bool all) {
   return text;
 }
 
-/// What a command does and how it is called.
+/// A command's purpose and usage.
 std::string opening_of(const CommandInfo& asked) {
   switch (asked.command) {
     case Command::Capture:

@@ -15,7 +15,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What the option may say: of machines, and of the plans of one.
+/// Allowed objectives: for machines, and for the plans of one.
 enum class AskedObjective : std::uint8_t { Time, Cost, Memory, Tokens };
 constexpr EnumName<AskedObjective> kObjectives[] = {{AskedObjective::Time, "time"},
                                                     {AskedObjective::Memory, "memory"},
@@ -127,7 +127,7 @@ std::optional<MachineSize> size_of_world(const CommandLine& line, const std::str
   if (!errors.empty()) return std::nullopt;
   int usual = 8;
   if (const auto name = line.value(Option::ClusterFile)) {
-    // What is wrong with it is said with the rest of the request.
+    // Its errors are printed with the rest of the request.
     const Result<Cluster> cluster = resolve_machines({.cluster_file = *name}, library);
     if (cluster) usual = cluster->gpus_per_node;
   }

@@ -422,7 +422,7 @@ constexpr std::array kCommandWords = {
                  {kOutput, "Say more"}},
 };
 
-/// What the version before this one called options that make no choice of a plan; those say it themselves.
+/// Names of the previous version for options that make no choice of a plan; those say it themselves.
 struct OldName {
   std::string_view name;
   std::string_view now;

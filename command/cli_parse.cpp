@@ -57,7 +57,7 @@ std::string_view option_name(std::string_view word) {
   return word.substr(0, word.find('='));
 }
 
-/// What people look for, and nothing here has, or has no more.
+/// Options that people look for, but that do not exist here, or no more.
 struct NotModeled {
   std::string_view names;  ///< With a blank around each.
   std::string_view hint;
@@ -292,7 +292,7 @@ void check_options(const CommandLine& line, Errors& errors) {
 
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   Errors errors;
-  // What stands after "--" is nobody's option but that of the command there.
+  // Words after "--" are options of the command there only.
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   std::optional<std::vector<std::string>> dashed;
   if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
@@ -329,7 +329,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i] != 0) line.values[i].emplace_back();
   }
-  // What looks like an option to CLI11 alone, such as -.5, is a word like others.
+  // A word that only CLI11 takes for an option, such as -.5, is a word like others.
   for (std::string& word : app.remaining()) positional.push_back(std::move(word));
   take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
   if (!only_tells(line)) check_options(line, errors);

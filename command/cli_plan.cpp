@@ -72,7 +72,7 @@ ExitCode code_of(const CommandLine& line, const StepReport& report) {
   return is_no ? kExitNo : kExitYes;
 }
 
-/// What to type next. `plan_file` is empty when the plan was not written.
+/// The next commands. `plan_file` is empty when the plan was not written.
 std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
   std::vector<std::string> commands;
   if (!output.verbose) commands.emplace_back("--verbose has the rest");
@@ -136,12 +136,12 @@ struct Printed {
   std::optional<TrainerRelease> wanted = {};  ///< By --for.
 };
 
-/// What plan found, and how it is told.
+/// The result of plan, and how it is printed.
 struct PlanAnswer {
   const SearchResult& result;
   const ResolvedRequest& request;
   std::function<std::string()> json;
-  Document further;  ///< What --quiet prints after the plan.
+  Document further;  ///< The lines that --quiet prints after the plan.
   std::function<Document(const AnswerContext&)> document;
   Printed printed = {};
 };
@@ -168,7 +168,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     output.console.out << answer.json();
   } else if (output.quiet) {
     Document further = answer.further;
-    // What is not proven is among the notes, and belongs to the verdict.
+    // An unproven claim is among the notes, and belongs to the verdict.
     const std::string& doubt = answer.result.proof.doubt;
     if (!doubt.empty()) further.push_back(Entry{.label = "note", .lines = {doubt}});
     // What it was not asked for, and is not told of by the verdict.
@@ -294,7 +294,7 @@ CommandLine with_implied(const CommandLine& line, std::optional<Trainer> trainer
   return implied;
 }
 
-/// What --for names; nothing: FSDP2 by hand, or what is wrong with it is in `errors`.
+/// The trainer of --for; nothing: FSDP2 by hand, or what is wrong with it is in `errors`.
 std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   if (line.value(Option::For) == kByHand) return std::nullopt;
   return OptionReader(line, errors).choice(Option::For, kWantedTable);

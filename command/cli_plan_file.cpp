@@ -48,7 +48,7 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
   return given;
 }
 
-/// What the options say instead of the plan. The rest of the plan stays as it is: nothing is searched.
+/// Applies the options over the plan. The rest of the plan stays as it is: nothing is searched.
 void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   // Those about machines were read with the machines.
   const PlanChoices choices =

@@ -37,7 +37,8 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What a rehearsal is compared with: a report, or a plan that is predicted once it is known which rank is reported.
+/// The other side of a rehearsal's comparison: a report, or a plan that is predicted once it is known which rank is
+/// reported.
 struct Against {
   std::optional<StepReport> report;
   std::optional<Given> plan;
@@ -62,7 +63,7 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
   return against;
 }
 
-/// What is rehearsed: a script, or a plan, which is its own prediction, or a script with a plan in it.
+/// The subject of a rehearsal: a script, or a plan, which is its own prediction, or a script with a plan in it.
 struct Subject {
   RehearsalSettings settings;
   std::optional<Given> plan;
@@ -70,7 +71,7 @@ struct Subject {
   std::optional<Against> against;
   std::optional<double> tolerance;
   bool is_compared_with_other = false;  // With --compare-with, and not with the plan that is run.
-  std::optional<std::string> batch;     // What to add to the command for a batch: "--batch-size {}".
+  std::optional<std::string> batch;     // The words to add to the command for a batch: "--batch-size {}".
 
   /// The plan that is run, in its own model or in a script; null: none.
   const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
@@ -341,7 +342,7 @@ Outcome find_batch(const CommandLine& line, const Output& output, const Subject&
   return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
 }
 
-/// What the command does once it has a folder.
+/// Runs the command in its folder.
 Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
                     Supervision& supervision) {
   if (subject.plan) {

@@ -19,7 +19,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What the command line changes; nothing when it changes nothing.
+/// The changes of the command line; nothing when it changes nothing.
 std::optional<ReplayRequest> read_request(const CommandLine& line, const Recording& recording, Errors& errors) {
   const std::optional<std::string> settings = line.value(Option::AllocConf);
   OptionReader reader(line, errors);

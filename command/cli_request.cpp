@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 PlanRequest read_choices(const CommandLine& line, Errors& errors, bool (*is_wanted)(PlanChoice)) {
   PlanRequest request;
-  // What is wrong with the work is said before what is wrong with the machines.
+  // Errors of the work come before errors of the machines.
   std::vector<PlanChoice> order(plan_choices().begin(), plan_choices().end());
   std::stable_partition(order.begin(), order.end(), std::not_fn(is_about_machines));
   for (const PlanChoice choice : order) {

@@ -65,7 +65,7 @@ Measurement read_measurement(const CommandLine& line, const std::string& library
   return measurement;
 }
 
-/// What went wrong where no rank has figures.
+/// The failure if no rank has figures.
 Failure without_figures(const ExitStatus& status) {
   if (status != ExitStatus{}) return {{{"", fmt::format("The command {}.", describe(status)), ""}}, kExitRun};
   return {{{"", "No torch.optim optimizer stepped in any process of the command.",

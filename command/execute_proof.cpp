@@ -1,6 +1,6 @@
 // The trials are run and judged by python/fsdp_proof, beside whose processes this one only waits: several programs,
-// each of which may fail without taking the others' results with it, are rows there. What only this program knows goes
-// into the request: the prediction, the expanded model for PyTorch, and what the driver calls the card.
+// each of which may fail without taking the others' results with it, are rows there. The request has the facts that
+// only this program knows: the prediction, the expanded model for PyTorch, and what the driver calls the card.
 
 #include "command/execute_proof.h"
 
@@ -40,7 +40,7 @@ constexpr double kDefaultTimeoutSeconds = 300;
 constexpr const char* kDefaultFolder = "proof";
 constexpr Seconds kBetweenProofLooks{0.2};
 
-/// What a proof has no use for, beside what is handed on to fsdp-exec.
+/// Options without a use in a proof, beside those passed on to fsdp-exec.
 constexpr Option kOfOtherRuns[] = {
     Option::Memory, Option::Calibration, Option::Tolerance, Option::ChromeTrace,
     Option::Device, Option::Ranks,       Option::Output,

@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What was found, and what to do about it.
+/// The finding, and the advice.
 Errors refusal(const TrainerRelease& trainer, const SaidPlan& nearest, const PlanPrediction& prediction) {
   const std::string& path = prediction.given.path;
   Errors errors = in_plan_file(nearest.changes, path);

@@ -71,7 +71,7 @@ class Rehearser {
   }
 
  private:
-  /// Runs more; false when none of all that ran has a result. What the others lack is noted.
+  /// Runs more; false when none of all that ran has a result. Failures of the others are notes.
   bool add(const std::vector<RankJob>& jobs) {
     if (jobs.empty()) return true;
     RunOutcome outcome = run_ranks(settings_, jobs, folder_, supervision_, observer_);
@@ -152,7 +152,7 @@ class Rehearser {
     }
   }
 
-  /// What the script said stands before the error, once.
+  /// Prints the script's output before the error, once.
   void keep_output(const RankRun& run) {
     line_.erase();
     if (!output_.verbose) output_.console.err << kept_output(run);

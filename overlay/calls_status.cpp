@@ -35,7 +35,7 @@ int access_at(int base, const char* path, int mode, int flags) {
   return static_cast<int>(answer(result));
 }
 
-/// What the kernel says of a descriptor or the working folder may be in the upper layer.
+/// The kernel's path of a descriptor or the working folder may be in the upper layer.
 ssize_t link_at(int base, const char* path, char* out, std::size_t room) {
   Text real;
   const Use use = for_reading(base, path, false, real);

@@ -61,7 +61,7 @@ void set_used() {
 }
 
 bool is_free(std::string_view path) {
-  // What holds files in /dev is the user's, as on any disk. runs/rehearse_overlay.cpp has the same.
+  // Folders of files in /dev are the user's, as on any disk. runs/rehearse_overlay.cpp has the same.
   bool holds_files = false;
   for (const std::string_view folder : {"/dev/shm", "/dev/mqueue", "/dev/hugepages"}) {
     holds_files = holds_files || is_in(path, folder);

@@ -22,7 +22,7 @@ Use use_upper(const Place& place, Text& real) {
   return Use::Other;
 }
 
-/// What is there, without a change.
+/// Uses the existing file, without a change.
 Use use_as_found(const Place& place, Text& real) {
   switch (place.layer) {
     case Layer::None:

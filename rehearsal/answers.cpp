@@ -6,9 +6,9 @@
 
 #include "rehearsal/stub_gpu.h"
 
-// An operation such as nonzero counts on the device, reads the count, and allocates its result. Whoever knows the count
-// (python/fsdp_rehearsal/known_values.py) leaves it here before the operation runs; the real operation then allocates
-// what it would on a real card. Answers belong to the thread that runs the operation.
+// An operation such as nonzero counts on the device, reads the count, and allocates its result.
+// python/fsdp_rehearsal/known_values.py leaves a known count here before the operation runs; the real operation then
+// allocates what it would on a real card. Answers belong to the thread that runs the operation.
 
 namespace fsdp::rehearsal {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 
 // A capture begins on one stream. Another stream joins when it waits for an event that was recorded in it, and all
-// streams leave when it ends on the first one. What is captured is not kept, but for the collectives: a graph issues
+// streams leave when it ends on the first one. Captured work is not kept, except the collectives: a graph issues
 // them each time that it is launched.
 
 namespace fsdp::rehearsal {

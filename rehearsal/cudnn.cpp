@@ -6,8 +6,8 @@
 //
 // Other graphs (attention, fused convolutions) are compiled for the card when an engine is looked for, which needs more
 // of a driver than there is. For them, and where the real one cannot be asked at all or a fixed workspace was wanted,
-// an answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. What is assumed
-// of a graph is assumed of all that is made from it: heuristics, configurations, engines, plans.
+// an answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. An assumption
+// about a graph holds for everything made from it: heuristics, configurations, engines, plans.
 
 #include <cstdint>
 #include <map>
@@ -81,7 +81,7 @@ bool is_convolution(int type) {
   return type == kConvolutionForward || type == kConvolutionBackwardFilter || type == kConvolutionBackwardData;
 }
 
-/// What is known of a descriptor.
+/// Known facts of a descriptor.
 struct Known {
   int type = kNothing;
   bool is_assumed = false;
@@ -136,7 +136,8 @@ bool passes_an_assumption_on(int attribute, int64_t count, const void* values) {
   }
 }
 
-/// What PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the caller has made.
+/// Answers that PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the caller
+/// has made.
 int assumed_attribute(int attribute, int64_t* found, void* out) {
   int64_t number = 1;
   switch (attribute) {
@@ -196,7 +197,7 @@ FSDP_STUB int cudnnBackendFinalize(void* descriptor) {
   const RealCudnn* const real = real_cudnn();
   const Known known = real == nullptr ? Known() : descriptors().of(descriptor);
   if (real == nullptr || known.is_assumed) return 0;
-  // What a query fills in is told by cuDNN itself, and never comes here.
+  // cuDNN itself fills in queries, which never come here.
   if (const int attribute = card_attribute(known.type); attribute != 0) {
     const int status = real->set(descriptor, attribute, kTypeDescriptor, 1, &real->card);
     if (status != 0) return status;

@@ -1,4 +1,4 @@
-// What the card says of itself.
+// The properties of the card.
 #include <cuda_runtime_api.h>
 
 #include "rehearsal/card_facts.h"

@@ -7,7 +7,7 @@
 
 using namespace fsdp::rehearsal;
 
-// Who comes through the driver alone (the run-time compiler does) is told that there is no device, and that the driver
+// A caller of the driver alone (such as the run-time compiler) learns that there is no device, and that the driver
 // has no private tables. Compiling for the card then works; told otherwise, NVRTC follows tables that are not there.
 FSDP_STUB CUresult cuInit(unsigned int) {
   return CUDA_ERROR_NO_DEVICE;

@@ -15,7 +15,7 @@
 namespace fsdp::rehearsal {
 namespace {
 
-/// What the handle of a fat binary points to.
+/// The target of a fat binary's handle.
 struct FatBinary {
   CompiledCode code;  // that the card runs
 };

@@ -15,7 +15,7 @@ using namespace fsdp::rehearsal;
 
 namespace {
 
-/// What `size` bytes at `from` are, and then `copies` times at `to`; unknown if they were.
+/// Copies the known values of `size` bytes at `from` `copies` times to `to`; unknown if they were.
 void pass_on(void* to, const void* from, size_t size, int copies) {
   const std::optional<std::string> bytes = recall(address_of(from), size);
   for (int i = 0; i < copies; ++i) {
@@ -103,7 +103,7 @@ FSDP_STUB ncclResult_t ncclAllGather(const void* from, void* to, size_t elements
   return ncclSuccess;
 }
 
-// What the root sends is taken to be what we have.
+// The root's data is assumed to equal ours.
 FSDP_STUB ncclResult_t ncclBroadcast(const void* from, void* to, size_t elements, ncclDataType_t type, int root,
                                      ncclComm_t handle, cudaStream_t stream) {
   if (keep_in_group(address_of(from), address_of(to), elements, type, root, handle, stream)) return ncclSuccess;

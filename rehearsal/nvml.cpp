@@ -170,7 +170,7 @@ FSDP_STUB int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int
   return list_this_process(handle, number, entries, 3);
 }
 
-// What nobody can know of a card that is not there is 0, so that the logs of a script go on.
+// Unknowable values of a missing card are 0, so that the logs of a script go on.
 FSDP_STUB int nvmlDeviceGetUtilizationRates(void*, uint32_t* gpu_and_memory) {
   gpu_and_memory[0] = gpu_and_memory[1] = 0;
   return kSuccess;

@@ -3,7 +3,7 @@
 // Which engine runs a convolution, and how much workspace it wants, is decided by code on the host that reads
 // properties of the card: for ahead-of-time compilation cuDNN takes them as a JSON text
 // (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) in place of a handle. The keys are those that cuDNN itself writes for a card.
-// What it answered does not depend on clocks, the driver's version or the name; they are filled in all the same,
+// Its answer does not depend on clocks, the driver's version or the name; they are filled in all the same,
 // because it insists on every key.
 //
 // Sources: cudnn_graph.h 9.19, "CUDNN_ATTR_DEVICEPROP_*", since 9.8. Checked against recordings of real cards: docs/

@@ -17,7 +17,7 @@
 // never says that for the default stream, since libraries (cuBLAS, cuDNN) run there and do not tell. A real run lies
 // between; `lag:N` is a crude picture of a host that runs N kernels ahead of the device.
 //
-// What the host has waited for is kept in either case, so that a run under `done` knows whether `hold` could differ.
+// The host's waits are recorded in either case, so that a run under `done` knows whether `hold` could differ.
 
 namespace fsdp::rehearsal {
 namespace {

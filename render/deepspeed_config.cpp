@@ -3,7 +3,7 @@
 //
 // JSON has no comments, so that what the script must do is said beside the file. The optimizer is such a thing: the
 // file could name one, but "AdamW" there is DeepSpeed's own FusedAdam, which no plan says, and a file without a
-// learning rate trains with PyTorch's default. What is handed to deepspeed.initialize is taken as it is.
+// learning rate trains with PyTorch's default. deepspeed.initialize takes an optimizer as it is.
 //
 // Sources: deepspeed/runtime/constants.py, config.py, zero/config.py (DeepSpeedZeroConfig), engine.py
 // (_configure_optimizer, get_optimizer_configuration, _do_optimizer_sanity_check), DeepSpeed 0.19.8.

@@ -1,4 +1,4 @@
-// One call of fully_shard for each unit, in the order of the plan; units alike are a loop. What belongs to the training
+// One call of fully_shard for each unit, in the order of the plan; units alike are a loop. The training
 // loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines. A plan of DDP is
 // one call around the whole model, and on one GPU none. One of FSDP1 puts a wrapper in the place of each unit's module,
 // inner ones first: a policy would choose modules by their class, and some plans have no such policy.
@@ -52,7 +52,7 @@ std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t ste
   return first == 0 ? fmt::format("range({})", stop) : fmt::format("range({}, {})", first, stop);
 }
 
-/// What does not train: the largest modules that hold nothing else, and single parameters.
+/// Frozen parts: the largest modules that hold nothing else, and single parameters.
 struct Frozen {
   std::vector<std::string> modules;
   std::vector<std::string> parameters;
@@ -350,7 +350,7 @@ class CodeWriter {
     if (!plan_.parameter_dtype) return;
     line("    for parameter in model.parameters():  # what the optimizer trains");
     const bool is_all = frozen_.modules.empty() && frozen_.parameters.empty();
-    // What is frozen keeps the dtype that it was loaded in.
+    // Frozen parameters keep the dtype that they were loaded in.
     if (!is_all) line("        if parameter.requires_grad:");
     line(fmt::format("        {}parameter.data = parameter.data.to(torch.{})\n", is_all ? "" : "    ",
                      name_of(*plan_.parameter_dtype)));

@@ -81,7 +81,7 @@ std::string with_sign(T value, std::string (*format)(T)) {
   return fmt::format("{}{}", value < T{} ? "-" : "+", format(value < T{} ? -value : value));
 }
 
-/// What comes of a suggestion. A price of the same plan is a limit for the option, whose search has that plan, too.
+/// The effect of a suggestion. A price of the same plan is a limit for the option, whose search has that plan, too.
 std::string effect_of(const StepReport& report, const Remedy& remedy) {
   const std::string peak = format_bytes(report.memory.peaks.device + remedy.delta_bytes);
   const std::string_view limit = remedy.is_searched ? "" : " or less";
@@ -304,7 +304,7 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   const auto take = [&](const Extent& more) {
     if (lines_of(brief.document(more), width) <= kMostLines) extent = more;
   };
-  // What the fixed parts leave goes to these, in this order.
+  // The room that the fixed parts leave goes to these, in this order.
   const auto with = [&](auto change) {
     Extent more = extent;
     change(more);

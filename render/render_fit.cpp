@@ -132,7 +132,7 @@ Entry meaning_of(const FitTable& table) {
   return {.label = "figures", .lines = std::move(lines)};
 }
 
-/// What to type for the plan of a figure of the smallest machine, or what may help where there is none.
+/// The command for the plan of the smallest machine's figure, or advice if there is none.
 Entry next_of(const FitTable& table, const std::string& model) {
   const auto row = std::find_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
   if (row != table.rows.end()) {

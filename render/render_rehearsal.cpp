@@ -235,7 +235,7 @@ void add_readbacks(Document& document, const RehearsalLimits& limits, const std:
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-/// What a warning is about: where it stands in the answer.
+/// The subject of a warning: where it stands in the answer.
 enum class About : std::uint8_t { Script, Rehearsal, Writes, Plan };
 
 About about(const RehearsalWarning& warning) {

@@ -89,7 +89,7 @@ std::string drive_missing(const MemoryReport& memory) {
                      format_bytes(memory.drive->missing()));
 }
 
-/// What lacks outside of the devices.
+/// Memory missing outside of the devices.
 std::string missing_outside(const MemoryReport& memory) {
   const std::string host = host_missing(memory);
   const std::string drive = drive_missing(memory);
@@ -216,7 +216,7 @@ std::string tightness_of(const MemoryReport& memory) {
 
 namespace {
 
-/// What is missing for a plan that does not run; `peak`: of the budget, in words.
+/// The missing memory of a plan that does not run; `peak`: of the budget, in words.
 Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string& peak) {
   const MemoryReport& memory = report.memory;
   const std::string step = format_time(report.time.step);

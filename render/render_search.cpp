@@ -20,7 +20,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What is known of plans other than the named one.
+/// Claims about plans other than the named one.
 std::string claim_of(const Proof& proof, Verdict verdict, SearchObjective objective) {
   if (!proof.is_proven) return "not proven: a lower bound of the search turned out wrong";
   if (proof.stopped_early) {
@@ -125,7 +125,7 @@ void add_next(Document& document, const AnswerContext& context) {
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
 }
 
-/// What was asked, where it is not the fastest step; and the answer, where the verdict does not say it.
+/// The objective, if it is not the fastest step; and the answer, where the verdict does not say it.
 std::string objective_of(const SearchResult& result) {
   if (result.verdict != Verdict::Fits || !result.proof.is_proven) return "";
   switch (result.objective) {
@@ -147,7 +147,7 @@ std::string objective_of(const SearchResult& result) {
   return "";
 }
 
-/// What somebody must know of a search to read its answer: that it was cut short, or is not proven.
+/// Facts of a search that a reader of its answer needs: that it was cut short, or is not proven.
 std::vector<std::string> brief_notes(const SearchResult& result) {
   std::vector<std::string> notes = result.notes;
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);

@@ -1,5 +1,5 @@
 // The TOML of torchtitan, with the keys of v0.2.2, the last version that reads one (torchtitan/config/job_config.py).
-// What is not the plan's (data, learning rate, checkpoints) is torchtitan's default, and the user's to write.
+// Settings outside of the plan (data, learning rate, checkpoints) are torchtitan's defaults, and the user's to write.
 //
 // Not modeled: nothing of this was run by torchtitan.
 

@@ -46,7 +46,7 @@ class Run {
   }
 
  private:
-  /// Returns the step to go on with. What it takes to make free memory is no peak of the recording.
+  /// Returns the step to go on with. Memory taken to make memory free is no peak of the recording.
   std::size_t make_what_was_before() {
     const std::size_t num_before = recording_.num_before;
     if (!is_as_recorded_ || recording_.exact_before.empty() || num_before == steps_.size()) return 0;

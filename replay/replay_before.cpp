@@ -1,10 +1,10 @@
 // Which segments there were follows from those at the end and from the events, read backwards. Each is made by a
 // request of its size, which ends, and is then cut from its front: best fit has no other choice, because all segments
-// that were made before are full. What was free is cut too, and ends when all is in place:
+// that were made before are full. Free memory is cut too, and ends when all is in place:
 //
 //   | a | free | b | free |      request a, x, b, y in this order; in the end x and y are freed
 //
-// In the large pool nothing of up to 1 MiB is ever free by itself. What lies between two blocks and is that short
+// In the large pool nothing of up to 1 MiB is ever free by itself. A gap between two blocks that is that short
 // belongs to the first of them, which took it because it was not worth a split; so its place is requested whole, ended,
 // and requested again with the block's own size.
 //
@@ -95,7 +95,7 @@ class Maker {
     return next_id_++;
   }
 
-  /// What is free between two places. In the small pool a request has at most 1 MiB.
+  /// The free memory between two places. In the small pool a request has at most 1 MiB.
   bool fill_up(std::int64_t from, std::int64_t to, bool is_large) {
     if (from > to || (is_large && to - from > 0 && to - from <= kSmallSize)) return false;
     while (from < to) {
@@ -124,7 +124,7 @@ class Maker {
   std::span<const SnapshotEvent> blocks_;
   std::vector<TraceStep> steps_;
   std::vector<std::int32_t> fillers_;
-  std::vector<std::pair<std::int32_t, std::int32_t>> uncut_;  ///< What fills the place of a block, and the block.
+  std::vector<std::pair<std::int32_t, std::int32_t>> uncut_;  ///< The filler of a block's place, and the block.
   std::size_t next_block_ = 0;
   std::int32_t next_id_;
   std::int16_t stream_ = 0;

@@ -2,7 +2,7 @@
 //
 // A snapshot has the allocator's history, event by event, and the map of its segments at the end. The history names
 // blocks by their address, which another setting would change; so an address becomes an id from its alloc to its free.
-// What is in it beside requests was the allocator's own doing and is done again, or not, by the model: segments that
+// Other entries were the allocator's own acts, which the model repeats, or not: segments that
 // were made, mapped and given back. Three things are not written in it and follow from the order of events:
 //
 //   a stream that kept a block    free_completed comes later than free_requested: an event of a stream of its own,
@@ -44,7 +44,7 @@ constexpr std::int64_t kUnknownDevice = std::int64_t{1} << 42;
 using Action = SnapshotAction;
 using Event = SnapshotEvent;
 
-/// What called, innermost first; of a hostile file no more than a first part.
+/// The calling stack, innermost first; of a hostile file no more than a first part.
 std::vector<PythonFrame> stack_of(const PickleValue& event) {
   constexpr std::size_t kMostFrames = 200;
   std::vector<PythonFrame> stack;
@@ -91,7 +91,7 @@ class TraceMaker {
 
   bool collects_garbage() const { return recording_.trace.settings.garbage_collection_threshold > 0; }
 
-  /// What was reserved when the history began, the most that ever was, and with that the memory of the device.
+  /// Memory reserved when the history began, the most ever reserved, and with that the memory of the device.
   void find_limits() {
     std::int64_t change = 0;
     for (const Event& event : events_) {
@@ -250,7 +250,7 @@ class TraceMaker {
       case Action::Alloc:
         return malloc(event, event_number(index));
       case Action::OutOfMemory: {
-        // What came after it is not known, so that a request that is served now ends at once.
+        // The rest is not known, so that a request that is served now ends at once.
         const std::int32_t id = new_id();
         add({.bytes = event.size, .id = id, .stream = stream_of(event.stream), .operation = TraceOperation::Malloc},
             event_number(index));

@@ -19,7 +19,7 @@ std::string text_of(const PickleValue& settings, std::string_view key) {
   return without_blanks(value ? value->as_text().value_or("") : "");
 }
 
-/// What the fields say of the settings that they have, over `base` for the others.
+/// The settings that the fields have, over `base` for the others.
 AllocatorSettings fields_of(const PickleValue& settings, const AllocatorSettings& base) {
   AllocatorSettings read = base;
   if (const auto value = settings.find("max_split_size")) {
@@ -52,7 +52,7 @@ std::string divisions_text(const AllocatorSettings& settings) {
   return fmt::format("[{}]", list);
 }
 
-/// What the fields can say, as text.
+/// The settings that the fields can express, as text.
 std::string to_text(const AllocatorSettings& settings) {
   const AllocatorSettings defaults;
   std::string text = settings.expandable_segments ? "expandable_segments:True" : "expandable_segments:False";

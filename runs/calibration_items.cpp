@@ -21,7 +21,7 @@ struct Sizes {
   double sequence = 1;
 };
 
-/// What stands beside sizes and ranks.
+/// The rest beside sizes and ranks.
 struct Shape {
   Sizes sizes;
   std::size_t blocks_per_unit = 0;  ///< 0: the root alone.

@@ -2,11 +2,10 @@
 // partial file is replaced as a whole. It has what is done with its tables; the command removes it when everything is
 // in the cluster file.
 //
-// Other programs make a run longer and never shorter. What they used of the cores meanwhile is the CPU time of the
-// whole machine less that of the run; a run that they disturbed is made again. What the host of a virtual machine does
-// besides shows nowhere in it, and can slow it for minutes: so while there is time all runs are made again, one round
-// after the other. For each run the fastest whole time stays: the shortest time of each op would be of no step that
-// ever was.
+// Other programs make a run longer and never shorter. Their use of the cores meanwhile is the CPU time of the whole
+// machine less that of the run; a run that they disturbed is made again. Other work of a virtual machine's host shows
+// nowhere in it, and can slow it for minutes: so while there is time all runs are made again, one round after the
+// other. For each run the fastest whole time stays: the shortest time of each op would be of no step that ever was.
 
 #include "runs/calibration_run.h"
 
@@ -34,9 +33,9 @@ namespace {
 constexpr std::string_view kPartialVersion = "2.0";
 constexpr int kSteps = 12;            // The first two are left out.
 constexpr int kMostAttempts = 3;      // For a run that others disturbed.
-constexpr double kQuietCores = 0.15;  // What others may use meanwhile.
+constexpr double kQuietCores = 0.15;  // Cores that others may use meanwhile.
 
-/// What is there of one item.
+/// The measurements of one item.
 struct Measured {
   std::string name;
   MachineTables tables;

@@ -186,7 +186,7 @@ bool is_refused_by_script(const RankRun& run) {
   return run.record && run.record->seen.error && run.record->seen.error->type == kPlanNotApplied;
 }
 
-/// What SystemExit("there is no data") prints last: ": there is no data." Else only the end of the sentence.
+/// The last output of SystemExit("there is no data"): ": there is no data." Else only the end of the sentence.
 std::string last_words(const RankRun& run) {
   std::string_view text = run.log_tail;
   while (text.ends_with('\n')) text.remove_suffix(1);

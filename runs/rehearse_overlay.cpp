@@ -34,7 +34,8 @@ std::string canonical(const std::string& path) {
   return error ? path : result.string();
 }
 
-/// What Triton and Inductor compile for the stub: python/fsdp_rehearsal/compilers.py. Empty: there is no place for it.
+/// The compiled kernels of Triton and Inductor for the stub: python/fsdp_rehearsal/compilers.py. Empty: there is no
+/// place for it.
 std::string cache_folder() {
   const std::string given = environment_variable("XDG_CACHE_HOME");
   const std::string home = environment_variable("HOME");

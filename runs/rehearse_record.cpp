@@ -120,7 +120,7 @@ void read_terms(const JsonValue& value, MemoryReport& memory, JsonErrors& errors
     object.required("name", term.name);
     read_bytes(object, "bytes", term.bytes);
     object.finish(UnknownKeys::Ignore);
-    // What is left is PyTorch's own reserve.
+    // The rest is PyTorch's own reserve.
     if (term.bytes > left) {
       errors.add(element, "The terms add up to more than the device peak.");
       return;

@@ -8,7 +8,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kRoot = "(root)";  // What the hook calls the unit of the root module.
+constexpr std::string_view kRoot = "(root)";  // The hook's name for the unit of the root module.
 
 /// Calls `read(element's object)` for each element of a list.
 template <class Read>

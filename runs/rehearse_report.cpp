@@ -112,7 +112,7 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
   return traffic;
 }
 
-/// What is to be said when the launcher started another number of ranks than the machines were put together for.
+/// A note if the launcher started another number of ranks than the machines have.
 void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
   if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
   const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),

@@ -74,7 +74,7 @@ struct Running {
   std::optional<Seconds> asked_to_end;
   std::uintmax_t shown = 0;  // Bytes of the log.
   Seconds next_stack{0};     // When it is asked for its stack.
-  std::string stage;         // What it said last of itself, and
+  std::string stage;         // Its last message, and
   std::string position;      // what it was at by its last stack.
 };
 
@@ -102,7 +102,7 @@ class Runner {
       for (std::size_t i = running_.size(); i-- > 0;) {
         if (!has_ended(running_[i])) continue;
         ++(outcome_.runs[running_[i].index].has_result() ? good_ : bad_);
-        // What ends two ranks and spares none ends them all.
+        // A failure of two ranks without a success ends all.
         gave_up = gave_up || (good_ == 0 && bad_ == std::min<std::size_t>(2, jobs.size()));
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       }

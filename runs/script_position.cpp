@@ -70,7 +70,7 @@ std::string_view package_of(std::string_view file) {
   return file.substr(0, file.rfind('.'));
 }
 
-/// What the outermost of the imports that are under way imports; "" where its code has not begun.
+/// The module of the outermost import under way; "" where its code has not begun.
 std::optional<std::string_view> imported(const std::vector<StackLine>& stack) {
   const auto machinery = std::find_if(stack.rbegin(), stack.rend(), [](const StackLine& line) {
     return line.file == kImportMachinery && line.function == "_find_and_load";

@@ -17,7 +17,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-/// What the parts of a prediction take, in steps of some 25 ns: measured on models of 150 to 19,000 parameters.
+/// Work of the parts of a prediction, in steps of some 25 ns: measured on models of 150 to 19,000 parameters.
 constexpr std::int64_t kWorkOfRequest = 2;      ///< Work of memory, with its end.
 constexpr std::int64_t kWorkOfParameter = 100;  ///< To expand a spec by one and to find it by its name.
 constexpr std::int64_t kWorkOfLaidOut = 8;      ///< For each parameter of a layout.
@@ -106,13 +106,13 @@ struct Predictor::Impl {
     return prediction;
   }
 
-  /// What one rank needs, as long as it is not more than `enough`. Leaves the plan seen from it.
+  /// The need of one rank, as long as it is not more than `enough`. Leaves the plan seen from it.
   Result<MemoryPrediction> walk_from(PreparedPlan& prepared, std::int64_t rank, Bytes enough) {
     if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
     return walk(prepared, enough);
   }
 
-  /// What rank 0 needs, with the reserved memory of the rank that needs the most of it, as long as that is not more
+  /// The need of rank 0, with the reserved memory of the rank that needs the most of it, as long as that is not more
   /// than `enough`. The rank that needed most of the plan before is asked first, and where that is more than
   /// `too_large` the others are not asked. Leaves the plan seen from one of them.
   Result<MemoryPrediction> walk_ranks(PreparedPlan& prepared, Bytes enough, Bytes too_large) {

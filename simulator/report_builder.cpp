@@ -136,7 +136,7 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   return std::move(found.live);
 }
 
-/// What an allocator with the device's limit does where one without it would have too little.
+/// The behavior of an allocator with the device's limit if one without it would have too little.
 Result<void> add_tightness(const PreparedPlan& prepared, const MemoryPrediction& prediction,
                            CachingAllocator& allocator, MemoryReport& memory) {
   CacheFlushes flushes;
@@ -176,9 +176,9 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   return memory;
 }
 
-/// What MFU and the band are made from.
+/// The inputs of MFU and the band.
 struct Arithmetic {
-  Seconds at_peak;                ///< What forward and backward would take at the peak rates, without recomputation.
+  Seconds at_peak;                ///< Time of forward and backward at the peak rates, without recomputation.
   Dtype dtype = Dtype::BFloat16;  ///< In which most of it is computed.
 };
 
@@ -246,7 +246,7 @@ bool has_gpu(const PreparedPlan& prepared) {
   return prepared.cluster->gpu.compute_capability > 0;
 }
 
-/// What is said of memory that is freed while another stream may use it; empty: nothing is.
+/// The note on memory that is freed while another stream may use it; empty: nothing is.
 std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
   const bool is_flat = prepared.layout.flat != FlatParameters::None;
   const bool is_zero3_beside = is_zero3(prepared.plan) && prepared.plan.zero.overlap_comm;
@@ -282,7 +282,7 @@ void add_measured(const PreparedPlan& prepared, std::vector<std::string>& lines)
   lines.push_back(line + ".");
 }
 
-/// What waiting for the slowest node costs; empty: nothing.
+/// The note on the wait for the slowest node; empty: nothing.
 std::string assumption_about_nodes(const Cluster& cluster) {
   const double longer = slowest_node(cluster);
   if (longer == 1) return "";

@@ -59,7 +59,7 @@ constexpr std::array kCpuVendors = {
     EnumName<CpuVendor>{CpuVendor::Arm, "arm"},
 };
 
-// What a driver shows of the memory on the label, at least: 15 of 16 GB (T4), 179 of 192 GB (B200).
+// The least share of the labeled memory that a driver reports: 15 of 16 GB (T4), 179 of 192 GB (B200).
 constexpr double kShownOfLabel = 0.92;
 constexpr double kSameClass = 1.1;
 // Cards of desktops, which machines seldom have several of: who means one names it.
@@ -199,7 +199,7 @@ void rename_stand_in(Cluster& cluster, Bytes before, Bytes now) {
   for (std::string& line : cluster.assumptions) renew(line, capped_at);
 }
 
-/// What the choice of a stand-in means for those who own another GPU with about that memory.
+/// Consequences of a stand-in for owners of another GPU with about that memory.
 std::vector<std::string> stand_in_assumptions(std::span<const Gpu> library, const Gpu& chosen, Bytes memory) {
   std::vector<std::string> smaller;
   std::vector<std::string> without_bf16;
@@ -381,7 +381,7 @@ Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node,
   // A memory of zero is an error of `make_cluster`; any GPU will do to get there.
   const Gpu& chosen = stand_in(library, std::max(memory, Bytes(1)));
   Gpu gpu = chosen;
-  // What was given is no surprise for an unnamed GPU.
+  // A given value is no surprise for an unnamed GPU.
   gpu.memory.provenance = Provenance::Given;
   FSDP_TRY(Cluster cluster, make_cluster(gpu, gpus_per_node, nodes, all));
   std::vector<std::string> lines = stand_in_assumptions(library, chosen, memory);

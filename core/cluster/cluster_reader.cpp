@@ -62,7 +62,7 @@ constexpr RealRange kPace{0.2, 5};
 constexpr RealRange kTimeSpread{1, 10};
 constexpr RealRange kSpread{0, 1};
 
-/// What every file begins with. An error when it is of another kind or of another version.
+/// The common first keys of every file. An error when it is of another kind or of another version.
 void head_fields(Fields& fields, FileKind expected) {
   static const std::string version = fmt::format(R"("const": "{}")", kClusterFormat);
   fields.ignore("$schema", "Where this schema lies, for editors.");

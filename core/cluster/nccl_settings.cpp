@@ -1,4 +1,4 @@
-// What NCCL_ALGO and NCCL_PROTO say.
+// The meaning of NCCL_ALGO and NCCL_PROTO.
 //
 //   list           names with commas, in any case: what may be chosen. "^" before it: what may not.
 //   functions      from 2.24 on, with semicolons: "allreduce:Tree,NVLS;allgather:Ring"; those not named keep theirs.

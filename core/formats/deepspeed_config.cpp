@@ -234,7 +234,7 @@ class DeepSpeedReader {
         }
       }
     }
-    // What is whole between steps is bounded by it, and with the default is not.
+    // It bounds the parameters that are whole between steps; the default does not.
     for (const std::string_view key : {"model_persistence_threshold", "stage3_model_persistence_threshold"}) {
       const JsonValue* value = zero.find(key);
       if (value == nullptr || is_auto(*value)) continue;

@@ -87,7 +87,7 @@ Error no_blocks(const JsonDocument& document, const std::string& architecture, c
           fmt::format("There are some for {}; for another, {}", known, kCaptureInstead)};
 }
 
-/// What is planned, or the one sentence that says why it is not.
+/// The kind to plan, or the one sentence why there is none.
 Result<const Kind*> kind_of(const JsonDocument& document, std::string& architecture) {
   architecture = architecture_of(document.root);
   const std::string model_type = text_of(document.root.find("model_type"));
@@ -123,7 +123,7 @@ Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype) {
 
 /// Keys of every configuration that say nothing of a training step.
 void pass_over_common_keys(HfConfigReader& config) {
-  // What the file is, and what it was made by.
+  // The kind of the file, and its author.
   config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
                     "_commit_hash", "unsloth_version", "unsloth_fixed"});
   // Keys of the first weights, of tokens, of classes that have their own lists, of outputs.

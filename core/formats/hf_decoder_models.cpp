@@ -31,7 +31,7 @@ constexpr std::string_view kFullAttention = "full_attention";
 constexpr std::string_view kSpreadNote =
     "Tokens are taken to be spread evenly over the experts; a skewed router needs more memory than predicted.";
 
-/// What the configuration class of a family has where a key is absent.
+/// Defaults of a family's configuration class for absent keys.
 struct Defaults {
   std::string_view family;  ///< First word of its classes.
   std::int64_t vocab_size = 32000;
@@ -94,7 +94,7 @@ struct Decoder {
   std::optional<std::int64_t> padding;
   double attention_dropout = 0;
   Rotary rotary = {};
-  // What only some families have.
+  // Settings of some families only.
   bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
   std::vector<std::int64_t> windows = {};  ///< For each layer; 0: all tokens. Empty: 0 of all.
   bool is_gemma = false;
@@ -146,7 +146,7 @@ void read_rotary(HfConfigReader& config, Decoder& model, double otherwise) {
   model.rotary.theta = config.positive("rope_theta", otherwise);
   config.only("partial_rotary_factor", 1.0);
   const JsonValue* scaling = config.find("rope_scaling");
-  // What transformers 5 writes in place of both keys.
+  // transformers 5 writes this instead of both keys.
   const JsonValue* parameters = config.find("rope_parameters");
   const bool has_scaling = scaling != nullptr && scaling->type != JsonType::Null;
   const bool has_parameters = parameters != nullptr && parameters->type != JsonType::Null;
@@ -159,7 +159,7 @@ void read_rotary(HfConfigReader& config, Decoder& model, double otherwise) {
   if (!(model.rotary.theta > 1)) config.fail("rope_theta", "\"rope_theta\" is not above 1.", "It is the base.");
 }
 
-/// What all families have.
+/// The common keys of all families.
 Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
   Decoder model{.family = std::string(defaults.family)};
   model.vocab_size = config.size("vocab_size", defaults.vocab_size);
@@ -450,7 +450,7 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
     }
   }
   if (std::find(model.dense.begin(), model.dense.end(), false) == model.dense.end()) model.num_experts = 0;
-  // What its class no longer reads, or reads for parallel plans of its own.
+  // Keys that its class no longer reads, or reads for parallel plans of its own.
   config.pass_over({"max_window_layers"});
   return spec_of_decoder(model, target);
 }

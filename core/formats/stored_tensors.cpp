@@ -32,7 +32,7 @@ constexpr std::string_view kIndexEnding = ".index.json";
 constexpr std::string_view kModelIndex = "model.safetensors.index.json";
 constexpr std::string_view kModelFile = "model.safetensors";
 
-/// What an index promises: which file has a tensor.
+/// An entry of an index: which file has a tensor.
 struct Promise {
   std::string index;
   std::string tensor;

@@ -25,7 +25,7 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-/// What a folder without a config.json is.
+/// Errors for a folder without a config.json.
 Errors no_configuration(const std::string& folder) {
   // Files that say what they are.
   for (const char* name : {"adapter_config.json", "model_index.json"}) {

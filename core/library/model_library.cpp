@@ -29,7 +29,7 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-/// What build_model() says of a workload, which it knows from nowhere, with the places that it has in a plan file.
+/// build_model()'s errors about a workload, with their places in a plan file.
 Errors placed_in_plan(Errors errors, const Plan& plan, const std::string& plan_path) {
   const Result<JsonDocument> document = read_json_file(plan_path);
   const JsonValue* model = document ? document->root.find("model") : nullptr;
@@ -239,7 +239,7 @@ Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& s
     const Dimension* found = find_dimension(model->dimensions, wanted.name);
     if (found != nullptr && found->value == wanted.value) continue;
     workload.dimensions.push_back(wanted);
-    model.reset();  // What follows from it has another value now.
+    model.reset();  // Dependent values change with it.
   }
   return std::move(workload.dimensions);
 }

@@ -22,7 +22,7 @@ class TermList {
     terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
   }
 
-  // What one of the two does not know, such as the segments of an allocator where there is none, is no term. PyTorch
+  // A figure that one of the two lacks, such as the segments of an allocator where there is none, is no term. PyTorch
   // counts what waits for another stream as requested, and not as allocated: such a figure is more than what is live.
   void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured, bool waits) {
     const auto peak = [&](const char* what, Bytes first, Bytes second) {

@@ -16,7 +16,7 @@ namespace {
 constexpr JsonLayout kOneLine = JsonLayout::OneLine;
 constexpr std::string_view kReportKinds[] = {"predicted", "measured"};
 
-/// What the step is about, as it follows from a plan.
+/// The workload of the step, from its plan.
 struct ReportedWorkload {
   std::optional<double> micro_batch;
   std::optional<double> sequence;
@@ -50,7 +50,7 @@ struct ByKind {
   JsonLayout layout = JsonLayout::Lines;
 };
 
-/// A collective. What is not known of all of them is not written.
+/// A collective. A member that is not known of all of them is not written.
 struct CollectiveRow {
   bool has_times = false;
   bool has_categories = false;

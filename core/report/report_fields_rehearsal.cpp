@@ -144,7 +144,7 @@ static void applied_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
                rehearsal.techniques);
 }
 
-/// What ran: how it ended, and by rank.
+/// The run: how it ended, and by rank.
 static void run_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   fields.required("end", "Why it ended.", rehearsal.end, OneOf{"end", kEnds});
   field_if_any(fields, "error", "The out-of-memory error.", rehearsal.error, JsonLayout::Lines);

@@ -46,7 +46,7 @@ bool is_container(std::string_view class_name) {
 int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
   std::string full = full_name(name);
   if (const int found = find_module(full); found >= 0) {
-    // What was made as the parent of others turns out to have a forward of its own.
+    // A module made as the parent of others turns out to have its own forward.
     BlockModule& known = definition_.block.modules[found];
     if (found > 0 && known.class_name.empty() && !known.called) {
       known.class_name = class_name;

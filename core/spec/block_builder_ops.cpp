@@ -8,7 +8,7 @@ namespace fsdp {
 
 namespace {
 
-// What transformers and PyTorch take when nothing else is said.
+// The default of transformers and PyTorch.
 constexpr double kRmsNormEps = 1e-6;
 constexpr double kNormEps = 1e-5;
 

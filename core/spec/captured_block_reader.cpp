@@ -26,7 +26,7 @@ constexpr RealRange kWork{0, 1e24};
 constexpr std::int64_t kMostCarried = 1000;
 constexpr std::int64_t kMostKernels = 1'000'000;
 
-/// What a number of an event means.
+/// The meaning of a number of an event.
 enum class Argument : std::uint8_t { None, Storage, Parameter, Input, Output, Bytes, Library, Carried };
 
 struct EventRule {

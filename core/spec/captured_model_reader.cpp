@@ -120,7 +120,7 @@ std::string note_without_cost(const std::vector<std::string>& names) {
       listed);
 }
 
-/// What all points share.
+/// The common part of all points.
 void read_modules(ObjectReader& object, Model& model, JsonErrors& errors) {
   for_each(object, "modules", errors, [&](const JsonValue& item) { read_module(item, model, errors); });
   if (object.is_object() && model.modules.empty()) object.fail("modules", "There are no modules.");
@@ -278,7 +278,7 @@ class PointReader {
     model_.stacks.push_back(std::move(stack));
   }
 
-  /// What the tapes do in backward, and what the graph and the parameters say.
+  /// Compares the tapes' backward with the graph and the parameters.
   void check_gradients(const JsonValue& calls) {
     const ModelIndex index = index_of(model_);
     for (std::size_t c = 0; c < model_.calls.size() && errors_.empty(); ++c) {

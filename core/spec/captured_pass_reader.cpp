@@ -119,7 +119,7 @@ class PassReader {
     }
   }
 
-  // What a tape gives to a parameter, some reduction has to take.
+  // Some reduction must take each gradient that a tape gives to a parameter.
   void check_gradients(const Call& call, const JsonValue& passes) {
     if (call.backward < 0) return;
     for (const RecordedTape& tape : model_.blocks[call.block].recorded->tapes) {

@@ -98,7 +98,7 @@ Result<std::int64_t> DimensionValues::integer(const SpecNumber& written, std::in
   if (value != std::floor(value) || value > kLargest || value < static_cast<double>(min)) {
     const std::string range = min >= 0 ? fmt::format("It must be an integer from {} to 2^53.", min)
                                        : std::string("It must be an integer of at most 2^53.");
-    // What the spec cannot help is mended where the dimension got its value.
+    // An error that the spec cannot fix belongs to the place where the dimension got its value.
     const auto named = written_.find(written.text);
     const bool is_given = named != written_.end() && named->second.where.starts_with("dimension ");
     return failure(is_given ? named->second.where : written.where, value_of(written, value) + ".", range);

@@ -77,7 +77,7 @@ bool is_norm(OpKind kind) {
   return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::GroupNorm || kind == OpKind::BatchNorm;
 }
 
-/// What a parameter is to the op that reads it first.
+/// By the role of a parameter in the op that reads it first.
 InitialValues usual_of(const Op& op, std::size_t index, const InitialValues& weights) {
   if (is_norm(op.kind) && index == 0) {
     return {.distribution = Distribution::Constant, .std = 0, .value = op.attributes.unit_offset ? 0.0 : 1.0};
@@ -106,7 +106,7 @@ InitialValues drawn(const SpecDraw& draw, double root) {
   return {.distribution = draw.distribution, .std = is_random ? draw.std / root : 0, .value = draw.value};
 }
 
-/// What no op reads is registered and not called; its name and shape say what it is.
+/// A parameter that no op reads is registered and not called; its name and shape say what it is.
 InitialValues usual_of_unread(const Parameter& parameter, const SpecDraw& weights) {
   if (parameter.shape.size() == 1) {
     const bool is_bias = parameter.name.ends_with("bias");

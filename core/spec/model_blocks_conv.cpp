@@ -8,7 +8,7 @@
 // Sources: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; torchvision/models/resnet.py.
 //
 // Not modeled: the activations and the residual sum are computed in place there, so a block here needs one more
-// tensor for a moment. What is held for the backward is the same.
+// tensor for a moment. Tensors held for the backward are the same.
 
 #include <fmt/format.h>
 

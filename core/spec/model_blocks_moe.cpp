@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMostExperts = 4096;
 
-/// What the two families call their parts.
+/// The two families' names of their parts.
 struct ExpertNames {
   std::string_view moe;
   std::string_view experts_class;              ///< Mixtral's list of experts has a forward of its own.

@@ -63,7 +63,7 @@ class Builder {
   void set_trainable(const Recipe& recipe);
 
   const ModelSpec& spec_;
-  /// Who is to blame for sizes that are too large: what the workload says, else the file.
+  /// The place of sizes that are too large: the workload if it has them, else the file.
   std::string where_of_sizes(const std::string& where) const {
     std::vector<std::string> sizes;
     for (const Dimension& size : workload_.dimensions) sizes.push_back(fmt::format("{} {}", size.name, size.value));
@@ -82,7 +82,7 @@ class Builder {
   Errors errors_;
 };
 
-/// What the entry calls a value of the model inside its block, and the other way round.
+/// The name of the model's value inside the entry's block, and the reverse.
 const std::string& outside_name(const std::vector<SpecRename>& renames, const std::string& inside) {
   for (const SpecRename& rename : renames) {
     if (rename.inside == inside) return rename.outside;
@@ -391,7 +391,7 @@ void Builder::add_to_stack(const SpecModule& module, int call) {
   model_.stacks.back().calls.push_back(call);
 }
 
-// What nothing reads before another entry gives it anew: an entry that stands there twice.
+// Errors for values that an entry overwrites before anything reads them: an entry that is there twice.
 void Builder::check_unread() {
   std::vector<bool> counts(model_.values.size(), false);
   for (const Call& call : model_.calls) {

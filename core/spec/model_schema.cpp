@@ -2,8 +2,8 @@
 // core/base/object_fields.h has them, the options of block kinds, and the attributes of ops.
 //
 // A definition per kind of block and of op, chosen by "if" and "then", lets an editor offer the options of that kind
-// alone. What depends on two places is said where the schema language can say it; the rest only the program can check:
-// that names are known, that an expression uses dimensions, that a range counts upwards.
+// alone. A rule about two places is in the schema if the schema language can express it; the rest only the program can
+// check: that names are known, that an expression uses dimensions, that a range counts upwards.
 //
 // Sources: JSON Schema draft-07, which editors know and which has "if".
 

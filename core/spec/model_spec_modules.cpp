@@ -36,7 +36,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_vie
   return std::pair(*a, *b);
 }
 
-/// What `read_name` takes, but for the numbers of the range.
+/// The names that `read_name` accepts, but for the numbers of the range.
 constexpr std::string_view kNameSchema =
     R"x("type": "string", "pattern": "^(?![.{])(?!.*\\.\\.\\.)(?!.*\\.$)[^ \\t\\n\"*?/{}]*(\\{[0-9]+\\.\\.[0-9]+\\})?$")x";
 
@@ -316,7 +316,7 @@ void read_options(ObjectReader& object, std::span<const OptionRule> rules, std::
 
 namespace {
 
-/// What runs after the root's forward runs in no module.
+/// An entry after the root's forward runs in no module.
 void check_after_root(ObjectReader& object, const SpecModule& out) {
   if (!out.after_root) return;
   const auto refuse = [&](bool is_wrong, std::string_view key, std::string what, std::string hint) {
@@ -333,7 +333,7 @@ void check_after_root(ObjectReader& object, const SpecModule& out) {
          "Leave \"keep_outputs\" or \"after_root\" out.");
 }
 
-/// What every entry has. `entry_fields` says nothing of "block" and "ops", of which it has one.
+/// The common keys of entries. `entry_fields` says nothing of "block" and "ops", of which it has one.
 void entry_fields(Fields& fields, SpecModule& out) {
   fields.required_as(
       "name",

@@ -288,7 +288,7 @@ std::string schema_of_parameter_dtype() {
   return schema_of_names(names);
 }
 
-/// What the file says of itself and of the model's data.
+/// Keys about the file itself and the model's data.
 void head_fields(Fields& fields, ModelSpec& spec) {
   static const std::string version = fmt::format(R"("const": "{}")", kSpecFormat);
   static const std::string dtypes = schema_of_parameter_dtype();
@@ -319,7 +319,7 @@ void head_fields(Fields& fields, ModelSpec& spec) {
                      [&](const JsonValue& value, JsonErrors& errors) { read_inputs(value, spec, errors); });
 }
 
-/// What runs, and how it is trained.
+/// Keys of the modules, and of the training.
 void body_fields(Fields& fields, ModelSpec& spec) {
   fields.optional_as("classes",
                      {"Python classes of modules that hold the entries of \"modules\".",

@@ -218,7 +218,7 @@ Errors ModuleTree::finish(const std::vector<SpecPattern>& registration) {
   }
   for (Module& module : model_.modules) {
     std::stable_sort(module.children.begin(), module.children.end(), [&](int a, int b) { return rank[a] < rank[b]; });
-    // What nothing describes only holds others: a list of numbered ones, or a plain module.
+    // An undescribed module only holds others: a list of numbered ones, or a plain module.
     if (module.class_name.empty()) {
       const bool is_list = std::all_of(module.children.begin(), module.children.end(),
                                        [&](int child) { return is_number(last_part(model_.modules[child].name)); });

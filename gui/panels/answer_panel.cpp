@@ -90,7 +90,7 @@ void AnswerPanel::write() {
   is_written_ = true;
   const int before = verticalScrollBar()->value();
   setHtml(snapshot_ ? to_html(answer_of(*snapshot_)) : tr("Choose a model to see its answer."));
-  // Who reads on while a slider moves stays where they are.
+  // A reader keeps the position while a slider moves.
   verticalScrollBar()->setValue(before);
 }
 

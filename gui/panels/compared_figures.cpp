@@ -1,4 +1,4 @@
-// What a comparison has to say of two reports: decisions first, then what they cost.
+// The comparison of two reports: decisions first, then what they cost.
 
 #include <QObject>
 #include <algorithm>

@@ -122,7 +122,7 @@ void ComparisonPanel::fill() {
   else if (has_measured)
     measured = measured_figures(*snapshot_, *overlay_);
   if (has_measured && !has_baseline) figures = measured.figures;
-  // What differs is what is looked for; the rest follows.
+  // Differences are the interesting rows; the rest follows.
   std::stable_partition(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
   const auto differing =
       std::count_if(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });

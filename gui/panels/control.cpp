@@ -61,7 +61,7 @@ Control::Control(ControlKind kind, const QString& name, const QString& label, co
   QFont bold = font();
   bold.setBold(true);
   label_->setMinimumWidth(QFontMetrics(bold).horizontalAdvance("Wrap embeddings/head"));
-  // What room there is belongs to the editor.
+  // The editor gets the free room.
   label_->setSizePolicy(QSizePolicy::Fixed, QSizePolicy::Preferred);
   row->addWidget(label_);
   if (kind == ControlKind::Count) build_count();
@@ -282,7 +282,7 @@ void Control::show_value(const QString& value, bool is_own) {
     show_help();
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
-      // Who edits it sees all of it.
+      // An editing user sees all of it.
       const bool is_edited = list_->lineEdit()->hasFocus();
       if (!list_->lineEdit()->isModified()) list_->setEditText(is_edited ? value : fitting(value));
       list_->lineEdit()->setPlaceholderText(QStringLiteral("—"));

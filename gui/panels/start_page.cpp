@@ -36,7 +36,7 @@ Inputs on(const char* model, planner::PlanChoices choices) {
   return inputs;
 }
 
-/// What the field of the GPU says: its name, the memory of any, or the cluster.
+/// The text of the GPU's field: its name, the memory of any, or the cluster.
 QString shown_gpu(const Inputs& machine) {
   const planner::PlanChoices& choices = machine.choices;
   if (choices.cluster_file) return QString::fromStdString(*choices.cluster_file);

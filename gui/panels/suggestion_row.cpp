@@ -54,7 +54,7 @@ class Chip : public QPushButton {
   }
 };
 
-/// What a remedy brings; where the plan does not fit, first of all whether it does with it.
+/// The effects of a remedy; where the plan does not fit, first of all whether it does with it.
 QString effects_of(const Remedy& remedy, bool says_fits) {
   QStringList effects;
   const bool fits = remedy.verdict == Verdict::Fits;

@@ -76,7 +76,7 @@ void Engine::answer(const Request& request) {
   watcher.should_stop = [&] { return is_overtaken(request.id); };
   watcher.on_answer = send;
   Result<Snapshot> snapshot = evaluator_.answer(request.inputs, watcher, !has_preview);
-  // What was given up has an answer already, or a newer request will have one.
+  // An abandoned request has an answer already, or a newer request will have one.
   if (is_overtaken(request.id)) return;
   if (snapshot) {
     send(*std::move(snapshot));

@@ -145,7 +145,7 @@ std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
   return snapshot;
 }
 
-// What the search finds is nearer to the truth than any rule of ours; until then some picture is better than none.
+// The search's result is nearer to the truth than any rule of ours; until then some picture is better than none.
 std::optional<Snapshot> Evaluator::guess(const planner::ResolvedRequest& request) const {
   const Result<std::int64_t> micro_batch = planner::plain_micro_batch(request.space, request.cluster);
   if (!micro_batch) return std::nullopt;

@@ -21,7 +21,7 @@ using planner::PlanChoices;
 
 namespace {
 
-/// What a choice decides as well, or says otherwise.
+/// Choices that a choice also decides, or contradicts.
 std::vector<PlanChoice> excluded_by(PlanChoice choice) {
   switch (choice) {
     case PlanChoice::Strategy:
@@ -62,7 +62,7 @@ Inputs without_dimension(Inputs inputs, const std::string& name) {
   return inputs;
 }
 
-/// What a text decides; an empty one decides nothing.
+/// The decision of a text; an empty one decides nothing.
 Result<PlanChoices> read_one(PlanChoice choice, const std::string& text) {
   PlanChoices choices;
   if (text.empty()) return choices;
@@ -242,7 +242,7 @@ std::string command_of(const Inputs& inputs, const PlanFile& shown) {
 
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {
   Inputs kept = inputs;
-  // What the search chose of the batch is the kept plan's own from now on.
+  // The batch that the search chose belongs to the kept plan from now on.
   if (text_of(kept, PlanChoice::GlobalBatch)) {
     kept = without(without(std::move(kept), PlanChoice::GlobalBatch), PlanChoice::Accumulate);
     if (const Dimension* batch = find_dimension(shown.plan.dimensions, "batch")) {

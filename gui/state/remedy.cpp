@@ -27,7 +27,7 @@ Inputs with_priced(Inputs inputs, const PlanChoices& change) {
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown) {
   const PlanChoices& change = remedy.change;
   Inputs changed = inputs;
-  // What a search priced is found by a search.
+  // A remedy priced by a search is found by a search.
   if (remedy.is_searched) changed.kept.reset();
   if (!remedy.is_searched && !inputs.kept) changed = with_kept(inputs, plan_file_of(shown));
   if (inputs.kept && change.gpu_name) {

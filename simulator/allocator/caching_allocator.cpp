@@ -271,7 +271,7 @@ std::int32_t CachingAllocator::new_block() {
   return index;
 }
 
-// What a new block's maker does not set must be as in a fresh one.
+// Members that a new block's maker does not set must be as in a fresh one.
 void CachingAllocator::delete_block(std::int32_t index) {
   Block& block = blocks_[index];
   assert(block.stream_uses == kNone && block.num_events == 0);

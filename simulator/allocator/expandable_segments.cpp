@@ -28,7 +28,7 @@ constexpr std::int64_t kLongestRange = std::int64_t{1} << 43;
 
 }  // namespace
 
-// What the block can become without a new range: the search prefers the smallest.
+// The size that the block can reach without a new range: the search prefers the smallest.
 std::int64_t CachingAllocator::size_with_room(std::int32_t index) const {
   const Block& block = blocks_[index];
   const bool can_grow = block.next != kNone && blocks_[block.next].state == BlockState::Unmapped;
@@ -138,7 +138,7 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   return true;
 }
 
-// Takes the whole pages out of a free block. What is left of it at either end stays free.
+// Takes the whole pages out of a free block. Its rest at either end stays free.
 void CachingAllocator::unmap_block(std::int32_t index) {
   const ExpandableSegment segment = expandable_segments_[blocks_[index].segment];
   const std::int64_t offset = blocks_[index].address - segment.address;

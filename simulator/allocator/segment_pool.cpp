@@ -2,7 +2,7 @@
 //
 // A request looks for a free block in the pool of its stream and size class and nowhere else, and a new segment belongs
 // to that pool for good. On a device without end nothing is ever given back, so what one pool does never depends on
-// another: the reserved memory is the sum of what each reserves alone, and it only rises. Who asks for nothing but that
+// another: the reserved memory is the sum of what each reserves alone, and it only rises. A caller that needs only that
 // sum needs no statistics, no events and no names of segments.
 //
 // The rules are those of caching_allocator.cpp: best fit, of equal sizes the lowest address; the front is handed out

@@ -8,7 +8,7 @@
 //   backward    the same from the other end, after the recomputation, which runs forward through the call
 //   others      spread evenly over the time that the compute stream spends on the instruction
 //
-// What is freed goes with the allocation before it, so that time never falls. A first step that is like all others is
+// Frees go with the allocation before them, so that time never falls. A first step that is like all others is
 // drawn on the clock of a steady one; one of another order (ZeRO-3, FSDP1's forward_prefetch, passes) has instructions
 // and a clock of its own. Peaks are those of the report, because it is the same walk through the same allocator.
 //
@@ -249,7 +249,7 @@ class CurveNames {
 
  private:
   PreparedPlan prepared_;
-  std::shared_ptr<const void> keeps_;  // What it refers to.
+  std::shared_ptr<const void> keeps_;  // Keeps its referents alive.
 };
 
 Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, CachingAllocator& allocator,
@@ -268,7 +268,7 @@ Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, Ca
   }
   curves.events = std::move(timeline.events);
   for (StreamEvent& event : curves.events) {
-    // What the root runs itself has the name of what it runs: "cross_entropy".
+    // The root's own work is named by its op: "cross_entropy".
     if (!event.name.empty() || event.stream != Stream::Compute) continue;
     const std::string& name = curves.instructions[event.instruction].name;
     event.name = name.substr(name.find(' ') + 1);

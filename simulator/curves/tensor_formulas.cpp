@@ -1,5 +1,5 @@
 // Formulas are found, not kept: the walk knows bytes, and here the shapes that the tensor can have are tried until one
-// of them gives these bytes in a dtype that occurs there. What a formula says is therefore never wrong; a tensor that
+// of them gives these bytes in a dtype that occurs there. A formula is therefore never wrong; a tensor that
 // none explains, such as the workspace of a library, gets none.
 //
 // The shapes of a parameter's tensors: a shard (rows over ranks, rounded up), the whole one padded to a multiple of the

@@ -63,7 +63,7 @@ bool knows_plateau(const GroupShape& shape) {
   return shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
 }
 
-// What a known bus bandwidth says about the rings that NCCL believes in. An all-gather says nothing about NVLS.
+// The efficiency of NCCL's assumed rings by a known bus bandwidth. An all-gather says nothing about NVLS.
 std::optional<double> known_efficiency(const NcclTuning& tuning, const NcclChoice& choice, const GroupShape& shape) {
   const bool in_switch = choice.algorithm == NcclAlgorithm::Nvls;
   if (!knows_plateau(shape) || in_switch) return std::nullopt;

@@ -15,8 +15,8 @@
 // going out through as many NICs as it has ranks (at most n), one NIC serves (G / k) min(k, n) / n groups.
 //
 // Measured times speak for a group inside one node whose link is the one they were measured over: its kind, its nominal
-// rate, NCCL left to choose, and no bus bandwidth of its own that differs from what is usual for the card. Whoever
-// states another one has measured, or calibrated, this very machine.
+// rate, NCCL left to choose, and no bus bandwidth of its own that differs from what is usual for the card. Another
+// value means that this very machine was measured or calibrated.
 //
 // Sources: torch.distributed.device_mesh.init_device_mesh (row-major numbering), torchrun (ranks node by node).
 //

@@ -1,4 +1,4 @@
-// What NCCL keeps on the device for a communicator.
+// NCCL's device memory for a communicator.
 //
 // Each connection between two GPUs owns one buffer for each protocol: LL 0.5 MiB, LL128 4.69 MiB, Simple 4 MiB. Between
 // GPUs that map each other's memory the receiver holds them (9.19 MiB, in pages of 2 MiB: 10 MiB) and the sender a

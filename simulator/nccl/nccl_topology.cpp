@@ -110,7 +110,7 @@ double socket_bandwidth(CpuVendor cpu) {
   return 10;
 }
 
-// What the links of one GPU carry inside its node, in NCCL's GB/s.
+// The rate of one GPU's links inside its node, in NCCL's GB/s.
 double node_bandwidth(const GroupShape& shape) {
   if (has_nvlink(shape)) {
     return shape.nvlink_bandwidth.count() / 1e9 * nvlink_derating(shape.compute_capability) * nvlink_share(shape);

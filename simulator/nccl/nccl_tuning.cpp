@@ -69,7 +69,7 @@ constexpr std::array<PerProtocol, kNumNcclAlgorithms> kNetworkLatency = {
 constexpr double kNvlsTreeNetworkLatencyUpTo2_27 = 14;
 constexpr int kFirstMinorWithPat = 23;
 
-// Bandwidths in GB/s. What all channels together drain with LL; what one channel drains otherwise.
+// Bandwidths in GB/s. The rate at which all channels together drain with LL; what one channel drains otherwise.
 constexpr ByArch kMaxLL = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
 constexpr ByArch kMaxRingLL128 = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr ByArch kMaxTreeLL128 = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};

@@ -7,8 +7,8 @@
 //
 // The 8 us are what a collective takes to begin beyond NCCL's latency, which counts links of NVLink's kind: fitted to
 // the points below 1 MiB, where the mean error over eleven machines falls from 23 to 18 % on a machine that took no
-// part. Nothing else is fitted to tables over PCIe: the norm is that of rings over networks. Who states b, from one
-// line of nccl-tests, gets 5.5 % from 1 MiB on. Where nobody says it, b is a share of a link's rate in one direction:
+// part. Nothing else is fitted to tables over PCIe: the norm is that of rings over networks. With b from one line of
+// nccl-tests, the error is 5.5 % from 1 MiB on. Where nobody says it, b is a share of a link's rate in one direction:
 //
 //   peer to peer      0.72   GPUs write into each other's memory
 //   host memory       0.45   the sender writes there and the receiver reads, both kernels of NCCL (its SHM transport)
@@ -18,7 +18,7 @@
 //
 // GPUs behind one switch share its link to the CPU, so that through host memory each has a part of the rate.
 //
-// What nothing stated tells is how fast a GPU reads host memory. On four machines with separate links it is 0.43 to
+// No stated figure tells how fast a GPU reads host memory. On four machines with separate links it is 0.43 to
 // 0.47 of the rate, on a fifth 0.34 if its host has PCIe 3; three others with RTX 4090 reach 0.9 to 3.8 GB/s, a
 // seventh. One owner found that there the same link carries 20 GB/s when copy engines read instead of kernels, behind
 // an IOMMU that translates. So the band through host memory is wide, and only a measurement narrows it.

@@ -126,7 +126,7 @@ bool can_be_cut(PlacedMatrix matrix, const Placements& placements, const TensorM
   return matrix.rows >= parts(matrix, Rows, mesh) && matrix.columns >= parts(matrix, Columns, mesh);
 }
 
-/// What the rules of all dimensions come to; nothing where an input is too small to be cut so.
+/// The result of the rules of all dimensions; nothing where an input is too small to be cut so.
 std::optional<PlacedProduct> apply(const std::array<const Rule*, 2>& rules, std::span<const PlacedMatrix> inputs,
                                    const TensorMesh& mesh) {
   PlacedProduct product{{rules[0]->result, rules[1]->result}, {}};

@@ -1,5 +1,4 @@
-// What a read of a parameter makes where each makes a whole copy (SimpleFSDP), and what the gradient of the copy goes
-// through on its way back.
+// Memory of a parameter's read that makes a whole copy (SimpleFSDP), and of the copy's gradient on its way back.
 //
 // For a parameter of E elements in dtype o, cut into chunks of S elements over N ranks, computed with in dtype c and
 // reduced in dtype r, with R copies of the shards:
@@ -84,7 +83,7 @@ void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dt
   const bool is_cast_last = reduced != own;
   const bool is_scattered = reads.shard > 1;
   const bool is_summed = reads.replicate > 1;
-  // What is made last is the gradient; what it is made of goes when it is there.
+  // The last temporary is the gradient; what it is made of goes when it is there.
   std::vector<BackwardTemp>& made = kernel.backward_temps;
   const TempLife between = is_cast_last && is_scattered ? TempLife::Early : TempLife::Whole;
   if (reduced != read) made.push_back({cut.elements * item, TempLife::Whole});

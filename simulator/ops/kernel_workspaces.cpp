@@ -1,4 +1,4 @@
-// What the calls of a product ask of a CPU. With y = a b, and g the gradient of y, autograd's calls are
+// CPU workspaces of a product's calls. With y = a b, and g the gradient of y, autograd's calls are
 //
 //   forward   a b, where b is usually a weight [out, in] that is turned: it lies column by column;
 //   of a      g b^T, so that what was turned lies in order, and the other way round;

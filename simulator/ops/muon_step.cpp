@@ -7,7 +7,8 @@ namespace fsdp::simulator {
 
 namespace {
 
-// FSDP2's mesh has one dimension where there are no copies. What nobody shards is no DTensor, and works as on one rank.
+// FSDP2's mesh has one dimension where there are no copies. An unsharded parameter is no DTensor, and works as on one
+// rank.
 TensorMesh mesh_of(const Layout& layout, const Cluster& cluster) {
   const std::int64_t per_node = cluster.gpus_per_node;
   if (layout.is_replicated) return {.per_node = per_node};

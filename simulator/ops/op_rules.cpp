@@ -72,7 +72,7 @@ void write_op(KernelWriter& w) {
     case OpKind::MseLoss:
       return write_loss_op(w);
     case OpKind::Recorded:
-      return;  // What it takes is on the tape of its block (simulator/ops/tape_recorded.h).
+      return;  // Its allocations are on the tape of its block (simulator/ops/tape_recorded.h).
   }
 }
 

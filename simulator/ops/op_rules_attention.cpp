@@ -1,6 +1,6 @@
 // Attention.
 //
-// Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). What is written out
+// Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). Written-out attention
 // (op_rules_attention_written_out.cpp) keeps score matrices: O(S^2). Flash rounds the sequence up to 128 in two fp32
 // scratch tensors of its backward, which is why many short sequences cost as much as few long ones.
 //
@@ -147,7 +147,7 @@ int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
                          {seed, offset, y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {seed, -1}, {offset, -1}};
-  // What cudnn-frontend adds to the plan's own workspace: the gradient of q in fp32, and a number for each row.
+  // cudnn-frontend's addition to the plan's own workspace: the gradient of q in fp32, and a number for each row.
   kernel.backward_temps = {{4 * (s.q_elements() + s.batch * s.heads * s.queries)}};
   finish_fused(kernel, s);
   kernel.order.kind = GradientOrder::Kind::Followed;

@@ -1,6 +1,6 @@
 // Elementwise functions and reductions.
 //
-// What autograd keeps follows one rule: a function whose derivative is written in its input saves the input (silu,
+// One rule decides what autograd keeps: a function whose derivative is written in its input saves the input (silu,
 // gelu, a product), one whose derivative is written in its result saves the result (sigmoid, tanh, relu, softmax), and
 // one whose derivative needs neither saves nothing (sums, casts, scaling).
 //

@@ -150,7 +150,7 @@ int TapeRecorder::make_temporary(std::int64_t bytes, int op, MemoryCategory cate
   return storage;
 }
 
-// What the library takes comes and goes within the call.
+// The library's memory comes and goes within the call.
 void TapeRecorder::use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results) {
   if (workspace.call < 0) return;
   const std::string& call = program_.calls[workspace.call];

@@ -41,7 +41,7 @@ void TapeRecorder::backward() {
   in_backward_ = false;
 }
 
-// Who makes each slot, and with which op's backward each hook's module is done.
+// Finds who makes each slot, and with which op's backward each hook's module is done.
 void TapeRecorder::find_hooks() {
   if (context_.hooks.empty()) return;
   tape_.hooks_of_op.resize(block_.ops.size());
@@ -111,7 +111,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
       if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
     }
   };
-  // What was computed again is handed to the node for good, and goes when the node returns: a Function of Python sums
+  // A recomputed tensor passes to the node for good, and goes when the node returns: a Function of Python sums
   // before that.
   if (is_checkpointed() && !kernel.saves_when_done) release_all_saved();
   std::size_t next = 0;
@@ -404,7 +404,7 @@ void TapeRecorder::pass_hooks(int op) {
   tape_.hooks_of_op[op] = {first, static_cast<std::int32_t>(events_->size())};
 }
 
-// What is summed with it, and where, is for the caller to say: other calls have their part in it, too.
+// The caller decides what is summed with it, and where: other calls have their part in it, too.
 void TapeRecorder::hand_out(int input, const Grad& grad) {
   if (!is_handed_out_[input]) tape_.input_grad_strides[input] = grad.strides;
   is_handed_out_[input] = true;

@@ -114,7 +114,7 @@ std::size_t TapeRecorder::end_of_recomputation() const {
   return 0;
 }
 
-// What a node has saved it holds, although its module lets the parameter itself go.
+// A node holds its saved parameters, although its module lets the parameter itself go.
 void TapeRecorder::find_kept_parameters() {
   if (!context_.keeps_parameters) return;
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {
@@ -138,7 +138,7 @@ void TapeRecorder::recompute() {
     cached[s] = alive_[s] = false;
     name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
   }
-  // What stops early still names what it would have used.
+  // A run that stops early still names the tensors that it would have used.
   count_uses(program_.kernels.size());
   count_saves();
   inside_ = tape_.kept_bytes;
@@ -147,7 +147,7 @@ void TapeRecorder::recompute() {
   for (std::size_t o = 0; o < block_.ops.size(); ++o) {
     Tape::Range& range = tape_.recompute_of_op[o];
     range.first = static_cast<std::int32_t>(events_->size());
-    bool is_spared = false;  // What the op costs was kept: only what stands around it runs.
+    bool is_spared = false;  // The expensive part of the op was kept: only the calls around it run.
     for (; k < end && program_.kernels[k].op == static_cast<int>(o); ++k) {
       const bool exists =
           is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
@@ -163,7 +163,7 @@ void TapeRecorder::recompute() {
 }
 
 void TapeRecorder::end_recomputation(std::size_t end) {
-  // What nobody came to ask for stays until the checkpoint itself goes.
+  // A tensor that nobody requested stays until the checkpoint itself goes.
   for (std::size_t k = end; k < program_.kernels.size(); ++k) {
     if (!is_kept(k)) continue;
     for (const int slot : program_.kernels[k].outputs) {
@@ -173,7 +173,7 @@ void TapeRecorder::end_recomputation(std::size_t end) {
       left_over_.push_back(storage);
     }
   }
-  // What was kept for the recomputation only.
+  // Tensors kept for the recomputation only.
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {
     if (alive_[s] && saves_[s] == 0) free(static_cast<int>(s));
   }

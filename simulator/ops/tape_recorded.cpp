@@ -1,7 +1,6 @@
-// A recording has the events of each op; a tape has them one after the other, with the ranges of the ops. What bounds
-// need beside them is counted here: the bytes that live from forward to backward, and the highest sum inside of a
-// backward. Outputs that others hold and gradients that were handed out are not counted, so that both stay lower
-// bounds.
+// A recording has the events of each op; a tape has them one after the other, with the ranges of the ops. This also
+// counts the inputs of bounds: the bytes that live from forward to backward, and the highest sum inside of a backward.
+// Outputs that others hold and gradients that were handed out are not counted, so that both stay lower bounds.
 //
 // A run that was not recorded (another precision, selective checkpointing, other implementations) is refused with what
 // there is. The tape of a refused run is empty: nothing walks it.

@@ -1,11 +1,11 @@
 // A search plays each tape many thousands of times only to learn how many bytes live at most. Most events of a tape are
-// allocations and frees of storages that no other call, no gradient and no hook can see. What a row of them does to the
-// sums is the same each time, so it is worked out once: by how much each pool changes, and how far it rises in between.
+// allocations and frees of storages that no other call, no gradient and no hook can see. A row of them changes the sums
+// in the same way each time, so it is worked out once: by how much each pool changes, and how far it rises in between.
 //
 // A storage counts as seen from outside when any event beside Alloc and Free names it, when an output lies in it, or
 // when it does not go the plain way: made once and freed once after that, in the order forward, recomputation,
-// backward. Its events are played one by one. Peaks of the sums are those of the single events. Who wants a workspace
-// that is kept wants it once: the first of them in what is played in one go.
+// backward. Its events are played one by one. Peaks of the sums are those of the single events. A kept workspace
+// is requested once: by the first of them in a run of events.
 
 #include "simulator/ops/tape_runs.h"
 

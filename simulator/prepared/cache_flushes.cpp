@@ -1,8 +1,8 @@
 // How often a run gives back its cache, and what that takes.
 //
 // PyTorch's allocator asks the device for a segment, is refused, gives back every segment of its cache without a live
-// block, and asks again. The plan's steps are walked through an allocator with the device's limit. What the last of
-// them gives back, every later one does, too.
+// block, and asks again. The plan's steps are walked through an allocator with the device's limit. Every later one
+// gives back what the last of them does.
 //
 //   time = segments given back x 0.1 ms + segments asked for x 0.13 ms
 //

@@ -60,7 +60,7 @@ std::optional<Plan> plan_of_memory(const Plan& plan, const Cluster& cluster) {
   return walked;
 }
 
-// What initialization and the steps reserve when memory that other streams use comes back as late as it can.
+// Reserved memory of initialization and the steps if memory that other streams use comes back as late as it can.
 template <class Sink>
 void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
   MemoryWalk<Sink> walk(prepared.short_walk_input(), sink);

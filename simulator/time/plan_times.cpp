@@ -72,7 +72,7 @@ void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, Seconds from_
   t.divide = over(moved, costs.memory);
 }
 
-// What the instructions themselves took is in host_times.
+// The instructions' own time is in host_times.
 void leave_copies_to_host(UnitTimes& t) {
   for (Seconds* time : {&t.copy_in, &t.copy_out, &t.keep_gradients, &t.add_gradients, &t.reduce_copy, &t.to_host,
                         &t.flatten, &t.divide})
@@ -199,7 +199,7 @@ Seconds sent_to_host(const GradientBucket& bucket, const Layout& layout, const P
   return over(sent_per_element(layout, plan) * part, mesh.host_link);
 }
 
-// Into the buffer, divided there; in one piece once more where it is of several ranks. What is this rank's is copied
+// Into the buffer, divided there; in one piece once more where it is of several ranks. This rank's part is copied
 // out twice: back into the buffer, and to where it stays.
 BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan,
                               const MeshCosts& mesh, const ComputeCosts& costs) {

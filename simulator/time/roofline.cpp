@@ -5,8 +5,8 @@
 // bandwidth. Each kernel has a floor of about 2 us.
 //
 // The shares are those of eager training, not of a benchmark. They were fitted to published training steps (docs/
-// accuracy.md) for each card that has such steps, and other cards borrow those of their architecture. What one large
-// product reaches in a benchmark is a quarter more on H100: clocks fall under load, many shapes tile badly, and eager
+// accuracy.md) for each card that has such steps, and other cards borrow those of their architecture. One large
+// product in a benchmark reaches a quarter more on H100: clocks fall under load, many shapes tile badly, and eager
 // kernels leave gaps, all of which is in the shares. Attention on A100 reaches 0.6 of the peak (189 of 312 TFLOPS
 // forward and backward with heads of 128 and a causal mask), on H100 FlashAttention-2 reaches 0.34 (335 of 989).
 //
@@ -62,7 +62,7 @@ double pace_of(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
   return runs_as_tf32(gpu, dtype, allow_tf32) && gpu.pace_tf32 ? gpu.pace_tf32->value : 1;
 }
 
-/// What products of a dtype reach: without tensor cores a share of its own.
+/// The share that products of a dtype reach: without tensor cores a share of its own.
 double share_of_products(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
   const bool on_tensor_cores =
       runs_as_tf32(gpu, dtype, allow_tf32) || (has_16_bits(dtype) && peak_rate(gpu, dtype).has_value());
@@ -121,7 +121,7 @@ ComputeCosts compute_costs(const Cluster& cluster, Dtype activation, const Imple
 
 namespace {
 
-// What products take beyond what large ones of as many FLOPs would, as FLOPs of these.
+// Extra work of products over large ones of as many FLOPs, as FLOPs of these.
 double lost_to_shapes(const OpWork::Part& part, const ComputeCosts& costs) {
   const Measurements* tables = costs.measured.get();
   if (tables == nullptr) return 0;

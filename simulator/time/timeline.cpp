@@ -88,7 +88,7 @@ class Timeline {
     return kind == InstructionKind::WaitForUnshard || kind == InstructionKind::FinishReduce;
   }
 
-  // What the computing thread of a CPU does beside ops.
+  // Work of a CPU's computing thread beside ops.
   void work_on_host(std::size_t instruction) {
     if (in_.on_host == nullptr) return;
     const Seconds time = (*in_.on_host)[instruction];
