@@ -207,6 +207,7 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
   set_effort(work, options.search);
+  options.search.counts_work_alone = line.has(Option::Effort);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(machine + ": " + text_of(now)); };
   options.on_machine = [&](const std::string& name) { machine = name; };
   const auto found = compare_machines(request, words.range, output.console.library, options);
@@ -259,6 +260,7 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output, OtherFr
   options.pareto_points = pareto_points_of(Space(), output);
   options.search.rank = *rank;
   set_effort(work, options.search);
+  options.search.counts_work_alone = line.has(Option::Effort);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
   options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
   auto found = compare_runtimes(request, runtimes, output.console.library, options);

@@ -34,6 +34,7 @@ std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vecto
     Space space = requests[number]->space;
     space.explain = false;
     space.pareto_points = 0;
+    if (options.counts_work_alone) space.max_predictions = 0;
     SearchOptions own{.should_stop = options.should_stop};
     own.most_work = share_of(options.most_work, requests.size());
     if (options.on_progress) own.on_progress = tell;
@@ -59,6 +60,7 @@ Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std:
                                     SearchOptions options) {
   request.space.explain = explain;
   request.space.pareto_points = pareto_points;
+  if (options.counts_work_alone) request.space.max_predictions = 0;
   options.larger_gpus = request.larger_gpus;
   return search(request.spec, request.workload, request.cluster, request.space, options);
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "planner/compared_search.h"
+#include "planner/plan_request.h"
 #include "planner/search.h"
 #include "render/render_search.h"
 #include "tests/support/search_cases.h"
@@ -58,6 +60,23 @@ TEST(Search, SettlesAtTheLimitOfItsWorkForWhatItHasAndSaysHowFarThatMayBeFromThe
     }
     EXPECT_TRUE(is_cut) << mib;
   }
+}
+
+// A comparison asks as far as it is told to, and not as far as a search goes that nobody told anything.
+TEST(Search, OfAComparisonIsLimitedByItsWorkAloneWhereThatIsAskedFor) {
+  const Case c = standard_case(Bytes(700 << 20));
+  ResolvedRequest request{.spec = c.spec, .workload = c.workload, .cluster = c.cluster, .space = c.space};
+  request.space.max_predictions = 1;
+  const auto proof_of = [&](const SearchOptions& options) {
+    const auto found = search_briefly({&request}, options, {});
+    EXPECT_TRUE(found.front() && *found.front());
+    return (*found.front())->proof;
+  };
+  EXPECT_TRUE(proof_of({}).stopped_early);
+  EXPECT_FALSE(proof_of({.most_work = 0, .counts_work_alone = true}).stopped_early);
+  const auto whole = search_in_full(request, false, 0, {.most_work = 0, .counts_work_alone = true});
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_FALSE(whole->proof.stopped_early);
 }
 
 TEST(Search, TellsTheBestPlanBeforeTheRest) {
