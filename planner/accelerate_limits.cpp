@@ -208,6 +208,7 @@ std::optional<Error> tie_beyond_ends(const Plan&, const Model& model) {
                          [&](const std::string& module) { return !module.empty() && is_inside(name, module); });
     };
     for (const Parameter& parameter : model.parameters) {
+      if (parameter.tied_names.empty()) continue;  // One name is inside or outside.
       std::vector<std::string> names = parameter.tied_names;
       names.push_back(parameter.name);
       const auto outside = std::partition(names.begin(), names.end(), is_in_unit);

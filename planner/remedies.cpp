@@ -165,7 +165,10 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, co
   Space bounded = as_typed(ground.space, trial.change);
   bounded.explain = false;
   bounded.pareto_points = 0;
-  const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, options);
+  SearchOptions brief = options;
+  // A search that takes what has no room reports it itself, which says how tight it is.
+  brief.only_plan = bounded.room != Room::None;
+  const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, brief);
   count_work(options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),

@@ -474,17 +474,20 @@ std::vector<std::int64_t> different_ranks(const Layout& layout) {
   if (layout.zero.ranks > 0) return different_parts(layout.zero);
   // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
   if (layout.flat != FlatParameters::None) return ranks;
+  // Where rows divide, which they mostly do, the last full rank is the last of all.
+  const auto add = [&](std::int64_t rank) {
+    if (rank < layout.mesh.shard) ranks.push_back(rank);
+  };
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       if (p.shard_elements == 0) continue;
       const std::int64_t full = p.elements / p.shard_elements;
-      ranks.push_back(full);
-      if (p.elements % p.shard_elements != 0) ranks.push_back(full + 1);
+      add(full);
+      if (p.elements % p.shard_elements != 0) add(full + 1);
     }
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::erase_if(ranks, [&](std::int64_t rank) { return rank >= layout.mesh.shard; });
   return ranks;
 }
 
