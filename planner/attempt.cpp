@@ -7,7 +7,9 @@
 // was found that fits, it is left open whether there is such a plan.
 //
 // A caller that has another way out, as expandable segments are one, can have all that end early. Nothing is lost then:
-// what is left open is taken up where it was left.
+// what is left open is taken up where it was left. Near the edge of memory hundreds of plans are predicted that do not
+// fit, and each is slower than the one before: once the next is slower than the other way, that is the answer, whatever
+// comes behind.
 
 #include "planner/attempt.h"
 
@@ -20,6 +22,7 @@
 #include <utility>
 
 #include "core/plan/plan.h"
+#include "planner/predictors.h"
 
 namespace fsdp::planner {
 
@@ -61,6 +64,10 @@ bool has_spent(const SearchOptions& options) {
   return options.has_spent && options.has_spent();
 }
 
+KnownPredictions* known_to(const SearchOptions& options) {
+  return options.predictors ? &options.predictors->known() : nullptr;
+}
+
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families) {
   if (!options.on_progress) return {};
   return [&options, stage, space = families.size()](std::int64_t looked_at, double at_least) {
@@ -96,7 +103,7 @@ Result<Families> families_for(const Space& space, const ModelIndex& index, const
 Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options)
     : families(std::move(all)),
       limit(split_by_host(space.base, families, predictor_of)),
-      cost(space.base, limit.within, predictor_of, space.room),
+      cost(space.base, limit.within, predictor_of, space.room, known_to(options)),
       memory(cost),
       per_sample(cost, limit.within),
       is_per_sample(space.objective == SearchObjective::Tokens),
@@ -167,7 +174,8 @@ Proof Attempt::proof() const {
 }
 
 Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                                const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most) {
+                                const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most,
+                                const OtherWay& other) {
   Attempts attempts(space, options, budget_of(cluster));
   if (space.objective == SearchObjective::Memory) {
     FSDP_TRY(Families all, families_for(whole(space), index, cluster));
@@ -182,20 +190,39 @@ Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, con
   FSDP_TRY(Families families, families_for(space, index, cluster));
   attempts.usual_ = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
   attempts.answer_ = attempts.usual_.get();
-  // Most searches end before that.
-  constexpr std::int64_t kBoundsBeforeAsking = 1000;
-  attempts.usual_->fastest.pause_after(kBoundsBeforeAsking);
-  attempts.usual_->find_fastest(space, attempts.budget_);
-  attempts.is_paused_ = attempts.usual_->fastest.is_paused();
+  attempts.begin(other);
   if (attempts.usual_->fitting || is_stopped(options)) return attempts;
   if (attempts.usual_->fastest.is_spent()) attempts.is_paused_ = true;
   FSDP_TRY(Families all, families_for(whole(space), index, cluster));
   attempts.is_all_ = all.families == attempts.usual_->families.families;
   if (attempts.is_all_ && !attempts.is_paused_) return attempts;
   attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
+  if (attempts.is_open_) return attempts;
   attempts.answer_ = attempts.wide_.get();
   attempts.ask(most);
   return attempts;
+}
+
+// Most searches end before either of the pauses.
+void Attempts::begin(const OtherWay& other) {
+  constexpr std::int64_t kBoundsBeforeOtherWay = 300;
+  constexpr std::int64_t kBoundsBeforeAsking = 1000;
+  BranchAndBound& fastest = usual_->fastest;
+  if (other) {
+    fastest.pause_after(kBoundsBeforeOtherWay);
+    usual_->find_fastest(*space_, budget_);
+    if (!fastest.is_paused()) return;
+    if (const std::optional<Seconds> step = other()) fastest.pause_at(step->count() * 1e9);
+  }
+  fastest.pause_after(kBoundsBeforeAsking);
+  usual_->find_fastest(*space_, budget_);
+  is_open_ = fastest.is_paused_at_least();
+  is_paused_ = fastest.is_paused();
+}
+
+std::optional<Seconds> Attempts::slower_than() const {
+  if (!is_open_ || !answer_->fastest.is_paused_at_least()) return std::nullopt;
+  return Seconds(answer_->fastest.at_least() * 1e-9);
 }
 
 void Attempts::ask(std::int64_t most) {
@@ -208,6 +235,7 @@ void Attempts::ask(std::int64_t most) {
 }
 
 void Attempts::go_on() {
+  if (!fits_) answer_ = wide_.get();
   ask(0);
 }
 
@@ -217,6 +245,7 @@ void Attempts::find_fastest(bool may_pause) {
     if (is_usual ? !is_paused_ : is_all_) continue;
     answer_ = attempt;
     if (may_pause) attempt->fastest.pause_after(space_->max_predictions);
+    if (!may_pause) attempt->fastest.pause_at(std::nullopt);
     attempt->find_fastest(*space_, budget_);
     is_open_ = !attempt->fitting && (attempt->fastest.is_paused() || attempt->fastest.is_spent());
     if (attempt->fitting || is_stopped(*options_)) return;

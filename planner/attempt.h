@@ -3,6 +3,7 @@
 // Whether a plan of a space fits, and the fastest one that does: the searches under planner/search.h.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
 #include "planner/host_limit.h"
+#include "planner/known_predictions.h"
 #include "planner/objective.h"
 #include "planner/predicted_cost.h"
 #include "planner/search.h"
@@ -23,6 +25,8 @@ namespace fsdp::planner {
 bool is_stopped(const SearchOptions& options);
 /// Whether the search may do no more than settle for what it has.
 bool has_spent(const SearchOptions& options);
+/// What its predictors have said in other searches; nullptr: they are not shared.
+KnownPredictions* known_to(const SearchOptions& options);
 
 /// Tells the listener of a search what a branch and bound of these families tells.
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families);
@@ -74,19 +78,26 @@ struct Attempt {
   std::optional<double> gap;
 };
 
+/// From which time of a step on another way out is better than any plan of a space; nothing: there is none.
+using OtherWay = std::function<std::optional<Seconds>()>;
+
 /// Attempts at a space as it is asked for and, where nothing fits, at the whole of it.
 class Attempts {
  public:
   /// After `most` predictions without a plan that fits it leaves open whether there is one, and after those of `space`
-  /// which is the fastest (0: it leaves nothing open). Errors: those of families_for. REQUIRES: the arguments outlive
-  /// this object.
+  /// which is the fastest (0: it leaves nothing open). A search for the fastest that is not over soon asks for the
+  /// other way, once, and leaves it open, too, when no plan can be faster than that. Errors: those of families_for.
+  /// REQUIRES: the arguments outlive this object.
   static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                               const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most);
+                               const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most,
+                               const OtherWay& other = {});
 
   /// Whether the search was left before there was an answer: it can go on, or may do no more.
   bool is_open() const { return is_open_; }
   /// Whether a plan is known to fit, be it the fastest or not.
   bool fits() const { return fits_.value_or(false) || answer_->fitting; }
+  /// Where it was left because the other way is better: what a step takes here, at least.
+  std::optional<Seconds> slower_than() const;
   /// Finds that out. REQUIRES: is_open().
   void go_on();
 
@@ -97,6 +108,8 @@ class Attempts {
   Attempts(const Space& space, const SearchOptions& options, Bytes budget)
       : space_(&space), options_(&options), budget_(budget) {}
 
+  /// Until there is an answer, or a pause.
+  void begin(const OtherWay& other);
   void ask(std::int64_t most);
   /// The fastest of the plans that fit, of which there may be some.
   void find_fastest(bool may_pause);

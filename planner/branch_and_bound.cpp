@@ -262,6 +262,11 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
       is_paused_ = true;
       return std::nullopt;
     }
+    if (pause_at_ && !is_worse_.comfortable && open_.front().key >= *pause_at_) {
+      at_least_ = open_.front().key;
+      is_paused_ = true;
+      return std::nullopt;
+    }
     if (has_spent_ && has_spent_()) return settle_for_what_there_is(budget);
     if (limit > 0 && num_dear_ >= last_dear_ && !is_worse_.comfortable) {
       const std::optional<Node> best = hurry(budget, limit);

@@ -120,6 +120,10 @@ class BranchAndBound {
   /// Makes `next` end with nothing after so many bounds above level 1, once. Asked again with the same arguments, it
   /// goes on as if it had not.
   void pause_after(std::int64_t bounds) { pause_ = bounds; }
+  /// It pauses as well once nothing is left that is below this value of the objective; nothing: never.
+  void pause_at(std::optional<double> least) { pause_at_ = least; }
+  /// Whether it is paused there.
+  bool is_paused_at_least() const { return is_paused_ && pause_at_ && at_least_ >= *pause_at_; }
   bool is_paused() const { return is_paused_; }
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
@@ -195,6 +199,7 @@ class BranchAndBound {
   std::int64_t num_boxes_ = 0;  ///< Taken from the heap.
   double gap_ = 0;
   std::int64_t pause_ = 0;  ///< Bounds above level 1 after which it pauses; 0: never.
+  std::optional<double> pause_at_;
   bool is_paused_ = false;
   std::int64_t last_dear_ = 0;  ///< The limit of `next`, on the same count.
   std::int64_t num_broken_bounds_ = 0;

@@ -16,8 +16,8 @@ namespace fsdp::planner {
 
 /// The searches of several requests, on as many threads as there are cores, and their results in the order of the
 /// requests: the best plan of each, with no explanation and no Pareto front; nothing for a request that is null. Uses
-/// the progress, the stop and the limits of work of the options. Whose progress it is `on_search` says before it, with the
-/// number of the request.
+/// the progress, the stop and the limits of work of the options. Whose progress it is `on_search` says before it, with
+/// the number of the request.
 std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
                                                                 const SearchOptions& options,
                                                                 const std::function<void(std::size_t)>& on_search);

@@ -17,9 +17,6 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What a step must be shorter by for a setting of the allocator that nobody asked for.
-constexpr double kWorthASetting = 0.05;
-
 /// Whether a plan was ruled out for its memory alone that takes by this part of the step less than the one that was
 /// found.
 bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part) {
@@ -41,6 +38,10 @@ std::optional<Space> expanded(const Space& space, const Cluster& cluster) {
 }
 
 std::string note_on_segments(Attempts& attempts, const Runtime& runtime) {
+  if (const std::optional<Seconds> step = attempts.slower_than()) {
+    return fmt::format("Set {}: a step takes at least {} without it.", allocator_environment(runtime),
+                       format_time(*step));
+  }
   const Proof proof = attempts.answer().proof();
   const bool is_known = proof.is_proven && !proof.stopped_early && !attempts.is_open();
   const std::string_view without = attempts.fits() ? "The search did not come to its end"

@@ -16,6 +16,9 @@
 
 namespace fsdp::planner {
 
+/// What a step must be shorter by for a setting of the allocator that nobody asked for.
+inline constexpr double kWorthASetting = 0.05;
+
 inline constexpr std::string_view kExpandableSegments = "expandable_segments:True";
 
 /// The space with expandable segments; nothing where they are not to be had, or were decided on.

@@ -32,6 +32,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -63,12 +64,15 @@ Bytes budget_of(const Cluster& cluster) {
   return cluster.gpu.usable_memory.value;
 }
 
-PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room)
+PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room,
+                             KnownPredictions* shared)
     : base_(base),
       families_(families),
       predictor_of_(std::move(predictor_of)),
       is_tight_(room == Room::None),
-      lower_bounds_(base, families, predictor_of_, is_tight_) {}
+      lower_bounds_(base, families, predictor_of_, is_tight_),
+      shared_(shared),
+      shared_numbers_(families.families.size(), -1) {}
 
 std::vector<Box> PredictedCost::space() const {
   std::vector<Box> boxes;
@@ -137,6 +141,26 @@ Plan PredictedCost::plan_of(const Choice& choice) {
   return plan;
 }
 
+KnownPredictions::Key PredictedCost::key_of(const Choice& choice) {
+  const auto family = static_cast<std::size_t>(choice.family);
+  int& number = shared_numbers_[family];
+  if (number < 0) number = shared_->number_of(base_, families_, families_.families[family]);
+  return KnownPredictions::key_of(number, families_, choice);
+}
+
+simulator::Outcome PredictedCost::predict(const Choice& choice, Detail detail, Bytes enough, Bytes too_large) {
+  const std::optional<KnownPredictions::Key> key = shared_ ? std::optional(key_of(choice)) : std::nullopt;
+  if (const simulator::Outcome* known = key ? shared_->find(detail, *key) : nullptr) {
+    if (known->is_whole || known->needed > std::min(enough, too_large)) return *known;
+  }
+  const bool is_memory = detail == Detail::Device || detail == Detail::Tight;
+  (is_memory ? asked_.memory : detail == Detail::Time ? asked_.time : asked_.live) += 1;
+  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail, enough, too_large);
+  assert(outcome.has_value());
+  if (key) shared_->keep(detail, *key, *outcome);
+  return *std::move(outcome);
+}
+
 simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
   const Point point = point_of(choice);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
@@ -145,12 +169,9 @@ simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enou
     simulator::Outcome& outcome = found->second;
     if (outcome.is_whole || outcome.needed > std::min(enough, too_large)) return outcome;
   }
-  ++asked_.memory;
-  const Plan plan = planner::plan_of(base_, families_, choice);
-  auto outcome = is_tight_ ? predictor_of(choice).evaluate(plan, Detail::Tight)
-                           : predictor_of(choice).evaluate(plan, Detail::Device, enough, too_large);
-  assert(outcome.has_value());
-  return known.insert_or_assign(point, *std::move(outcome)).first->second;
+  simulator::Outcome outcome =
+      is_tight_ ? predict(choice, Detail::Tight) : predict(choice, Detail::Device, enough, too_large);
+  return known.insert_or_assign(point, std::move(outcome)).first->second;
 }
 
 const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
@@ -167,10 +188,7 @@ const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail de
   const Point point = point_of(choice);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;
-  (detail == Detail::Time ? asked_.time : asked_.live) += 1;
-  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail);
-  assert(outcome.has_value());
-  return known.emplace(point, *std::move(outcome)).first->second;
+  return known.emplace(point, predict(choice, detail)).first->second;
 }
 
 std::vector<Choice> PredictedCost::predicted() const {

@@ -12,6 +12,7 @@
 
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
+#include "planner/known_predictions.h"
 #include "planner/lower_bounds.h"
 #include "planner/space.h"
 #include "simulator/predictor.h"
@@ -29,8 +30,10 @@ enum class CostLevel : int {
 
 class PredictedCost : public CostModel {
  public:
+  /// `shared`: what was and is predicted in other spaces with the same predictors; nullptr: nothing.
   /// REQUIRES: the arguments outlive this object; every wrapping passes check().
-  PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room = Room::Spare);
+  PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room = Room::Spare,
+                KnownPredictions* shared = nullptr);
 
   std::vector<Box> space() const override;
   int num_levels() const override { return 5; }
@@ -61,7 +64,7 @@ class PredictedCost : public CostModel {
   /// Points that were predicted in full, in the order of the space.
   std::vector<Choice> predicted() const;
 
-  /// How often the predictor was asked, by detail: for benchmarks and notes.
+  /// How often the predictor was asked, by detail, beside what was known: for benchmarks and notes.
   struct Asked {
     std::int64_t time = 0, live = 0, memory = 0;
   };
@@ -91,6 +94,12 @@ class PredictedCost : public CostModel {
   /// The device peak of any plan of a box is at least that, by the walk of its smallest one.
   Bytes least_of_box(const Box& box, const simulator::Outcome& smallest);
 
+  /// Of `detail`, from another space or by the predictor, as far as Predictor::evaluate says.
+  simulator::Outcome predict(const Choice& choice, simulator::Detail detail, Bytes enough = simulator::kWholePrediction,
+                             Bytes too_large = simulator::kWholePrediction);
+  /// What names the plan in every space.
+  KnownPredictions::Key key_of(const Choice& choice);
+
   /// What lies outside of the allocator of a plan.
   struct Outside {
     Plan plan;  ///< Any of the mesh.
@@ -117,6 +126,8 @@ class PredictedCost : public CostModel {
   /// LowerBounds::time_in_order of the fastest plan of a box, in nanoseconds.
   std::map<Point, double> in_order_;
   Asked asked_;
+  KnownPredictions* shared_;
+  std::vector<int> shared_numbers_;  ///< [family] Its number in `shared_`; -1: not asked for.
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.
 

@@ -9,6 +9,7 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/spec/model_spec.h"
+#include "planner/known_predictions.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {
@@ -43,9 +44,13 @@ class Predictors {
   /// Predictor::work of all of them.
   std::int64_t work() const;
 
+  /// What the searches that run on them know of plans.
+  KnownPredictions& known() { return known_; }
+
  private:
   std::map<std::int64_t, simulator::Predictor> predictors_;
   std::vector<std::int64_t> micro_batches_;
+  KnownPredictions known_;
 };
 
 }  // namespace fsdp::planner

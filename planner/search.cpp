@@ -18,7 +18,8 @@
 // expandable segments, which PyTorch has as a setting of its own. It is not among the usual values: a plan that fits by
 // it alone says so, and so does one that is clearly faster with it because memory keeps the search from the fastest.
 // Near the edge of memory it takes thousands of predictions to know what fits without them, and few
-// to find a plan that fits with them and is faster. So they are tried there before the search has come to its end.
+// to find a plan that fits with them and is faster. So a search that is not over soon finds the fastest plan with them
+// first, and ends where all that is left is slower than that by more than such a setting has to save.
 // Where nothing fits with them either, the plan that is named is the smaller one of both, and of those with the setting
 // only one that saves a twentieth.
 //
@@ -138,7 +139,7 @@ class OutsideOfLimit {
   PointFound look(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options) {
     const HostLimit& limit = attempt.limit;
     for (const HostLimit::Beyond& beyond : limit.beyond) {
-      cost_.emplace(space.base, beyond.families, predictor_of, space.room);
+      cost_.emplace(space.base, beyond.families, predictor_of, space.room, known_to(options));
       BranchAndBound fastest(*cost_, Objective::Time);
       fastest.stop_when(options.should_stop);
       fastest.settle_when(options.has_spent);
@@ -151,7 +152,7 @@ class OutsideOfLimit {
       if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
       return least_of({&attempt.cost, &limit.within, {}}, *attempt.smallest, attempt.memory, space, options);
     }
-    cost_.emplace(space.base, attempt.families, predictor_of, space.room);
+    cost_.emplace(space.base, attempt.families, predictor_of, space.room, known_to(options));
     SmallestCost memory(*cost_);
     BranchAndBound smallest(memory, Objective::Memory);
     return least_of({&*cost_, &attempt.families, {}}, smallest, memory, space, options);
@@ -319,6 +320,24 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
     result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
   };
   return search_if(spec, workload, cluster, *wider, told, does_fit, add_note);
+}
+
+/// From which time of a step on a plan without expandable segments is worse than the fastest that fits with them:
+/// Attempts' other way.
+std::optional<Seconds> worse_than_expanded(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                           const Space& expanded_space, Ground& ground, const SearchOptions& options) {
+  Space wider = expanded_space;
+  wider.explain = false;
+  wider.pareto_points = 0;
+  const auto fits = fits_somewhere(wider, ground.index(), cluster, ground.predictor_of(), options);
+  if (!fits || !fits->value_or(false) || is_stopped(options)) return std::nullopt;
+  SearchOptions told = options;
+  told.on_best = {};
+  told.on_progress = {};
+  told.only_plan = true;
+  const auto result = search(spec, workload, cluster, wider, told);
+  if (!result || result->verdict != Verdict::Fits) return std::nullopt;
+  return result->best.step / (1 - kWorthASetting);
 }
 
 /// The fastest plan without CPU offload, where the usual values have only slower ones with it that fit, and the whole
@@ -503,8 +522,14 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const Model& model = ground.model();
   const PredictorOf predictor_of = ground.predictor_of();
   const SearchOptions looking = while_looking(options, ground);
-  const std::int64_t most = expanded(filled, cluster) ? kPredictionsBeforeSegments : 0;
-  FSDP_TRY(Attempts attempts, Attempts::make(filled, ground.index(), cluster, predictor_of, looking, most));
+  const std::optional<Space> wider = expanded(filled, cluster);
+  const std::int64_t most = wider ? kPredictionsBeforeSegments : 0;
+  OtherWay with_segments;
+  if (wider && space.objective == SearchObjective::Time) {
+    with_segments = [&] { return worse_than_expanded(spec, workload, cluster, *wider, ground, looking); };
+  }
+  FSDP_TRY(Attempts attempts,
+           Attempts::make(filled, ground.index(), cluster, predictor_of, looking, most, with_segments));
   if (is_stopped(looking)) return stopped();
   FSDP_TRY(std::optional<SearchResult> other,
            search_elsewhere(spec, workload, cluster, space, ground, attempts, looking));

@@ -203,6 +203,28 @@ RC_GTEST_PROP(BranchAndBound, AfterAPauseItGoesOnAsIfThereHadBeenNone, ()) {
   RC_ASSERT(paused.gap() == straight.gap());
 }
 
+RC_GTEST_PROP(BranchAndBound, PausesWhereNothingIsBelowWhatIsAsked, ()) {
+  TableModel model = random_model();
+  const std::int64_t budget = *rc::gen::inRange(0, 13);
+  const auto least = static_cast<double>(*rc::gen::inRange(0, 13));
+  BranchAndBound straight(model, Objective::Time);
+  const auto expected = straight.next(budget);
+  BranchAndBound paused(model, Objective::Time);
+  paused.pause_at(least);
+  auto found = paused.next(budget);
+  if (paused.is_paused_at_least()) {
+    RC_ASSERT(!found);
+    RC_ASSERT(!expected || expected->cost.time >= least);
+    paused.pause_at(std::nullopt);
+    found = paused.next(budget);
+  } else {
+    RC_ASSERT(!found || found->cost.time < least);
+  }
+  RC_ASSERT(!paused.is_paused_at_least());
+  RC_ASSERT(found == expected);
+  RC_ASSERT(paused.counts() == straight.counts());
+}
+
 TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
   TableModel model;
   for (int family = 0; family < 3; ++family) {

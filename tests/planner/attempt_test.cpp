@@ -1,0 +1,68 @@
+#include "planner/attempt.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "planner/predictors.h"
+#include "tests/support/search_cases.h"
+
+namespace fsdp::planner {
+namespace {
+
+/// Near the edge of its memory, where one plan after the other is walked.
+Case case_near_the_edge(std::int64_t mebibytes) {
+  Case c = standard_case(Bytes(mebibytes << 20));
+  c.space = whole(c.space);
+  return c;
+}
+
+struct Asked {
+  Engine engine;
+  SearchOptions options;
+  std::int64_t times = 0;
+  Attempts attempts;
+
+  Asked(const Case& c, std::optional<Seconds> other)
+      : engine(c),
+        attempts(*Attempts::make(
+            c.space, engine.predictors->of(0).index(), c.cluster,
+            [this](std::int64_t m) -> simulator::Predictor& { return engine.predictors->of(m); }, options, 0,
+            [this, other]() {
+              ++times;
+              return other;
+            })) {}
+};
+
+TEST(Attempts, LeaveOffWhereAnotherWayIsBetterAndCanGoOn) {
+  bool was_asked = false;
+  for (const std::int64_t mebibytes : {620, 660, 700, 740, 780, 860, 1000}) {
+    const Case c = case_near_the_edge(mebibytes);
+    Asked without(c, std::nullopt);
+    EXPECT_LE(without.times, 1);
+    EXPECT_FALSE(without.attempts.is_open());
+    EXPECT_FALSE(without.attempts.slower_than());
+    if (without.times == 0) continue;
+    was_asked = true;
+    const auto& fitting = without.attempts.answer().fitting;
+    Asked better(c, Seconds(0));
+    EXPECT_EQ(better.times, 1);
+    EXPECT_TRUE(better.attempts.is_open());
+    ASSERT_TRUE(better.attempts.slower_than()) << mebibytes;
+    if (fitting) {
+      EXPECT_LE(better.attempts.slower_than()->count() * 1e9, fitting->cost.time);
+      // One that is no better than the fastest plan ends nothing.
+      Asked same(c, Seconds((fitting->cost.time + 1) * 1e-9));
+      EXPECT_EQ(same.attempts.answer().fitting, fitting) << mebibytes;
+    }
+    better.attempts.go_on();
+    EXPECT_FALSE(better.attempts.is_open());
+    EXPECT_FALSE(better.attempts.slower_than());
+    EXPECT_EQ(better.attempts.answer().fitting, fitting) << mebibytes;
+  }
+  EXPECT_TRUE(was_asked);
+}
+
+}  // namespace
+}  // namespace fsdp::planner
