@@ -13,8 +13,7 @@
 // The first reduction of a run has one bucket for each dtype, which is full when the last gradient is there; after it
 // come those of all later steps (core/plan/ddp_buckets.h).
 //
-// Not modeled: broadcasts that synchronize the
-// rebuilt buckets, once; static_graph, communication hooks, join.
+// Not modeled: the broadcasts that synchronize the rebuilt buckets, once; static_graph, communication hooks, join.
 
 #include "core/plan/lower_ddp.h"
 

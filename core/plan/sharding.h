@@ -45,7 +45,7 @@ struct Window {
   /// An input of the pass requires a gradient, so that PyTorch's post-backward hook fires after the first op's
   /// backward; otherwise the unit is reduced in the callback at the end of backward.
   bool has_post_backward = false;
-  /// The post-forward hook runs: false where only some modules of a unit of several run again.
+  /// The post-forward hook runs; false if a recomputation reruns only some modules of a unit of several.
   bool is_left = true;
 
   bool operator==(const Window&) const = default;

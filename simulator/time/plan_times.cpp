@@ -7,7 +7,8 @@
 // pass, foreach in about a dozen list kernels. With 8-bit states one kernel of each parameter reads parameter and
 // gradient, writes the parameter, and reads and writes each moment: a byte an element, and an fp32 scale of 256.
 //
-// Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (bytes per all-gather), torch/optim/adam.py for the
+// passes of the foreach implementation.
 //
 // ZeRO's offload sends what a rank updates to the host in fp32 after each reduction: 4 bytes an element over the link
 // of one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes,
