@@ -525,7 +525,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   const std::optional<Space> wider = expanded(filled, cluster);
   const std::int64_t most = wider ? kPredictionsBeforeSegments : 0;
   OtherWay with_segments;
-  if (wider && space.objective == SearchObjective::Time) {
+  // Finding that plan twice takes work: a search with less than its usual share needs it for its own.
+  const bool has_all_work = options.most_work == 0 || options.most_work >= kMostWork;
+  if (wider && has_all_work && space.objective == SearchObjective::Time) {
     with_segments = [&] { return worse_than_expanded(spec, workload, cluster, *wider, ground, looking); };
   }
   FSDP_TRY(Attempts attempts,
