@@ -94,7 +94,7 @@ class PredictedCost : public CostModel {
   /// The device peak of any plan of a box is at least that, by the walk of its smallest one.
   Bytes least_of_box(const Box& box, const simulator::Outcome& smallest);
 
-  /// Of `detail`, from another space or by the predictor, as far as Predictor::evaluate says.
+  /// The outcome of `detail`, from another space or by the predictor, as far as Predictor::evaluate says.
   simulator::Outcome predict(const Choice& choice, simulator::Detail detail, Bytes enough = simulator::kWholePrediction,
                              Bytes too_large = simulator::kWholePrediction);
   /// What names the plan in every space.

@@ -172,7 +172,7 @@ struct SearchOptions {
   /// Work (simulator::Predictor::work) after which the search settles for the best that it has found, and says so;
   /// 0: it goes on. It is counted, so that one request has one answer.
   std::int64_t most_work = kMostWork;
-  /// Of comparisons, whose requests have a space each: nothing but this work limits a search
+  /// For comparisons, whose requests have a space each: nothing but this work limits a search
   /// (Space::max_predictions = 0).
   bool counts_work_alone = false;
   /// It ends with an error there instead, as if it was stopped: for who has no use for an answer that takes long.

@@ -302,6 +302,14 @@ class Pages(unittest.TestCase):
         for picture in (ROOT / "docs/images").iterdir():
             self.assertTrue(f"images/{picture.name}" in everything, f"No page shows {picture.name}.")
 
+    def test_the_table_of_decisions_has_each_with_its_title(self) -> None:
+        table = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+        for page in sorted((ROOT / "docs/decisions").glob("0*.md")):
+            title = re.match(r"# \d{4}:? (.+)", page.read_text(encoding="utf-8"))
+            self.assertIsNotNone(title, name_of(page))
+            row = f"[{page.name[:4]}]({page.name}) | {title[1]} |"
+            self.assertTrue(row in table, f"docs/decisions/README.md lacks the row {row}")
+
     def test_files_that_pages_name_are_there(self) -> None:
         folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
         for page in PAGES:

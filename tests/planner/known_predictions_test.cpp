@@ -41,7 +41,7 @@ void add_points(const Case& c, const Space& space, KnownPredictions& known,
     for (const std::int32_t kept : family.kept) {
       for (const std::int32_t checkpointed : family.checkpointed) {
         for (std::int32_t way = 0; way < static_cast<std::int32_t>(family.ways.size()); ++way) {
-          if (checkpointed == 0 && way > 0) continue;  // Of no block there is one way.
+          if (checkpointed == 0 && way > 0) continue;  // Without blocks there is one way.
           const Choice choice{f, kept, checkpointed, way};
           const auto key = KnownPredictions::key_of(number, families, choice);
           const std::string plan = text_of(plan_of(space.base, families, choice));
