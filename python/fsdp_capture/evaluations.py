@@ -44,4 +44,7 @@ class EvaluationWatch:
             )
 
     def _is_in_each_step(self) -> bool:
-        return all(one < other for one, other in zip(self._at_steps, self._at_steps[1:]))
+        """Parts of a model are known as such only once recordings begin: from there on two steps have to say so."""
+        since = max((step for step, count in enumerate(self._at_steps) if count == 0), default=0)
+        counts = self._at_steps[since:]
+        return (since <= 1 or len(counts) > 2) and all(one < other for one, other in zip(counts, counts[1:]))

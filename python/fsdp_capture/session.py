@@ -375,7 +375,8 @@ class Session:
             self._own_collectives.end()
             if self._evaluations.is_to_be_left_out(self._accumulation()):
                 self._given = self._given if self._recordings else []
-                return self._start(*self._wanted[0])
+                # With one micro-batch a step the next recording begins where the optimizer has stepped, as each does.
+                return self._start(*self._wanted[0]) if self._accumulation() > 1 else None
             self._keep(recording)
         if self._prepared is not None:  # the optimizer's states may have another dtype by now
             self._drop_gradients()

@@ -102,7 +102,7 @@ CASES = (
     _habit("compiled", "an MLP that is compiled, fp32", is_quick=True, quick_plans=("checkpointed",)),
     Case("autoencoder", "two models, one optimizer, fp32", ("parts.py", "autoencoder")),
     Case("prompted", "a table that is called beside its model", ("parts.py", "prompted")),
-    Case("evaluated-parts", "parts of a model, evaluated between steps", ("parts.py", "evaluated")),
+    Case("evaluated-parts", "parts of a model, evaluated between steps", ("parts.py", "evaluated"), is_quick=True, quick_plans=("sharded",)),
     Case("headed", "blocks that share an activation and a table, a head that runs in the loss, a model that was tried on the CPU",
          ("parts.py", "headed"), is_quick=True, quick_plans=("sharded", "checkpointed")),
     Case("gan", "a GAN, its critic 5 times, fp32", ("../scripts/gan.py",)),
