@@ -21,7 +21,7 @@
 
 namespace fsdp::planner {
 
-/// Of one spec, workload and cluster.
+/// For one spec, workload and cluster.
 class KnownPredictions {
  public:
   /// A plan, whatever space it is a point of.

@@ -1,6 +1,7 @@
 #pragma once
 
-// The plan: how a model is trained on a cluster. Everything that the user may decide and nothing that follows from it.
+// The plan: how to train a model on a cluster. It has everything that the user may decide, and nothing that follows
+// from it.
 
 #include <cstdint>
 #include <optional>
@@ -48,10 +49,10 @@ struct Unit {
   bool operator==(const Unit&) const = default;
 };
 
-/// Whether the root is one of its modules.
+/// Whether the root module is one of the unit's modules.
 bool is_root(const Unit& unit);
 
-/// torch.distributed.fsdp.MixedPrecisionPolicy. An empty dtype: the parameters' own.
+/// torch.distributed.fsdp.MixedPrecisionPolicy. An empty dtype defaults to the parameters' own.
 struct MixedPrecision {
   std::optional<Dtype> param_dtype;
   std::optional<Dtype> reduce_dtype;
@@ -69,7 +70,7 @@ enum class CheckpointMode : std::uint8_t {
 
 /// Activation checkpointing (torch.utils.checkpoint, non-reentrant) of repeated blocks.
 struct Checkpointing {
-  /// Per module of a repeated call, by its fully qualified name; modules not listed are not checkpointed.
+  /// A module of a repeated call, by its fully qualified name. Other modules are not checkpointed.
   struct Entry {
     std::string module;
     CheckpointMode mode = CheckpointMode::Full;
@@ -96,7 +97,7 @@ enum class OptimizerStates : std::uint8_t {
   EightBit,  ///< bitsandbytes / torchao: one byte per element and an fp32 scale per 256.
 };
 
-/// Arguments of torch.optim.Muon, of a script that trains some matrices by it and all else by another optimizer.
+/// Arguments of torch.optim.Muon, for a script that trains some matrices with it and the rest with another optimizer.
 struct MuonOptions {
   bool nesterov = true;
   std::int64_t ns_steps = 5;  ///< Iterations of Newton-Schulz, 1 to 99.
@@ -112,20 +113,19 @@ struct Optimizer {
   double weight_decay = 0.01;
   double momentum = 0;  ///< For SGD.
   std::optional<double> clip_grad_norm;
-  /// Muon updates the parameters that `Parameter::is_muon` names, and what stands above all others. Empty: nothing
-  /// does.
+  /// Muon updates the parameters with `Parameter::is_muon`, and the optimizer above the others. Empty: no Muon.
   std::optional<MuonOptions> muon = {};
 
   bool operator==(const Optimizer&) const = default;
 };
 
-/// Tensors that an optimizer keeps of each one that it updates.
+/// The number of state tensors for each updated tensor.
 constexpr std::int64_t num_moments(const Optimizer& optimizer) {
   if (optimizer.kind != OptimizerKind::Sgd) return 2;
   return optimizer.momentum > 0 ? 1 : 0;
 }
 
-/// How the sharded parameters come into being; decides the peak of initialization.
+/// Where the model is built before it is sharded; decides the peak of initialization.
 enum class Initialization : std::uint8_t {
   Meta,    ///< Built on the meta device, sharded, then filled: no more than the shards.
   Cpu,     ///< Built on the CPU; fully_shard moves one unit at a time to the device.
@@ -134,11 +134,11 @@ enum class Initialization : std::uint8_t {
 
 /// Arguments of DistributedDataParallel.
 struct DdpOptions {
-  /// MiB of gradients after which a bucket is closed. Empty: 25, and 1 for the first bucket.
+  /// A bucket is closed after so many MiB of gradients. Defaults to 25, and 1 for the first bucket.
   std::optional<std::int64_t> bucket_cap_mb;
   bool gradient_as_bucket_view = false;  ///< A gradient is a view of its bucket, and not a second tensor.
   bool broadcast_buffers = true;         ///< Rank 0 sends its buffers before each forward.
-  /// Parameters that no gradient reaches are looked for in each step; without it such a model fails in its second one.
+  /// DDP looks for parameters without a gradient in each step; without it such a model fails in its second step.
   bool find_unused_parameters = false;
 
   bool operator==(const DdpOptions&) const = default;
@@ -151,29 +151,28 @@ enum class BackwardPrefetch : std::uint8_t {
   None,  ///< When it is needed.
 };
 
-/// Arguments of FullyShardedDataParallel (FSDP1). Its strategy is what the mesh and the units' reshard_after_forward
-/// say, which is one for all units.
+/// Arguments of FullyShardedDataParallel (FSDP1). Its strategy follows from the mesh and the units'
+/// reshard_after_forward, which must be equal.
 struct Fsdp1Options {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
   bool forward_prefetch = false;  ///< The next unit of a forward is gathered before the one before it.
-  bool limit_all_gathers = true;  ///< The CPU waits for the unit before the last one to be freed.
+  bool limit_all_gathers = true;  ///< The CPU waits until the unit before the last one is freed.
   bool use_orig_params = false;   ///< The optimizer gets views of the original parameters, and not the flat ones.
-  // For its MixedPrecision, beside what `Plan::mixed_precision` has.
-  std::optional<Dtype> buffer_dtype = {};  ///< Buffers are cast to it. Empty: they stay as they are.
+  // Fields of its MixedPrecision that `Plan::mixed_precision` lacks.
+  std::optional<Dtype> buffer_dtype = {};  ///< FSDP1 casts buffers to it. Empty: no cast.
   bool cast_root_forward_inputs = true;    ///< The root casts its inputs, whatever cast_forward_inputs says of units.
 
   bool operator==(const Fsdp1Options&) const = default;
 };
 
-/// Keys of DeepSpeed's fp16. All but the first say by how much the loss is scaled, which decides neither memory nor
-/// collectives.
+/// Keys of DeepSpeed's fp16. All but the first are about the loss scale, which affects neither memory nor collectives.
 struct Fp16Options {
   bool auto_cast = false;                 ///< The engine casts floating inputs that it is given by position.
-  double loss_scale = 0;                  ///< 0: it is found while training. For a fixed one the others say nothing.
-  std::int64_t initial_scale_power = 16;  ///< It begins with 2 to this.
-  std::int64_t loss_scale_window = 1000;  ///< Steps without an overflow, after which it is doubled.
-  std::int64_t hysteresis = 2;            ///< Overflows until it is halved.
-  bool consecutive_hysteresis = false;    ///< A step without one counts them from the start.
+  double loss_scale = 0;                  ///< 0: dynamic. A fixed scale ignores the other keys.
+  std::int64_t initial_scale_power = 16;  ///< The initial scale is 2 to this.
+  std::int64_t loss_scale_window = 1000;  ///< The scale doubles after so many steps without an overflow,
+  std::int64_t hysteresis = 2;            ///< and halves after so many overflows.
+  bool consecutive_hysteresis = false;    ///< A step without an overflow resets their count.
   std::int64_t min_loss_scale = 1;
 
   bool operator==(const Fp16Options&) const = default;
@@ -182,7 +181,7 @@ struct Fp16Options {
 /// ZeRO-Infinity: the parts of ZeRO-3 in files on an NVMe drive, by DeepSpeed's keys of
 /// offload_optimizer, of offload_param and of the section aio.
 struct NvmeOptions {
-  std::string path = "/local_nvme";     ///< nvme_path, of both; the file that is exported has it.
+  std::string path = "/local_nvme";     ///< nvme_path of both sections; exported.
   bool optimizer = false;               ///< Sub-groups' fp32 parameters, their moments, and their gradients.
   std::int64_t buffer_count = 4;        ///< Page-locked buffers of the optimizer, each as large as a sub-group in fp32.
   bool pipeline_read = false;           ///< The next sub-group is read while one is updated,
@@ -191,8 +190,8 @@ struct NvmeOptions {
   std::int64_t param_buffer_count = 5;  ///< Page-locked buffers of parameters,
   std::int64_t param_buffer_size = 100'000'000;     ///< and elements of each.
   std::int64_t max_in_cpu = 1'000'000'000;          ///< Elements of a rank's parts that stay in host memory.
-  std::int64_t block_size = std::int64_t{1} << 20;  ///< aio: what is smaller, in bytes, and than 1 MiB stays in memory.
-  std::int64_t intra_op_parallelism = 1;            ///< aio: each file has a multiple of so many KiB.
+  std::int64_t block_size = std::int64_t{1} << 20;  ///< aio: pieces below this, or below 1 MiB, stay in memory. Bytes.
+  std::int64_t intra_op_parallelism = 1;            ///< aio: the size of each file is a multiple of so many KiB.
 
   bool operator==(const NvmeOptions&) const = default;
 };
@@ -200,7 +199,7 @@ struct NvmeOptions {
 /// Keys of DeepSpeed's zero_optimization.
 struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
-  bool overlap_comm = false;  ///< Collectives have streams of their own; ZeRO-1 and 2 reduce from two buffers then.
+  bool overlap_comm = false;  ///< Collectives have their own streams; ZeRO-1 and 2 then reduce from two buffers.
   // For ZeRO-3 alone, all in elements; DeepSpeed writes "stage3_" before all but the last.
   std::int64_t prefetch_bucket_size = 50'000'000;      ///< Gathered ahead of the modules that need it.
   std::int64_t param_persistence_threshold = 100'000;  ///< Parameters of no more elements are whole between steps.
@@ -208,15 +207,15 @@ struct ZeroOptions {
   std::int64_t max_reuse_distance = 1'000'000'000;     ///< Parameters needed again within this many elements stay
                                                        ///< gathered.
   std::int64_t sub_group_size = 1'000'000'000;         ///< Elements of a rank's part, updated at a time.
-  /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, from which they are gathered again. 1: none.
+  /// ZeRO++ hpZ: so many neighbors share a second copy of the parameters, and gather from it in backward. 1: no copy.
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false;    ///< ZeRO++ qwZ: parameters are gathered in 8 bits.
   bool quantized_gradients = false;  ///< ZeRO++ qgZ: gradients are exchanged in 4 bits, in a node and between nodes.
   // For a plan with cpu_offload alone.
-  bool pin_memory = true;      ///< For offload_optimizer and offload_param: what stays on the host is page-locked.
+  bool pin_memory = true;      ///< For offload_optimizer and offload_param: tensors on the host are page-locked.
   bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
-  double offload_ratio = 1;    ///< ZeRO-3: of the sub-groups so many are updated on the host, the last ones.
-  NvmeOptions nvme = {};       ///< ZeRO-3: what of both is on a drive, and not in host memory.
+  double offload_ratio = 1;    ///< ZeRO-3: the host updates this share of the sub-groups, the last ones.
+  NvmeOptions nvme = {};       ///< ZeRO-3: the parts of both on a drive, not in host memory.
   // For a plan that computes in fp16 alone.
   Fp16Options fp16;
 
@@ -225,8 +224,8 @@ struct ZeroOptions {
 
 struct Plan {
   std::string model;              ///< Name of the model, and
-  std::string model_fingerprint;  ///< what its parameters hash to: a plan for another model is refused.
-  std::string model_file;         ///< As given, so that the plan can be reproduced.
+  std::string model_fingerprint;  ///< a hash of its parameters: we refuse a plan for another model.
+  std::string model_file;         ///< The path as given, to reproduce the plan.
   std::string recipe;
   std::vector<Dimension> dimensions;   ///< Sizes of the workload: batch (per rank and micro-batch), seq, ...
   std::vector<std::string> trainable;  ///< Patterns given by the user.
@@ -237,19 +236,18 @@ struct Plan {
   std::optional<Dtype> parameter_dtype;  ///< For the sharded parameters; empty: as in the spec. fp32 = master weights.
   MixedPrecision mixed_precision;
   Checkpointing checkpointing;
-  /// CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. For ZeRO: offload_optimizer to
-  /// cpu.
+  /// CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. ZeRO: offload_optimizer to cpu.
   bool cpu_offload = false;
   std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward (each unit's
                                        ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
   std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default; more: each unit's
                                        ///< set_modules_to_backward_prefetch.
-  /// Inputs of reductions that live at once: set_reduce_scatter_max_input_buffers. Since torch 2.13.
+  /// Number of reduction inputs that live at once: set_reduce_scatter_max_input_buffers. Since torch 2.13.
   std::int64_t reduce_scatter_buffers = 1;
   /// Reductions have a communicator of their own: set_separate_reduce_scatter_group. Since torch 2.13.
   bool separate_reduce_scatter_group = false;
   std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
-  bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) but for the last one.
+  bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) except for the last one.
   Optimizer optimizer;
   Initialization initialization = Initialization::Meta;
   Runtime runtime;
@@ -260,18 +258,18 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// The unit that has this module as one of its own, in `Plan::units`; -1: none has.
+/// The index in `Plan::units` of the unit with this module; -1 if there is none.
 int unit_of(const Plan& plan, std::string_view module);
 
-/// Every rank holds all parameters at all times, and nothing is gathered; or, with ZeRO-3 and SimpleFSDP, each
-/// parameter is gathered by itself. Nothing of it belongs to units.
+/// Every rank always holds all parameters and gathers nothing; or, with ZeRO-3 and SimpleFSDP, it gathers each
+/// parameter by itself. No parameter belongs to a unit.
 bool is_replicated(const Plan& plan);
 
-/// SimpleFSDP trains the model: a parameter is a DTensor, which is gathered each time that it is read. Its mode is what
-/// the mesh says: "fully_shard", or "hybrid_shard" where there are copies, too; "replicate" where nothing is sharded.
+/// SimpleFSDP trains the model: a parameter is a DTensor, which each read gathers. The mesh sets the mode:
+/// "fully_shard", "hybrid_shard" with several copies, "replicate" without shards.
 bool is_simple_fsdp(const Plan& plan);
 
-/// Refuses a plan of another framework, for what knows FSDP2 alone. `what`: "fsdp-exec runs".
+/// Refuses a plan of another framework than FSDP2. `what` names the caller: "fsdp-exec runs".
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what);
 
 /// Each unit is one flat parameter (FSDP1).
@@ -280,8 +278,8 @@ bool is_flat(const Plan& plan);
 /// Whether Muon updates the parameter under this plan.
 bool is_updated_by_muon(const Plan& plan, const Parameter& parameter);
 
-/// Why Muon cannot work, or is not predicted, on a mesh or with offload: it needs matrices that all ranks have the same
-/// part of. Empty: it can, or there is none.
+/// Why Muon cannot work, or is not predicted, on a mesh or with offload: all ranks must have equal parts of its
+/// matrices. Empty if it can, or if there is no Muon.
 std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload);
 
 /// Why a step of several passes (`has_passes`) is not predicted under this plan.
@@ -297,28 +295,27 @@ bool is_zero3(const Plan& plan);
 Dtype zero_dtype(const Plan& plan);
 Dtype zero_master_dtype(const Plan& plan);
 
-/// Offloads, or keeps on the devices, with all that says how.
+/// Turns offload on or off, with all fields that belong to it.
 void set_offload(Plan& plan, bool offload);
 
 /// DeepSpeed's defaults.
 ZeroOptions default_zero_options(Framework framework);
 
-/// The loss that a plan takes. flash-attn's reads the logits as they are: its kernel computes in fp32.
+/// Sets the loss of a plan. flash-attn's loss reads the logits as they are: its kernel computes in fp32.
 void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation);
 
-/// Precision of activations under a plan: param_dtype, or that of the parameters.
+/// Dtype of activations under a plan: param_dtype, by default that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);
 
-/// The implementations that run under a plan: recomputation turns the cache of keys and values off, as transformers
-/// does.
+/// The implementations that run under a plan: recomputation turns off the cache of keys and values, as in transformers.
 Implementations implementations_of(const Plan& plan);
 
-/// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
+/// All errors of a plan for this model: unknown modules, nested modules in one unit, no root, ties across
 /// units, parameters that are read outside of their unit's forward, mixed dtypes in a unit, an integer reshard that
 /// does not divide, bad sizes, a fused SGD, an output_dtype that no unit but the root could return, a parameter_dtype
 /// that frozen parameters are not multiplied by.
 Errors check(const Plan& plan, const Model& model);
-/// The same of the model of an index, where the plan is known to be of this model: its fingerprint is not looked at.
+/// The same for an index of the plan's own model: does not compare the fingerprint.
 Errors check(const Plan& plan, const ModelIndex& index);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// The runtime: whose behavior is predicted.
+// The runtime: the framework, version and implementations that we predict.
 //
 // The same plan costs different bytes in different frameworks, versions and implementations of an op. Every such choice
 // is a named field here, with its source, so that no rule elsewhere asks for a version.
@@ -40,7 +40,7 @@ enum class AttentionBackend : std::uint8_t {
 
 /// The loss of a language model on its logits.
 enum class CrossEntropyImplementation : std::uint8_t {
-  PyTorch,    ///< torch.nn.functional.cross_entropy: log_softmax is made, and its gradient beside that of nll_loss.
+  PyTorch,    ///< torch.nn.functional.cross_entropy: makes log_softmax, and its gradient beside that of nll_loss.
   FlashAttn,  ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
 };
 
@@ -55,8 +55,8 @@ struct Implementations {
   /// The model itself casts its logits to fp32 and drops the others (`self.output(h).float()`, torchtitan of 2024,
   /// prime-rl), so that the loss gets, and `keep_logits` keeps, those in fp32.
   bool float_logits = false;
-  /// The training loop computes the loss, when the root's forward has returned and perhaps resharded (torchtitan). Else
-  /// the model does, inside its forward (Hugging Face).
+  /// The training loop computes the loss after the root's forward has returned and perhaps resharded (torchtitan).
+  /// Otherwise the model does, inside its forward (Hugging Face).
   bool loss_after_root = false;
   /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's
   /// configurations). Activation checkpointing turns it off, as gradient_checkpointing_enable does.
@@ -68,14 +68,14 @@ struct Implementations {
   /// `torch.set_float32_matmul_precision("high")`. Off by default.
   bool matmul_allow_tf32 = false;
 
-  /// torch.nn.functional.linear is DeepSpeed's own autograd function, as deepspeed.zero.Init leaves it: set by
-  /// implementations_of, and no choice of a user.
+  /// torch.nn.functional.linear is DeepSpeed's own autograd function, as deepspeed.zero.Init leaves it. Set by
+  /// implementations_of; not a choice of the user.
   bool zero3_linear = false;
 
   bool operator==(const Implementations&) const = default;
 };
 
-/// How long a workspace of cuBLAS or cuBLASLt lives. Seen by running each release.
+/// The lifetime of a workspace of cuBLAS or cuBLASLt. Measured by running each release.
 enum class CublasWorkspaces : std::uint8_t {
   Kept,       ///< Each has its own, kept per (handle, stream): torch 2.9 to 2.11.
   LtPerCall,  ///< That of cuBLASLt goes with the call: torch 2.8.
@@ -83,9 +83,9 @@ enum class CublasWorkspaces : std::uint8_t {
   PerCall,    ///< Both go with the call: torch 2.15 (TORCH_CUBLAS_WORKSPACE_CACHE is off).
 };
 
-/// Behavior of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
-/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/. Those of other
-/// releases: core/plan/torch_version.cpp.
+/// Behavior of FSDP2 and of the libraries below it that differs between versions. The values here are torch 2.11.0's,
+/// measured by running it; the default source is torch/distributed/fsdp/_fully_shard/. core/plan/torch_version.cpp has
+/// the values of other releases.
 struct Quirks {
   /// In forward the all-gather output of the previous unit lives across the copy-out of the next one
   /// (`prev_all_gather_state` in FSDPParamGroup.wait_for_unshard).
@@ -100,21 +100,21 @@ struct Quirks {
   bool skip_collectives_of_one = true;
   /// A shard group of one rank calls no reduce-scatter, and keeps no gradient until the reduction returns.
   bool skip_reductions_of_one = true;
-  /// The forward that recomputes a checkpointed block reshards the units inside that it has gathered
-  /// (FSDPParamGroup.post_forward asks is_bw() since 2.10).
+  /// The recomputation of a checkpointed block reshards the units inside that it gathered (FSDPParamGroup.post_forward
+  /// asks is_bw() since 2.10).
   bool recomputation_reshards = false;
-  /// The input of the reduction before lives until the next one returns (loop variable of
-  /// FSDPParamGroup.post_backward).
+  /// The previous reduction's input lives until the next one returns (loop variable of FSDPParamGroup.post_backward).
   bool reduce_input_kept_in_next = false;
   /// The post-backward of a unit without gradients frees the input of the reduction before it, too.
   bool frozen_units_free_reduce_input = false;
   /// Without a reduce_dtype gradients are reduced in the parameters' own dtype, and not in param_dtype
   /// (FSDPParam.unsharded_grad_dtype).
   bool reduces_in_parameter_dtype = false;
-  /// A gradient that is kept for later micro-batches, or reduced in a narrower dtype, is cast when it comes, and later
-  /// ones are added to it as they come (FSDPParamGroup._set_unsharded_grad_dtypes); else at the end of the unit.
+  /// Autograd casts a gradient that is kept for later micro-batches, or reduced in a narrower dtype, on arrival, and
+  /// adds later ones to it (FSDPParamGroup._set_unsharded_grad_dtypes); otherwise FSDP2 casts it at the end of the
+  /// unit.
   bool casts_gradients_as_they_come = false;
-  /// The inputs of each module of a unit of several are cast, and not of the first alone (FSDPState._pre_forward).
+  /// FSDP2 casts the inputs of each module of a unit of several, not only of the first (FSDPState._pre_forward).
   bool casts_inputs_of_each_module = false;
   /// Bytes of cuBLASLt's workspace beside cuBLAS's own. aten/src/ATen/cuda/CublasHandlePool.cpp
   Bytes cublaslt_workspace{1 << 20};
@@ -123,7 +123,7 @@ struct Quirks {
   bool operator==(const Quirks&) const = default;
 };
 
-/// Whose data parallelism trains the model.
+/// The framework whose data parallelism trains the model.
 enum class Framework : std::uint8_t {
   Fsdp2,       ///< torch.distributed.fsdp.fully_shard.
   Fsdp1,       ///< torch.distributed.fsdp.FullyShardedDataParallel.
@@ -134,16 +134,16 @@ enum class Framework : std::uint8_t {
   SimpleFsdp,  ///< torchtitan's data_parallel of simple_fsdp.py, run without a compiler.
 };
 
-/// The DeepSpeed that Zero1 to Zero3 are.
+/// The DeepSpeed release of Zero1 to Zero3.
 inline constexpr std::string_view kDeepSpeedVersion = "0.19.8";
 
-/// The torchtitan that SimpleFsdp is of.
+/// The torchtitan release of SimpleFsdp.
 inline constexpr std::string_view kTorchtitanVersion = "0.3.0";
 
 struct Runtime {
   Framework framework = Framework::Fsdp2;
   std::string version = "2.11.0";       ///< PyTorch's.
-  std::string flavor = "transformers";  ///< Whose model code: sets `implementations`; printed.
+  std::string flavor = "transformers";  ///< The origin of the model code; sets `implementations`; printed.
   Implementations implementations;
   Quirks quirks;
   /// PYTORCH_ALLOC_CONF, such as "expandable_segments:True". Empty: PyTorch's defaults.

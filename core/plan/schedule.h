@@ -3,8 +3,8 @@
 // The schedule: one training step of one rank, as a list of instructions.
 //
 // This is the contract of the whole program. The planner chooses a plan, `lower()` turns the plan into a
-// schedule, the simulator predicts what the schedule costs, and the executor runs it on real devices. Both read the
-// same list, so a gap between prediction and measurement is a gap in a cost model, never in what was run.
+// schedule, the simulator predicts the schedule's cost, and the executor runs it on real devices. Both read the same
+// list, so a gap between prediction and measurement is a gap in a cost model.
 //
 // Names and order of events are those of PyTorch FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), in
 // the order in which the CPU issues them.
@@ -20,31 +20,31 @@ namespace fsdp {
 
 enum class InstructionKind : std::uint8_t {
   LoadInputs,       ///< The data loader puts a micro-batch on the device.
-  Unshard,          ///< Start the all-gather of the unit: cast where the dtypes differ, make its output.
-  WaitForUnshard,   ///< Wait for it and copy out into the unsharded parameters.
-  LeaveRoot,        ///< The root's post-forward hook: what the root was given goes.
+  Unshard,          ///< Start the all-gather of the unit: cast if the dtypes differ, allocate its output.
+  WaitForUnshard,   ///< Wait for the all-gather and copy it out into the unsharded parameters.
+  LeaveRoot,        ///< The root's post-forward hook: free the root's inputs.
   Forward,          ///< Run the ops [op_begin, op_end) of a call.
-  Reshard,          ///< Free the unsharded parameters (keep a smaller shard where the unit says so, in forward).
+  Reshard,          ///< Free the unsharded parameters (in forward, keep a smaller shard if the unit asks for it).
   Backward,         ///< Run the backward of the ops [op_begin, op_end) of a call, last op first.
   AccumulateGrads,  ///< Without sync: keep the unsharded gradients, in the reduce dtype.
-  ReduceGrads,      ///< Make the input of the reduction; reduce-scatter, with HSDP all-reduce, into .grad.
-  LimitGathers,     ///< FSDP1: its limiter is asked for a unit that is still gathered; Unshard asks it, too. ZeRO-3:
-                    ///< one parameter of a group is asked for.
-  FlattenGrads,     ///< FSDP1: the gradients of one pass become one flat gradient.
+  ReduceGrads,      ///< Allocate the reduction's input; reduce-scatter, with HSDP all-reduce, into .grad.
+  LimitGathers,     ///< FSDP1: ask its limiter for a unit that is still gathered, as Unshard does. ZeRO-3: request
+                    ///< one parameter of a group.
+  FlattenGrads,     ///< FSDP1: concatenate the gradients of one pass into one flat gradient.
   FinishReduce,     ///< End of backward: wait for all reductions.
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
-  PrepareReduce,    ///< DDP and ZeRO, after the forward: the gradients that come go into buckets.
-  ReduceBucket,     ///< DDP and ZeRO: all-reduce a bucket, which is full.
-  ReduceUsedMap,    ///< DDP with find_unused_parameters: all-reduce which parameters were used.
-  Free,             ///< Let a buffer of a unit go, after all that uses it.
-  CheckOverflow,    ///< ZeRO: whether some rank's gradients are not finite.
-  ClipGradNorm,     ///< For ZeRO the norm alone where nothing is clipped.
+  PrepareReduce,    ///< DDP and ZeRO, after the forward: later gradients go into buckets.
+  ReduceBucket,     ///< DDP and ZeRO: all-reduce a full bucket.
+  ReduceUsedMap,    ///< DDP with find_unused_parameters: all-reduce the map of used parameters.
+  Free,             ///< Free a buffer of a unit after its last use.
+  CheckOverflow,    ///< ZeRO: check whether some rank's gradients are not finite.
+  ClipGradNorm,     ///< For ZeRO without clipping: the norm only.
   OptimizerStep,
-  GatherParameters,   ///< ZeRO: all-gather the updated parts; ZeRO-3: some parameters, one by one.
+  GatherParameters,   ///< ZeRO: all-gather the updated parts. ZeRO-3: some parameters, one by one.
   FetchParameters,    ///< ZeRO-3: start the all-gather of a group of parameters.
-  WaitForParameters,  ///< Wait for it; of several parameters, copy each out of its output.
-  DropFetched,        ///< Let that output go: each of its parameters has been asked for.
-  ReleaseParameters,  ///< Let a group of gathered parameters go.
+  WaitForParameters,  ///< Wait for that all-gather; copy each of several parameters out of its output.
+  DropFetched,        ///< Free that output: each of its parameters was requested.
+  ReleaseParameters,  ///< Free a group of gathered parameters.
   ZeroGrad,
 };
 
@@ -57,12 +57,12 @@ std::string_view name_of(StepPhase phase);
 /// A buffer that one instruction makes and a later one frees. A buffer that lives only as long as its instruction is
 /// not listed: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
-  /// Made by Unshard, read by WaitForUnshard. Has no bytes if the shard group is one rank. For flat parameters there
-  /// is none: the output of the all-gather is what is computed with.
+  /// Made by Unshard, read by WaitForUnshard. Has no bytes if the shard group is one rank. Flat parameters
+  /// have none: ops compute with the output of the all-gather.
   AllGatherOutput,
   ReduceInput,  ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
-  /// Made by a ReduceGrads that `keeps_all_reduce_output`. Where it needs no cast it is the sharded gradient itself:
-  /// then what is freed is FSDP2's second reference to it.
+  /// Made by a ReduceGrads that `keeps_all_reduce_output`. Without a cast it is the sharded gradient itself: Free then
+  /// drops FSDP2's second reference to it.
   AllReduceOutput,
 };
 
@@ -70,29 +70,28 @@ inline constexpr int kNumBufferKinds = static_cast<int>(BufferKind::AllReduceOut
 /// "all-gather output".
 std::string_view name_of(BufferKind kind);
 
-/// So many buffers of one kind a unit has at once at most: one is kept while a second pass gathers again.
+/// The most buffers of one kind that a unit has at once: it keeps one while a second pass gathers again.
 inline constexpr int kNumSlots = 2;
 
 struct Instruction {
   InstructionKind kind = InstructionKind::Forward;
   StepPhase phase = StepPhase::Forward;
-  BufferKind buffer = BufferKind::AllGatherOutput;  ///< For a Free: of what kind,
-  std::uint8_t slot = 0;  ///< and in which place. For Unshard and WaitForUnshard: the place of the gather's output.
-  /// For a Free: true if it is the last act of the instruction before it; false if it is the first of the one after it.
-  /// Either may have several.
+  BufferKind buffer = BufferKind::AllGatherOutput;  ///< For Free: the kind of the buffer,
+  std::uint8_t slot = 0;  ///< and its slot. For Unshard and WaitForUnshard: the slot of the gather's output.
+  /// For Free: true if it ends the instruction before it, false if it begins the one after it. Either may have several.
   bool closes = false;
   bool smaller_group = false;            ///< Unshard from the shard that an integer reshard_after_forward kept.
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
   bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
-  bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter; else one.
-  bool calls_alone = false;              ///< A group of one rank has its collectives called, too.
+  bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter, otherwise one.
+  bool calls_alone = false;              ///< A group of one rank calls its collectives, too.
   int bucket = -1;                       ///< In `Layout::buckets`, for ReduceBucket.
-  int group = -1;                        ///< In `Schedule::groups`, for what ZeRO-3 does with parameters.
-  int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; of a Free, whose buffer it is.
+  int group = -1;                        ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
+  int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
   int call = -1;     ///< In `Model::calls`, for Forward and Backward.
   int op_begin = 0;  ///< In the block of the call.
   int op_end = 0;
-  int rerun_op = -1;  ///< For a checkpointed block that the next Backward runs again: this is done before that op.
+  int rerun_op = -1;  ///< In a checkpointed block that the next Backward reruns: this comes before that op.
   int micro_batch = 0;
   /// For a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
   int part = -1;
@@ -100,10 +99,10 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-/// Parameters that ZeRO-3 gathers in one collective, or lets go at once.
+/// Parameters that ZeRO-3 gathers in one collective, or frees at once.
 struct ParameterGroup {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which they lie in the output.
-  int last = -1;                ///< Among them the one that is asked for last: no other live output has it as its last.
+  int last = -1;                ///< The one that is requested last: no other live output has it as its last.
   /// Gathered from the second copy of hpz_partition_size neighbors, and not from all ranks.
   bool from_neighbors = false;
   std::int64_t drive_bytes = 0;  ///< The rank's parts, read from an NVMe drive before the gather begins.
@@ -114,8 +113,8 @@ struct ParameterGroup {
 /// Parameters that ZeRO-3 reads from an NVMe drive in a step.
 struct DriveReads {
   std::int64_t read = 0;     ///< Bytes, in whole pieces.
-  std::int64_t buffers = 0;  ///< Parts that are in buffers at once, at most,
-  bool asks_twice = false;   ///< and whether one is read for two uses, which DeepSpeed ends with an error for.
+  std::int64_t buffers = 0;  ///< The most parts that are in buffers at once,
+  bool asks_twice = false;   ///< and whether one is read for two uses, at which DeepSpeed fails.
 
   bool operator==(const DriveReads&) const = default;
 };
@@ -128,7 +127,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// An instruction with the frees that it begins and ends with: what reports count, time and show as one.
+/// An instruction with the frees that it begins and ends with. Reports count, time and show it as one.
 struct Action {
   std::size_t begin = 0;  ///< In `Schedule::instructions`: frees [begin, main),
   std::size_t main = 0;   ///< the instruction itself, which is no Free,
@@ -156,13 +155,13 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end; of a replicated layout, whose
 ///    units are always unsharded, each bucket is reduced once in a micro-batch that reduces, in order, when all its
 ///    gradients are there;
-///  - of ZeRO-3 an op runs only while its parameters are gathered, which happens to none that is, and what is let go
-///  was;
+///  - under ZeRO-3 an op runs only while its parameters are gathered; no parameter is gathered twice, and only gathered
+///    ones are freed;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
 ///  - a Free begins or ends an instruction.
-/// In a step of passes each of them is such a micro-batch, for the ops that its backward runs through; an optimizer
-/// asks for its own units to be sharded; what a step begins with gathered it leaves gathered. Errors: `where` is the
-/// index of an instruction that breaks one.
+/// In a step of passes each pass is such a micro-batch, for the ops that its backward runs through; an optimizer
+/// requires its own units to be sharded; units that are gathered at the begin of a step are gathered at its end.
+/// Errors: `where` is the index of an instruction that breaks one.
 Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
 
 /// One line per instruction, "Backward model.layers.27 [0, 34)", for golden files and people.
@@ -171,30 +170,30 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
 /// How each call is checkpointed [num_calls].
 std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing);
 
-/// Which ops of a block selective checkpointing keeps the outputs of [num ops].
+/// [num ops] Whether selective checkpointing keeps the outputs of an op of a block.
 std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing);
 
 /// Whether the backward of an op needs more of its forward than sizes.
 bool saves_tensors(const Op& op);
 
-/// The schedule of one step of the plan's framework: of a steady one.
+/// The schedule of one steady step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// The first step of a run, and those after it.
 struct StepSchedules {
-  /// Empty where it is as the others. It differs under FSDP1 with forward_prefetch and under ZeRO-3: the order of
-  /// modules is not known yet; and in a step of passes that leaves a model gathered for the next.
+  /// Empty if it equals the others. It differs under FSDP1 with forward_prefetch and under ZeRO-3, which do not know
+  /// the order of modules yet, and in a step of passes that leaves a model gathered for the next.
   Schedule first;
   Schedule steady;
 };
 
-/// Both of the plan's framework.
+/// Both steps of the plan's framework.
 StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
 Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same, of a model with passes. REQUIRES: has_passes(model).
+/// The same for a model with passes. REQUIRES: has_passes(model).
 StepSchedules lower_fsdp2_passes(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP1, the same (core/plan/lower_fsdp1.cpp).

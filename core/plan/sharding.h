@@ -1,7 +1,7 @@
 #pragma once
 
-// How FSDP2 forms units from modules and cuts their parameters: who owns which parameter, in which order it lies in the
-// all-gather buffer, and how many elements each rank holds, padding included.
+// How FSDP2 forms units from modules and cuts their parameters: the owner of each parameter, its place in the
+// all-gather buffer, and the number of elements on each rank, padding included.
 
 #include <cstdint>
 #include <string>
@@ -15,16 +15,16 @@
 
 namespace fsdp {
 
-/// One parameter of a unit. With dim-0 sharding over N ranks each holds ceil(rows / N) rows, the last ones padded.
+/// One parameter of a unit. Dim-0 sharding over N ranks gives each rank ceil(rows / N) rows; the last ones are padded.
 struct ShardedParameter {
   int parameter = 0;                ///< In `Model::parameters`.
   std::int64_t elements = 0;        ///< True elements.
   std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
-  std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
+  std::int64_t local_elements = 0;  ///< True elements on the layout's rank; 0 on empty trailing ranks.
   bool receives_gradient = true;
   bool is_external = false;      ///< For `Layout::hooked`: it belongs to a module that does not run.
-  std::int64_t flat_begin = -1;  ///< For FSDP1: where it begins in the flat parameter, which is cut into shards of
-  std::int64_t flat_shard = 0;   ///< so many elements.
+  std::int64_t flat_begin = -1;  ///< For FSDP1: its begin in the flat parameter, -1 otherwise. Elements of each
+  std::int64_t flat_shard = 0;   ///< shard of the flat parameter.
 
   /// `local_elements` of any rank of the shard group.
   std::int64_t local_elements_of(std::int64_t rank) const;
@@ -36,8 +36,8 @@ struct ShardedParameter {
 struct Window {
   int begin = 0;
   int end = 0;
-  /// In the backward: the position after whose arrival the unit is unsharded (the last op of the window that takes part
-  /// in the backward), -1 when none does.
+  /// The position at which the backward unshards the unit (the last op of the window that takes part in the backward);
+  /// -1 if none does.
   int pre_backward = -1;
   /// The same for its further outputs: PyTorch's pre-backward hook hangs on each, and fires again when that one's
   /// gradient arrives. Rising, below `pre_backward`.
@@ -68,41 +68,42 @@ struct ShardedUnit {
   Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
   ReshardAfterForward reshard;  ///< Resolved: never `Default`.
   bool is_root = false;
-  std::vector<Window> windows;  ///< Where its modules run, in forward order; nested units' ops included.
+  std::vector<Window> windows;  ///< The passes of its modules, in forward order; nested units' ops included.
 
   bool operator==(const ShardedUnit&) const = default;
 };
 
-/// Gradients that DDP or ZeRO all-reduces together. For SimpleFSDP the one that a single read of a parameter leads to,
-/// padded as the reduce-scatter wants it.
+/// Gradients that DDP or ZeRO all-reduces together. For SimpleFSDP: the gradient of a single read of a parameter,
+/// padded for the reduce-scatter.
 struct GradientBucket {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which their gradients are ready.
   Dtype dtype = Dtype::Float32;
   std::int64_t elements = 0;
-  /// The position after whose backward it is reduced: the last of its gradients is ready, and those of the buckets
-  /// before it; with ZeRO one more, which has no place in it.
+  /// The position after whose backward it is reduced: all of its gradients are ready, and those of the buckets before
+  /// it; with ZeRO one more gradient, which does not fit into it.
   int ready = 0;
 
   Bytes bytes() const { return size_of(dtype) * elements; }
   bool operator==(const GradientBucket&) const = default;
 };
 
-/// Whether a unit is one flat parameter, as in FSDP1, and what the optimizer gets of it then.
+/// Whether a unit is one flat parameter, as in FSDP1, and in which form the optimizer gets it.
 enum class FlatParameters : std::uint8_t {
   None,   ///< Each parameter is cut by itself.
   Whole,  ///< The flat parameter.
-  Views,  ///< The original parameters, as views of what of them lies in the rank's shard (use_orig_params).
+  Views,  ///< Views of the original parameters' elements in the rank's shard (use_orig_params).
 };
 
-/// For ZeRO: all trained parameters one after the other, of which each rank updates an equal part. ZeRO-3 cuts each
-/// parameter by itself, padded, so that what is one after the other are their parts: `begins` counts those.
+/// For ZeRO: all trained parameters, concatenated; each rank updates an equal part. ZeRO-3 first cuts and pads each
+/// parameter, so this is the concatenation of the parts, and `begins` counts elements of parts.
 struct ZeroBuffer {
   std::vector<int> parameters;       ///< In `Model::parameters`, rising.
-  std::vector<std::int64_t> begins;  ///< [parameters + 1] Where each begins; at the end where the last one ends.
+  std::vector<std::int64_t> begins;  ///< [parameters + 1] Begin of each; the last entry is the end of the last one.
   std::int64_t ranks = 0;            ///< 0: there is no such buffer.
   std::int64_t elements = 0;         ///< With the padding at the end.
   Dtype dtype = Dtype::Float32;
-  /// For ZeRO-3: sub-groups, which are updated one after the other: where in `parameters` each begins, and its end.
+  /// For ZeRO-3: the begins of the sub-groups in `parameters`, and the end of the last one. The optimizer updates one
+  /// sub-group after the other.
   std::vector<std::size_t> group_begins = {};
 
   std::int64_t part_elements() const { return elements / ranks; }
@@ -113,7 +114,7 @@ struct ZeroBuffer {
   bool operator==(const ZeroBuffer&) const = default;
 };
 
-/// A place at which something happens to a unit, in one of its passes.
+/// The position of an event of a unit, in one of its passes.
 struct UnitBoundary {
   int position = 0;  ///< In `ModelIndex`'s numbering of all ops: before this op.
   int unit = 0;      ///< In `Layout::units`.
@@ -122,11 +123,11 @@ struct UnitBoundary {
   bool operator==(const UnitBoundary&) const = default;
 };
 
-/// Where the hooks of units run, in what order: what follows from the windows alone. core/plan/unit_boundaries.h makes
-/// it.
+/// The positions and the order of the units' hooks, which follow from the windows alone. Made by
+/// core/plan/unit_boundaries.h.
 struct HookOrder {
-  std::vector<UnitBoundary> begins;          ///< As unit_begins gives them,
-  std::vector<UnitBoundary> ends;            ///< and unit_ends.
+  std::vector<UnitBoundary> begins;          ///< The result of unit_begins,
+  std::vector<UnitBoundary> ends;            ///< and of unit_ends.
   std::vector<UnitBoundary> pre_backwards;   ///< Rising; at one position outer units come before those inside them.
   std::vector<UnitBoundary> post_backwards;  ///< The same.
   std::vector<int> forward_order;            ///< Units with parameters, as they are entered for the first time.
@@ -140,39 +141,39 @@ struct Layout {
   std::int64_t rank = 0;               ///< In the shard group.
   std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
   std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
-  std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
-  /// For DDP and ZeRO, in the order of their all-reduces: those of every step, but for DDP's first one, which has one
-  /// for each dtype.
+  std::vector<Dtype> parameter_dtype;  ///< [num parameters] Dtype of the sharded parameter.
+  /// For DDP and ZeRO, in the order of their all-reduces, in every step but DDP's first one, which has one bucket for
+  /// each dtype.
   std::vector<GradientBucket> buckets = {};
   FlatParameters flat = FlatParameters::None;
   ZeroBuffer zero = {};
-  /// For ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
+  /// For ZeRO-3: each module with a forward, its own parameters and its passes. ZeRO-3 gathers by module.
   std::vector<ShardedUnit> hooked = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
-  /// For SimpleFSDP: whoever reads a parameter makes a whole copy of it from `ShardedParameter`s, for itself.
+  /// For SimpleFSDP: each read of a parameter gathers its own whole copy.
   bool gathers_each_read = false;
   HookOrder hooks = {};
 
   bool operator==(const Layout&) const = default;
 };
 
-/// Forms the units of a plan, seen from one rank of a shard group. Errors: all that is wrong with the plan for this
-/// model: unknown modules, modules without a forward of their own, no root, an outer unit before one inside it, ties
-/// across units, trainable parameters of several dtypes in one unit, an integer reshard that does not divide, bad
-/// sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
+/// Forms the units of a plan, as seen from one rank of a shard group. Errors: all errors of the plan for this model:
+/// unknown modules, modules without a forward of their own, no root, an outer unit before one inside it, ties across
+/// units, trainable parameters of several dtypes in one unit, an integer reshard that does not divide, bad sizes.
+/// Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
 
-/// Gives a layout the reshard_after_forward of a plan and its mesh, as make_layout would. REQUIRES: it is that of a
-/// plan with the same modules in each unit, the same shard size and the same dtypes. Errors: those of make_layout that
-/// such a plan can still have: bad sizes, an integer reshard that does not divide.
+/// Sets the reshard_after_forward and the mesh of a plan in a layout, as make_layout would. REQUIRES: the layout's plan
+/// has the same modules in each unit, the same shard size and the same dtypes. Errors: those of make_layout that are
+/// still possible: bad sizes, an integer reshard that does not divide.
 Errors reshard_as(Layout& layout, const ModelIndex& index, const Plan& plan);
 
 /// The same layout, seen from another rank of the shard group.
 void see_from(Layout& layout, std::int64_t rank);
 
-/// Ranks of the shard group that hold different numbers of true elements, rising from 0: each stands for itself and
-/// the ranks up to the next one, which hold the same. One where all rows divide; few in any case, because a parameter
-/// has full shards, then perhaps a cut one, then empty ones.
+/// The ranks of the shard group with different numbers of true elements, rising from 0. Each represents itself and the
+/// ranks up to the next one, which hold the same. There is one if all rows divide, and there are always few, because a
+/// parameter has full shards, then perhaps a cut one, then empty ones.
 std::vector<std::int64_t> different_ranks(const Layout& layout);
 
 }  // namespace fsdp
