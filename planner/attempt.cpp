@@ -9,7 +9,7 @@
 // A caller that has another way out, as expandable segments are one, can have all that end early. Nothing is lost then:
 // what is left open is taken up where it was left. Near the edge of memory hundreds of plans are predicted that do not
 // fit, and each is slower than the one before: once the next is slower than the other way, that is the answer, whatever
-// comes behind.
+// comes after it.
 
 #include "planner/attempt.h"
 

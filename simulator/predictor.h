@@ -1,11 +1,11 @@
 #pragma once
 
-// Predicts what a plan costs: lowers it, walks its memory through a model of the caching allocator, counts its traffic
+// Predicts the cost of a plan: lowers it, walks its memory through a model of the caching allocator, counts its traffic
 // and lays it out in time.
 //
-// A predictor is made once for a model (with its sizes) and a cluster, and asked many times: what depends on neither
-// the units nor the mesh (the allocations of a decoder layer's forward and backward, its FLOPs) is worked out once and
-// kept. The cost of a prediction grows with the number of calls and ops, never with the number of GPUs.
+// A predictor is made once for a model (with its sizes) and a cluster, and asked many times. It computes the parts that
+// depend on neither the units nor the mesh (the allocations of a decoder layer's forward and backward, its FLOPs) once.
+// The cost of a prediction grows with the number of calls and ops, never with the number of GPUs.
 
 #include <memory>
 #include <optional>
@@ -33,27 +33,27 @@ struct CallCost {
   Seconds forward{0};
   Seconds backward{0};   ///< Without the recomputation.
   Seconds recompute{0};  ///< 0 without checkpointing.
-  Bytes kept;  ///< Activations that it adds to what lives from its forward to its backward (its outputs not counted
-               ///< twice: storages made inside this call only).
-  Bytes backward_peak;   ///< Highest live bytes of its backward (recomputed tensors, gradients, temporaries) above what
-                         ///< is alive outside the call, parameters' gradients not included.
+  Bytes kept;  ///< Activations that it adds to those alive from its forward to its backward (storages made inside this
+               ///< call only, so that outputs are not counted twice).
+  Bytes backward_peak;   ///< Peak live bytes of its backward (recomputed tensors, gradients, temporaries), without
+                         ///< tensors outside of the call and without parameters' gradients.
   PoolBytes kept_pools;  ///< The same by pool, each at a moment of its own.
   PoolBytes peak_pools;
   /// Times of its ops. Stays where it is for the predictor's life.
   const CallTimes* times = nullptr;
-  /// The same beside checkpointed calls; none where that makes no difference.
+  /// The same beside checkpointed calls; empty if it makes no difference.
   const CallTimes* times_beside = nullptr;
 };
 
-/// The least of each of the figures, with the ops of the first.
+/// The minimum of each figure, with the ops of the first.
 CallCost least_of(const CallCost& a, const CallCost& b);
 
-/// How much of the prediction is wanted.
+/// The wanted part of a prediction.
 enum class Detail : std::uint8_t {
   Time,    ///< Times only.
   Live,    ///< A lower bound of the device total only: live bytes per stream, in blocks of 512 bytes.
   Device,  ///< Reserved memory, device total and verdict only.
-  Tight,   ///< The same, and where the peak is above the budget whether an allocator below it survives.
+  Tight,   ///< The same, and if the peak is above the budget, whether an allocator with that limit survives.
   Memory,  ///< Times, allocator, device total, verdict.
 };
 
@@ -63,25 +63,25 @@ struct Outcome {
   Seconds compute{0};
   Seconds exposed_communication{0};
   Bytes device_lower_bound;  ///< Never above `peaks.device`.
-  /// With `Detail::Live`: the same and nearer to it, since small tensors and large ones lie in pools of their own.
+  /// With `Detail::Live`: a nearer bound, because small and large tensors have their own pools.
   Bytes pools_lower_bound;
-  /// With `Detail::Live`: nearer still, since no pool has less than its own segments. A bound of this plan alone: the
-  /// other two bound its neighbors, too (planner/predicted_cost.cpp).
+  /// With `Detail::Live`: nearer still, because no pool has less than its own segments. It bounds this plan only; the
+  /// other two also bound its neighbors (planner/predicted_cost.cpp).
   Bytes own_lower_bound;
-  /// With `Detail::Memory`; reserved and device also with `Detail::Device` and `Detail::Tight`. These two are of the
-  /// rank that needs most, the others of rank 0.
+  /// With `Detail::Memory`; reserved and device also with `Detail::Device` and `Detail::Tight`. These two are for the
+  /// rank that needs most, the others for rank 0.
   MemoryPeaks peaks;
-  bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and nothing lacks on the host. With both.
-  Bytes host_missing;  ///< Host memory that a node lacks; 0 where that is not known. With both.
+  bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and the host has enough. With both.
+  Bytes host_missing;  ///< Host memory that a node lacks; 0 if not known. With both.
   Bytes margin;
-  /// Memory that the device must have, with both: peaks.device + margin. With `Detail::Tight` what the plan can live
-  /// in: no more than the device has where it runs, and more where it does not.
+  /// Memory that the device must have, with both: peaks.device + margin. With `Detail::Tight` the least in which the
+  /// plan runs: at most the device's memory if it runs there, more if it does not.
   Bytes needed;
   DeviceVerdict device;   ///< With both. Only `Detail::Tight` knows Tightness::Flushes.
-  Seconds flush_time{0};  ///< With `Detail::Tight`: what giving back the cache takes of a step.
-  /// With `Detail::Live`: the most that is allocated at one moment, and what lies outside of the allocator, at least.
+  Seconds flush_time{0};  ///< With `Detail::Tight`: time of a step to give back the cache.
+  /// With `Detail::Live`: lower bounds of the peak of allocated memory, and of the memory outside of the allocator.
   Bytes allocated_lower_bound;
-  /// False: memory was walked only until it was above `enough`, or by one rank, which needs more than `too_large`.
+  /// False: the walk ended when memory was above `enough`, or after one rank, which needs more than `too_large`.
   bool is_whole = true;
 };
 
@@ -96,7 +96,7 @@ struct StepTimeline {
 /// No limit for Predictor::evaluate.
 inline constexpr Bytes kWholePrediction{std::int64_t{1} << 50};
 
-/// The ranks of a cluster are 0 to world size - 1. Error: `rank` is none of them.
+/// An error unless `rank` is one of the cluster's ranks, 0 to world size - 1.
 Errors check_rank(std::int64_t rank, const Cluster& cluster);
 
 class Predictor {
@@ -112,36 +112,36 @@ class Predictor {
   const Cluster& cluster() const;
 
   /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
-  /// `enough`: who only asks whether a plan fits need not know by how much it does not. Where the first rank that is
-  /// asked needs more than `too_large`, the others are not asked. Errors: those of check(plan, model), and an attention
+  /// `enough`: a caller that only asks whether a plan fits need not know by how much it does not. If the first rank
+  /// needs more than `too_large`, the others are not predicted. Errors: those of check(plan, model), and an attention
   /// backend that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction,
                            Bytes too_large = kWholePrediction);
 
-  /// Work done so far, in steps of some 20 ns: a limit in it is the same on every machine. It begins with what
-  /// making the predictor took.
+  /// Work done so far, in steps of some 20 ns: a limit in it is the same on every machine. Includes the work
+  /// of making the predictor.
   std::int64_t work() const;
 
-  /// Without a look at memory. Errors: those of evaluate.
+  /// Does not predict memory. Errors: those of evaluate.
   Result<StepTimeline> timeline(const Plan& plan);
 
-  /// The rank whose device needs most, of equal ones the first: shards and optimizer states differ where rows do not
-  /// divide. Rank 0 holds most bytes, and still another may need more, because it pads what it makes, or because of how
-  /// the allocator's blocks come to lie. Errors: those of evaluate.
+  /// The rank whose device needs most, the first among equals: shards and optimizer states differ if rows do not
+  /// divide. Rank 0 holds most bytes, but another one may need more, because it pads its shards, or because of the
+  /// allocator's block layout. Errors: those of evaluate.
   Result<std::int64_t> worst_rank(const Plan& plan);
 
-  /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world, which is the worst
-  /// unless given. Errors: those of evaluate and check_rank.
+  /// The whole report, with the live tensors at the peak and the timeline, for one rank of the world; defaults to the
+  /// worst. Errors: those of evaluate and check_rank.
   Result<StepReport> report(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
+  /// The step of the same rank, moment by moment. Outlives the predictor. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// [num calls] Cost of one run of each call under the precision and runtime of `plan`. For a call that was recorded
-  /// beside checkpointed ones, too: the least of both. `modes`: [num calls].
+  /// [num calls] Cost of one run of each call under the precision and runtime of `plan`. For a call that was also
+  /// recorded beside checkpointed ones: the minimum of both. `modes`: [num calls].
   std::vector<CallCost> call_costs(const Plan& plan, const std::vector<CheckpointMode>& modes);
 
-  /// The result of make_layout(index(), plan). It stays until the predictor is asked for another thing.
+  /// The result of make_layout(index(), plan). Valid until the next call.
   /// REQUIRES: the plan passes check().
   const Layout& layout(const Plan& plan);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Host memory: what the processes of one node hold in the node's own memory. host_memory.cpp has the formula.
+// Host memory: the memory of one node that its processes use. host_memory.cpp has the formula.
 
 #include <cstdint>
 #include <optional>
@@ -12,9 +12,9 @@
 
 namespace fsdp::simulator {
 
-/// Memory of the node whose ranks hold most. `layout` may be seen from any rank, and of the plan only mesh, optimizer,
-/// accumulation, offload and initialization count. Nothing: the plan leaves nothing of the model in host memory, or the
-/// devices are the CPU, whose memory is the device's.
+/// Memory of the node whose ranks hold most. `layout` may be seen from any rank; only mesh, optimizer, accumulation,
+/// offload and initialization of the plan count. nullopt if the plan keeps nothing of the model in host memory, or if
+/// the devices are the CPU, whose memory is the device's.
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout);
 
 /// Pinned memory of the rank that the layout is seen from: its shards and their gradients, in blocks.

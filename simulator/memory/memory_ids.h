@@ -1,7 +1,7 @@
 #pragma once
 
-// A number for every tensor that a training step can hold, so that the walk, the allocator and the explanation agree on
-// who is who without a table of names. Numbers are dense and fixed per plan.
+// A number for every tensor that a training step can hold, so that the walk, the allocator and the explanation identify
+// tensors without a table of names. Numbers are dense and fixed per plan.
 
 #include <cstdint>
 #include <vector>
@@ -28,30 +28,29 @@ enum class ParameterTensor : std::uint8_t {
   OptimizerTemp,
   SecondOptimizerTemp,
   Full,               ///< Before it is sharded, at initialization.
-  SummedGrad,         ///< Sum of several uses, where autograd did not add in place.
+  SummedGrad,         ///< Sum of several uses, if autograd did not add in place.
   PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
   HostCopy,           ///< Its shard brought from the host, with CPU offload, and
   CastShard,          ///< the same in param_dtype.
-  WaitingGrad,        ///< Gradient of the uses so far in this backward, where an earlier backward has left a gradient,
-                      ///< and
-  SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
-  DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
-  OtherSmallerShard,  ///< Shard of the next forward, where a step without a backward has left one.
-  MissingGrad,        ///< Zeros in a flat gradient, for a parameter that has none, and
-  GradPadding,        ///< before one that has; after one that ZeRO-3 cuts.
+  WaitingGrad,        ///< Gradient of the uses so far, if an earlier backward has left a gradient, and
+  SummedWaitingGrad,  ///< their sum, if autograd did not add in place.
+  DecayedGrad,        ///< With weight decay, in a for-loop optimizer.
+  OtherSmallerShard,  ///< Shard of the next forward, if a step without a backward has left one.
+  MissingGrad,        ///< Zeros in a flat gradient for a parameter without a gradient, and
+  GradPadding,        ///< before a parameter with one; under ZeRO-3 after a cut one.
   Float,              ///< Before it is cast, at initialization.
-  Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
-  GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
-  ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
-  SecondCopy,         ///< ZeRO-3 with hpZ: the part of it that is shared with neighbors.
-  GroupGrad,          ///< With a part of the optimizer on the host: of a sub-group of the other part.
-  QuantizedPart,      ///< ZeRO-3 with qwZ, of the same gather as Fetched: what the rank sends,
+  Fetched,            ///< ZeRO-3: the output of the gather whose last requested parameter this is,
+  GroupMaster,        ///< and the fp32 copy of the sub-group that begins with it.
+  ClonedGrad,         ///< ZeRO with offload: a clone of a gradient that is larger than the bucket.
+  SecondCopy,         ///< ZeRO-3 with hpZ: its part of the copy that neighbors share.
+  GroupGrad,          ///< With a part of the optimizer on the host: gradients of a sub-group on the device.
+  QuantizedPart,      ///< ZeRO-3 with qwZ, in the same gather as Fetched: the rank's sent part,
   PartScales,         ///< with its scales,
   Scales,             ///< those of all ranks, and
-  Dequantized,        ///< what has come, in fp16.
+  Dequantized,        ///< the received values, in fp16.
   ReducedPart,        ///< ZeRO-3 with qgZ: the rank's part of the sum of its gradients.
   DriveGrad,          ///< With the optimizer on a drive: the rank's part, in fp32.
-  OtherUnsharded,     ///< ZeRO-3: gathered again, while a block that ran again keeps it.
+  OtherUnsharded,     ///< ZeRO-3: gathered again, while a recomputed block keeps it.
 };
 inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherUnsharded) + 1;
 
@@ -61,14 +60,14 @@ enum class UnitTensor : std::uint8_t {
   AllGather,
   ReduceScatterInput,
   ReduceScatterOutput,
-  ReceivedParts,  ///< Parts of a reduce-scatter that adds them up itself.
+  ReceivedParts,  ///< Received parts of a reduce-scatter that sums them itself.
   ShardedGrad,
   NewShardedGrad,  ///< Gradient of a later micro-batch, until it is added.
-  OtherAllGather,  ///< Buffer of a pass that begins while the output of the pass before is still kept.
+  OtherAllGather,  ///< Buffer of a pass that begins while the previous pass's output is still kept.
   FlatShard,       ///< FSDP1's flat parameter, and
   FlatFull,        ///< the same before it is cut,
   FlatPadded,      ///< its last part on the way to full size.
-  FlatGrad,        ///< The gradients of a pass in one.
+  FlatGrad,        ///< The concatenated gradients of a pass.
   NewFlatGrad,     ///< Gradient of a later micro-batch, and
   NextFlatGrad,    ///< of another pass, until it is added.
   FlatGradTail,    ///< Zeros at its end.
@@ -96,45 +95,45 @@ enum class SingleTensor : std::uint8_t {
   ClipScalar3,
   ClipScalar4,
   ClipZero,   ///< FSDP1's tensor for the norm of no gradients, from its first clipping on.
-  Broadcast,  ///< Two: flat copies of what DDP broadcasts.
+  Broadcast,  ///< Two: flat copies for DDP's broadcasts.
   Broadcast2,
-  UsedMap,   ///< Which parameters were used, with DDP's find_unused_parameters.
-  ZeroFlat,  ///< For ZeRO-1 and 2: all trained parameters; of ZeRO-3 the rank's parts of them,
+  UsedMap,   ///< The map of used parameters, with DDP's find_unused_parameters.
+  ZeroFlat,  ///< ZeRO-1 and 2: all trained parameters; ZeRO-3: the rank's parts of them,
   ZeroPadding,
   ZeroMaster,  ///< the rank's part of them in fp32,
   ZeroFirstMoment,
   ZeroSecondMoment,
   ZeroStepCount,
-  ZeroBucket,       ///< what gradients are reduced in,
-  ZeroOtherBucket,  ///< the second of two, or of ZeRO-3 over Gloo what a reduce-scatter receives,
+  ZeroBucket,       ///< the buffer for reductions of gradients,
+  ZeroOtherBucket,  ///< the second of two, or with ZeRO-3 over Gloo a reduce-scatter's received parts,
   ZeroReduced,      ///< a bucket in one piece,
   ZeroPart,         ///< gradients that reach into the rank's part, of the first micro-batch that reduces
   ZeroLaterPart,    ///< and of a later one,
   ZeroEnd,          ///< zeros after them,
   ZeroGrad,         ///< the gradient of the rank's part, and
-  ZeroGrad32,       ///< the same in the dtype of what the optimizer updates,
+  ZeroGrad32,       ///< the same in the dtype of the optimizer's copy,
   ZeroNormInput,    ///< a gradient in fp64,
-  ZeroNorm,         ///< the norm of the step before,
+  ZeroNorm,         ///< the norm of the previous step,
   ZeroNewNorm,
   ZeroOptimizerTemp,
   ZeroOtherOptimizerTemp,
   ZeroLossPart,  ///< the loss over the number of micro-batches,
   ZeroScaledLoss,
   ZeroOverflow,  ///< For ZeRO-3: whether a gradient is not finite,
-  ZeroBarrier,   ///< what the last barrier was told with, and
+  ZeroBarrier,   ///< the tensor of the last barrier, and
   ZeroBarrierSum,
-  ZeroHostGrad,    ///< with offload: where a gradient from the host is added,
+  ZeroHostGrad,    ///< with offload: the sum with a gradient from the host,
   ZeroMagnitudes,  ///< in fp16: the gradients without their signs, and
-  ZeroFlags,       ///< which of them are infinite, or no numbers, and
-  ZeroAnswer,      ///< whether one is.
+  ZeroFlags,       ///< flags for infinities and NaNs in them, and
+  ZeroAnswer,      ///< whether a flag is set.
   ZeroBackup,      ///< Made with the optimizer of a part on the device.
   ZeroJoined,      ///< With qwZ: the rank's parts of a gather in one piece, and
-  ZeroHalf,        ///< what is cast to fp16 or comes from there.
+  ZeroHalf,        ///< the values cast to or from fp16.
   ZeroSum,         ///< With qgZ: sums over nodes, and
   ZeroOtherSum,
   ZeroExchange,  ///< the first of `kNumExchangeTensors`, by which one gradient gets to its ranks.
 };
-/// Those of one gradient live until the next one has the same.
+/// A gradient's tensors live until the next gradient has the same.
 inline constexpr int kNumExchangeTensors = 18;
 inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroExchange) + kNumExchangeTensors;
 
@@ -153,7 +152,7 @@ struct MemoryIds {
   int of(UnitTensor what, int unit) const { return units_base() + static_cast<int>(what) * num_units + unit; }
   int of(SingleTensor what) const { return singles_base() + static_cast<int>(what); }
   int buffer(int index) const { return buffers_base() + index; }
-  /// Two per model input, since the next batch arrives before the last one goes; and a copy in param_dtype.
+  /// Two per model input, because the next batch arrives before the last one is freed; and a copy in param_dtype.
   int input(int index, int turn) const { return inputs_base() + 3 * index + turn; }
   int input_cast(int index) const { return inputs_base() + 3 * index + 2; }
   /// The sum of two gradients of a value that several calls use; several can live.
@@ -173,7 +172,7 @@ struct MemoryIds {
 
 /// A storage of a call.
 struct CallTensor {
-  int call = -1;  ///< In `Model::calls`; -1: the tensor is none of a call's.
+  int call = -1;  ///< In `Model::calls`; -1: the tensor belongs to no call.
   int storage = -1;
 };
 CallTensor find_call(const MemoryIds& ids, int id);

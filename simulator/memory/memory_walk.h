@@ -1,7 +1,7 @@
 #pragma once
 
 // The memory walk: expands each instruction of a schedule into allocations and frees, per stream, in the order in which
-// the CPU issues them. memory_walk.cpp says what each instruction holds and drops.
+// the CPU issues them. memory_walk.cpp lists the allocations and frees of each instruction.
 
 #include <memory>
 #include <vector>
@@ -21,28 +21,28 @@
 
 namespace fsdp::simulator {
 
-/// All that a walk needs. Refers to its parts.
+/// The inputs of a walk. Refers to its parts.
 struct WalkInput {
   const ModelIndex* index = nullptr;
   const Plan* plan = nullptr;
   const Layout* layout = nullptr;
   const Schedule* schedule = nullptr;
-  const Schedule* first_schedule = nullptr;         ///< Schedule of the first step, where that is another one.
+  const Schedule* first_schedule = nullptr;         ///< Schedule of the first step, if it differs.
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
-  /// A reduce-scatter gets the parts of all ranks into a buffer of its input's size, which goes when they are added up:
-  /// fsdp-exec over Gloo (executor/network/collectives_gloo.cpp). NCCL has none.
+  /// A reduce-scatter receives the parts of all ranks in a buffer of its input's size, and frees it after their sum:
+  /// fsdp-exec over Gloo (executor/network/collectives_gloo.cpp). NCCL has no such buffer.
   bool reduce_scatter_receives_parts = false;
   Dtype activation = Dtype::BFloat16;
-  bool use_cache = true;  ///< Keys and values are cached in training.
+  bool use_cache = true;  ///< Attention caches keys and values in training.
   LaunchLimits limits;
   std::int64_t gpus_per_node = 1;
-  const MuonStep* muon = nullptr;    ///< For a plan that has it.
-  const LayoutSums* sums = nullptr;  ///< Sums of the layout, for sinks that only count, where it is one of FSDP2.
+  const MuonStep* muon = nullptr;    ///< Null: no Muon.
+  const LayoutSums* sums = nullptr;  ///< Sums of an FSDP2 layout, for sinks that only count; else null.
 };
 
-/// Walks a run: initialization, then steps. Keeps what lives between steps.
+/// Walks a run: initialization, then steps. Keeps the tensors that live between steps.
 template <class Sink>
 class MemoryWalk {
  public:
@@ -52,9 +52,9 @@ class MemoryWalk {
   void initialize();
   /// The first batch arrives before the step that uses it: the next step begins after its first LoadInputs.
   void load_first_batch();
-  /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.
+  /// Allocates the optimizer's states before the first step, so that the next step equals all later ones.
   void make_states();
-  /// Returns early, and the walk is then over, when the sink has enough.
+  /// Returns early if the sink has enough; the walk is then over.
   void step();
 
  private:
