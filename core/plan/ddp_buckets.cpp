@@ -1,15 +1,14 @@
 // DDP's buckets.
 //
-// The first step reduces one bucket for each dtype, in which parameters lie as the model registers them. In it, the
-// order in which gradients become ready is written down, and before the second step the parameters are shared out
-// over buckets in that order: a bucket takes parameters until it has at least its cap, 1 MiB for the first one and 25
-// MiB for all others, so that it may be much larger than that, and a parameter is never cut. Parameters of different
-// dtypes go to different buckets. Buckets are reduced one after the other, so one that is full waits for those before
-// it.
+// The first step reduces one bucket for each dtype, with parameters in the order of the model. It records the order in
+// which gradients become ready; before the second step DDP distributes the parameters over buckets in that order. A
+// bucket takes parameters until it reaches its cap, 1 MiB for the first one and 25 MiB for all others, so it may be
+// much larger; a parameter is never cut. Parameters of different dtypes go to different buckets. DDP reduces buckets in
+// order, so a full bucket waits for those before it.
 //
-// With find_unused_parameters the buckets are made once, of the parameters as the model has them, and reduced from the
-// last to the first. Parameters that no gradient reaches are ready when the forward is over, and one more all-reduce
-// after the last bucket tells which were used anywhere.
+// With find_unused_parameters DDP makes the buckets once, in the order of the model, and reduces them from the last to
+// the first. Parameters without a gradient are ready when the forward is over, and one more all-reduce after the last
+// bucket tells which parameters were used anywhere.
 //
 // Autograd runs the op whose forward came last first, and the nodes that hand a gradient to a parameter before any
 // other, so the order is that of the backward. Inside an op: addmm hands out the bias first, because its weight comes

@@ -1,9 +1,9 @@
-// Where gradients go. Lowerings let them go after the optimizer's step, which is as good as a zero_grad() before
-// the next forward: nothing large happens in between. Scripts also call it between the loss and its backward. The
-// gradients of a step are then there while the next forward fills up what the backward needs, and the peak is higher by
-// all of them. With set_to_none=False they never go: a backward adds to what is there.
+// When gradients are freed. Lowerings free them after the optimizer's step, which equals a zero_grad() before the next
+// forward: nothing large happens in between. Scripts also call it between the loss and its backward. Then the gradients
+// of a step still exist while the next forward saves its activations, and the peak is higher by all of them. With
+// set_to_none=False they are never freed: a backward adds to them.
 //
-// The clearing belongs to the script and not to the framework, so it is moved after any lowering. DeepSpeed's engines
+// The script clears gradients, not the framework, so this moves the clearing after any lowering. DeepSpeed's engines
 // clear gradients by themselves, whatever the script does.
 //
 // Sources: torch/optim/optimizer.py (zero_grad), torch 2.11.

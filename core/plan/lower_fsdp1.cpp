@@ -1,18 +1,18 @@
 // The order of events of one training step under PyTorch FSDP1 (FullyShardedDataParallel).
 //
-// Forward: a unit is gathered and waited for when its module is entered, unless it was prefetched or kept, and freed
-// when it is left: all but the root under FULL_SHARD, none under SHARD_GRAD_OP. With forward_prefetch the unit that is
-// entered next for the first time is gathered then, too.
+// Forward: entering a module gathers its unit and waits for it, unless it was prefetched or kept. Leaving the module
+// frees the unit: all but the root under FULL_SHARD, none under SHARD_GRAD_OP. With forward_prefetch, entering also
+// gathers the unit that is entered next for the first time.
 //
 // Backward: a hook on the outputs of a unit gathers it and waits for it, and with BACKWARD_PRE starts the gather of the
-// unit that was left one earlier. Its gradients meet in the node that split its flat parameter into views: they become
-// one flat gradient when all that was run after the split has had its backward. With that a hook frees the unit,
-// starts the gather of the next one (BACKWARD_POST), and reduces:
+// unit that was left just before it. Its gradients meet in the node that split its flat parameter into views. They
+// become one flat gradient when every op after the split has had its backward. Then a hook frees the unit, starts the
+// gather of the next one (BACKWARD_POST), and reduces:
 //
 //   FlattenGrads, Reshard, [Unshard of the next], ReduceGrads
 //
-// The views are made where the unit is gathered for its forward. So forward_prefetch moves a reduction after the
-// backward of the unit that was entered one earlier.
+// FSDP1 makes the views when it gathers the unit for its forward. So forward_prefetch moves a reduction after the
+// backward of the unit that was entered just before.
 //
 // A module that is called several times has views, and a flat gradient, for each pass; the hook runs after the last.
 // A frozen unit is freed when the gradients of all its arguments are there. The rest is freed at the end.
@@ -20,9 +20,9 @@
 // _unshard() asks the rate limiter before it finds that a unit is still gathered, and with CPU offload has copied the
 // shard to the GPU by then: LimitGathers.
 //
-// no_sync() keeps flat gradients unsharded; FULL_SHARD frees parameters then, too, and SHARD_GRAD_OP does not, so that
-// the next forward gathers nothing. NO_SHARD gathers nothing, but makes its parameters in param_dtype before each
-// pass and drops them after it: as Unshard and Reshard, here.
+// no_sync() keeps flat gradients unsharded. FULL_SHARD frees parameters then, too; SHARD_GRAD_OP does not, so the next
+// forward gathers nothing. NO_SHARD gathers nothing, but casts its parameters to param_dtype before each pass and drops
+// the casts after it: here as Unshard and Reshard.
 //
 // Sources: torch/distributed/fsdp/_runtime_utils.py, _exec_order_utils.py, _flat_param.py
 // (_use_unsharded_flat_param), torch 2.11.

@@ -1,11 +1,11 @@
 // The order of events of one training step under PyTorch FSDP2.
 //
-// The forward walks over all ops. Where the forward of a unit's module begins, FSDP2's pre-forward hook gathers the
-// unit and waits for it; where it ends, the post-forward hook frees the unsharded parameters again
-// (`reshard_after_forward`) and writes the unit down in the post-forward order. The backward walks back. Where the
-// gradient of a unit's output arrives, the pre-backward hook gathers and waits again, and starts the gather of the unit
-// that stands one earlier in the post-forward order; where the gradients of its inputs are ready, the post-backward
-// hook reshards and reduces. So for a root around units 1..L the collectives come as
+// The forward walks over all ops. At the begin of the forward of a unit's module, FSDP2's pre-forward hook gathers the
+// unit and waits for it. At its end the post-forward hook frees the unsharded parameters (`reshard_after_forward`) and
+// appends the unit to the post-forward order. The backward walks back. When the gradient of a unit's output arrives,
+// the pre-backward hook gathers and waits again, and starts the gather of the previous unit in the post-forward order.
+// When the gradients of its inputs are ready, the post-backward hook reshards and reduces. So for a root around units
+// 1..L the order of collectives is
 //
 //   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
 //
@@ -14,8 +14,8 @@
 // set_modules_to_backward_prefetch with the k units whose forward ended before it for the first time.
 //
 // A unit without a post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first
-// block after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the
-// modules.
+// block after raw data), is reduced in the callback at the end of backward: first the root, then the others in the
+// order of the modules.
 //
 // Buffers live as long as FSDP2 refers to them:
 //
@@ -25,11 +25,11 @@
 //                       torch 2.12 on a unit without gradients counts as reduced, too
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
-// A step of several passes (a GAN's) has several models, each a root by itself, with its own order of post-forwards,
-// its own buffers and its own callback at the end of a backward. That callback comes where the backward ran through the
-// model: what another one has gathered, and the order of its forwards, stay until its own. So a generator whose root is
-// not resharded after forward is still gathered while the critic's optimizer steps, and what a step leaves gathered the
-// next one finds so: the second of two steps is a steady one.
+// A step of several passes (a GAN's) has several models. Each is a root by itself, with its own order of post-forwards,
+// its own buffers and its own callback at the end of a backward. The callback runs if the backward ran through the
+// model; units that another model has gathered, and the order of its forwards, stay until that model's own callback. So
+// a generator whose root is not resharded after forward is still gathered while the critic's optimizer steps. The next
+// step finds units gathered that the step before left so: the second of two steps is a steady one.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
 // _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,

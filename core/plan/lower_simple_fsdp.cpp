@@ -1,13 +1,12 @@
 // The order of events of one training step under SimpleFSDP, without a compiler.
 //
-// An op reads its parameters before its first kernel: each is gathered then, one after the other, and whoever
-// computes waits for it. When the backward of the op is over, the gradients of what it read are reduced, the last read
-// first, and waited for as well. Nothing overlaps, nothing is gathered ahead, and nothing is let go here: what was
-// gathered lives as long as a node of autograd's graph has saved it, which is for the tape to say
-// (simulator/ops/gathered_parameters.cpp).
+// An op reads its parameters before its first kernel: SimpleFSDP gathers them then, one after the other, and computing
+// waits for each. After the backward of the op it reduces the gradients of the reads, the last read first, and waits
+// for each as well. Nothing overlaps and nothing is gathered ahead. The schedule frees nothing: a copy lives as long as
+// a node of autograd's graph saves it, which the tape decides (simulator/ops/gathered_parameters.cpp).
 //
-// A checkpointed block runs again before its backward, up to the last tensor that anybody saved, and reads its
-// parameters again; selective checkpointing reads those of ops whose outputs it kept, too.
+// A checkpointed block reruns before its backward, up to the last saved tensor, and reads its parameters again;
+// selective checkpointing also reads those of ops whose outputs it kept.
 //
 // Every micro-batch reduces: there is no way to ask for less.
 //

@@ -1,11 +1,11 @@
 // The order of events of one training step under DeepSpeed's ZeRO-1 and 2.
 //
-// The model runs as it is. In the backward, gradients go into a buffer as they become ready, and the buffer is
-// all-reduced when the next one has no place in it. Stage 2 does that in each micro-batch and keeps what its part of
-// the parameters needs; stage 1 does it in the last one, and without overlap_comm after the backward.
+// The model runs as it is. In the backward, gradients go into a buffer as they become ready; when the next one does not
+// fit, DeepSpeed all-reduces the buffer. Stage 2 does so in each micro-batch and keeps the gradients of its part of the
+// parameters. Stage 1 does so in the last micro-batch, and without overlap_comm after the backward.
 //
-// The step looks for overflows (in 16 bits), takes the norm of the gradients whether they are clipped or not, updates
-// the rank's part, and gathers all of them.
+// The step looks for overflows (in 16 bits), takes the norm of the gradients even without clipping, updates the rank's
+// part, and gathers all parts.
 //
 // Sources: deepspeed/runtime/engine.py (forward, backward, step), deepspeed/runtime/zero/stage_1_and_2.py
 // (process_gradients, reduce_gradients, independent_gradient_partition_epilogue, step), DeepSpeed 0.19.8.

@@ -1,20 +1,19 @@
 // The order of events of one training step under DeepSpeed's ZeRO-3.
 //
-// Hooks hang on every module. Before its forward and after the arrival of its outputs' gradients a module gathers
-// its parameters; after its forward, and when the gradients of its inputs are ready, it lets them go. The coordinator
-// (zero_coordinator.cpp) says which are gathered ahead and which stay. A module whose inputs need no gradient lets go
-// at the end of the backward.
+// Every module has hooks. Before its forward, and when its outputs' gradients arrive, a module gathers its parameters;
+// after its forward, and when the gradients of its inputs are ready, it releases them. The coordinator
+// (zero_coordinator.cpp) decides which are gathered ahead and which stay. A module whose inputs need no gradient
+// releases at the end of the backward.
 //
-// A checkpointed block runs its forward again, hooks and all, up to the last tensor that anybody saved: modules around
-// that place are entered and not left.
+// A checkpointed block reruns its forward, hooks and all, up to the last saved tensor: it enters the modules around
+// that place, and does not leave them.
 //
-// Gradients go into a buffer as they become ready, in every micro-batch, and are reduce-scattered when the next one has
-// no place in it. In the optimizer's turn everything is let go; in fp16 it looks for overflows; the norm is taken per
-// sub-group; what stays whole is gathered at the end.
+// Gradients go into a buffer as they become ready, in every micro-batch; when the next one does not fit, DeepSpeed
+// reduce-scatters the buffer. The optimizer first releases everything; in fp16 it looks for overflows; it takes the
+// norm per sub-group; at the end it gathers the persistent parameters.
 //
-// The first micro-batch of a run gathers nothing ahead and keeps nothing, so that the first step is another one. All
-// later steps are alike. Where a micro-batch begins as the one before it did, it and all after it are that one
-// again.
+// The first micro-batch of a run gathers nothing ahead and keeps nothing, so the first step differs. All later steps
+// are alike. If a micro-batch begins in the same state as the one before it, it and all after it repeat that one.
 //
 // Sources: deepspeed/runtime/zero/parameter_offload.py (hooks), stage3.py (step, reduce_independent_p_g_buckets,
 // independent_gradient_partition_epilogue), torch/utils/checkpoint.py (_StopRecomputationError), DeepSpeed 0.19.8.

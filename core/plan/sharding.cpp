@@ -1,8 +1,8 @@
 // How FSDP2 forms units and cuts parameters.
 //
 // fully_shard(m) makes one unit of all parameters in m's subtree that no earlier call has taken; calls go bottom-up. So
-// the unit of a parameter is that of its nearest ancestor that was wrapped. Inside a unit the parameters lie in the
-// order of a post-order walk (children in order of registration, then the module's own).
+// the unit of a parameter is that of its nearest wrapped ancestor. Inside a unit the parameters are in post-order
+// (children in order of registration, then the module's own).
 //
 // A parameter of d rows is cut along dimension 0 into N chunks of c = ceil(d / N) rows: rank k holds the rows
 // [k c, min((k+1) c, d)), trailing ranks perhaps none, and every rank allocates all c rows, zero-filled. Hence

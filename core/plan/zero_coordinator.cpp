@@ -1,7 +1,7 @@
 // ZeRO-3's decisions.
 //
-// Each module gathers its own parameters before its forward and its backward, in one collective, and lets them go
-// afterwards. The first micro-batch of a run records in which order modules ask. From then on
+// Each module gathers its own parameters before its forward and its backward, in one collective, and releases them
+// afterwards. The first micro-batch of a run records the order in which modules request parameters. From then on
 //
 //   ahead     after each module, what the next ones need is gathered, up to prefetch_bucket_size elements (the last
 //             parameter may exceed it), while no more than max_live_parameters are there
@@ -9,15 +9,16 @@
 //             prefetch has passed over because it was there
 //   persist   parameters of at most param_persistence_threshold elements stay, until the optimizer updates them
 //
-// Each parameter that a module asks for of a gather has an event on the stream of the gathers, and no more than two of
-// them are open: LimitGathers.
+// Each parameter of a gather that a module requests has an event on the gathers' stream; at most two events are open:
+// LimitGathers.
 //
-// A gather of several parameters has one output, from which each is copied when the first of them is asked for; it goes
-// when the last one has been. For one parameter the output is the parameter.
+// A gather of several parameters has one output. The first request copies all of them out, and the last request frees
+// the output. For one parameter the output is the parameter.
 //
-// With hpZ (hpz_partition_size) each parameter that is let go is kept a second time, cut over some neighbors, and is
-// gathered from them until the optimizer has updated it: the first time in a step from all ranks, then within a node. A
-// frozen one is gathered from neighbors always. Parameters with a second copy and those without are two gathers.
+// With hpZ (hpz_partition_size) DeepSpeed keeps a second copy of each released parameter, cut over some neighbors, and
+// gathers from it until the optimizer updates the parameter: the first time in a step from all ranks, then within a
+// node. It always gathers frozen parameters from neighbors. Parameters with a second copy and those without are two
+// gathers.
 //
 // DeepSpeed asks once for each module and place which parameters it may release, and keeps the answer for the rest of
 // the run (an lru_cache), even where a later micro-batch would get another one.

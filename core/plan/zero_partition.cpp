@@ -1,12 +1,12 @@
 // ZeRO's flat buffer and buckets.
 //
-// The trained parameters lie one after the other in the order of model.parameters(), padded to a multiple of 2 N
-// elements, and the module's parameters are views of that. Rank k updates the k-th of N equal parts, wherever a
+// DeepSpeed concatenates the trained parameters in the order of model.parameters(), padded to a multiple of 2 N
+// elements; the module's parameters are views of the result. Rank k updates the k-th of N equal parts, wherever a
 // parameter begins or ends.
 //
-// Gradients are copied into a buffer of reduce_bucket_size elements as they become ready. One that has no place left
-// has the buffer reduced before it; one that is larger than the whole buffer is reduced by itself, from where it is.
-// Stage 1 without overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
+// Gradients are copied into a buffer of reduce_bucket_size elements as they become ready. If one does not fit, the
+// buffer is reduced first; one that is larger than the whole buffer is reduced by itself, in place. Stage 1 without
+// overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
 //
 // ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one
 // after the other. Its buckets are reduce-scattered.

@@ -8,17 +8,16 @@
 //                on CPU, which holds two results of l elements, and one of the parameter before (8-bit states: five
 //                in fp32); and a gradient that is added to that of an earlier micro-batch arrives in a copy of its own
 //
-// While the model comes into being nothing of the last three is there yet. `to_empty` makes the shards of a unit in
-// ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
-// on every rank, until its units are sharded one by one. The need is the larger of both moments.
+// While the model is created, the last three do not exist yet. `to_empty` makes the shards of a unit in ordinary
+// memory, and then copies each into a pinned block. A model created on the CPU is unsharded there, on every rank, until
+// its units are sharded one by one. The need is the larger of both moments.
 //
 // FSDP1's CPUOffload(offload_params=True) has the same of each flat parameter, frozen or not: its shard, and a gradient
 // of its size from the first forward on. Shards lie in ordinary memory until then, and are copied into pinned blocks
 // together. The optimizer updates flat shards, or with use_orig_params what lies in them of each parameter.
 //
-// A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
-// the first node has the first ranks, so no other node needs more. A process's memory beside the model is an assumed
-// term.
+// A node needs the sum over its ranks. If rows do not divide, the first ranks of a shard group hold most; the first
+// node has the first ranks, so no other node needs more. A process's memory beside the model is an assumed term.
 //
 // The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
 // and caches need some of the rest.

@@ -12,7 +12,7 @@
 // made in the first backward, unless m is e. In fp16 ZeRO-3 looks for overflows there: 3 P for a moment.
 // ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
 // of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
-// deepspeed.zero. Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
+// deepspeed.zero.Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
 // them for later tensors of the same block.
 //
 // Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam

@@ -21,8 +21,8 @@
 // Before the first forward, what is gathered into is made once for each unit, and emptied.
 //
 // A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
-// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. Live bytes do
-// not depend on it. So:
+// that `holds` gets the latest time: only the work that the CPU has waited for is done. Live bytes do not depend on it.
+// So:
 //
 //   the cast of a shard         is used by the all-gather,
 //   what was gathered           by the computation, where it is freed after a forward. In a backward it is freed by a

@@ -8,8 +8,8 @@
 // and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops
 // inside and outside of a unit within one call. Gradients made within the call are on its tape (`TapeContext::hooks`).
 //
-// A gradient is added to the one that is there in place, where that one is owned by nobody else and is no view; else
-// the sum is a new tensor.
+// A gradient is added to the existing one in place, if nobody else owns that one and it is no view; otherwise the sum
+// is a new tensor.
 //
 // Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py
 // (_register_post_backward_hook, RegisterPostBackwardFunction), torch 2.11.

@@ -12,9 +12,10 @@
 //   ClipGradNorm   the rank's gradients in fp64, one after the other
 //   OptimizerStep  they in one piece, the same in fp32 where the copy is, and one temporary of that size (foreach)
 //
-// With overlap_comm, reductions have a stream of their own. A gradient that is larger than the bucket is reduced where
-// it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
-// backward, where it waits for the whole device, and where the queue of launches is full. The buffers go after that.
+// With overlap_comm, reductions have their own stream. A gradient that is larger than the bucket is reduced in place,
+// and its memory comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of
+// the backward, when the CPU waits for the whole device, and when the queue of launches is full. The buffers are freed
+// after that.
 //
 // With offload_optimizer neither the fp32 part nor gradients of it are on the device:
 //

@@ -1,11 +1,11 @@
 #pragma once
 
-// Parts of ZeRO-3's walk that plans with offload alone have: the optimizer of what stays on the device, and gradients
-// that wait there for the optimizer's turn where a drive has the rest.
+// Parts of ZeRO-3's walk for plans with offload: the optimizer of the sub-groups on the device, and gradients that wait
+// there for the optimizer if a drive has the rest.
 //
-// With the optimizer on a drive each part of a gradient is cast to fp32 on the device, and those of a bucket live until
-// the last of them is there. Then what is whole pieces of files is copied away. A part that has a rest, or that is too
-// small for a file, stays as it is until its sub-group is updated.
+// With the optimizer on a drive each part of a gradient is cast to fp32 on the device, and the parts of a bucket live
+// until the last of them is there. Then whole pieces of files are copied away. A part with a remainder, or one that is
+// too small for a file, stays until its sub-group is updated.
 //
 // Sources: deepspeed/runtime/zero/stage3.py (partition_grads, _offload_grad_partition_at_boundary),
 // runtime/swap_tensor/optimizer_utils.py (_adjust_for_misaligned_lengths, _swap_out_gradients,
