@@ -28,8 +28,7 @@
 //                          reductions of a micro-batch at its end, whether the norm is finite, and the whole device
 //                          where parameters are gathered one by one; and where the queue of launches is full.
 //
-// Nothing else makes the CPU wait for the computation. So all that a short forward gathers and releases may be held to
-// its end.
+// Nothing else makes the CPU wait for computing: all that a short forward gathers may be held to its end.
 //
 // With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host; with a ratio below
 // 1 the first sub-groups' copy, moments and fp32 gradients are here at all times, and PyTorch's AdamW updates them.
