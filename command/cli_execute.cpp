@@ -1,4 +1,5 @@
-// execute: a plan as a live training run of this machine, and its prediction beside what was measured.
+// execute: a plan as a live training run of this machine, and its prediction beside what was measured. FSDP2 is
+// trained by fsdp-exec; every other framework by itself, in a Python that has it (runs/framework_run.h).
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,10 +15,10 @@
 #include "command/cli_values.h"
 #include "command/execute_proof.h"
 #include "command/execute_results.h"
+#include "core/base/files.h"
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
 #include "core/cluster/cpu_cluster.h"
-#include "core/plan/execution_limits.h"
 #include "core/report/compare.h"
 #include "core/report/report_json.h"
 #include "core/report/report_reader.h"
@@ -25,7 +26,9 @@
 #include "render/render_comparison.h"
 #include "render/render_report.h"
 #include "runs/execute_ranks.h"
+#include "runs/framework_run.h"
 #include "runs/gpus_here.h"
+#include "runs/rehearse_plan.h"
 #include "runs/rehearse_run.h"
 #include "simulator/predictor.h"
 #include "text/figures.h"
@@ -33,6 +36,25 @@
 namespace fsdp::planner {
 
 namespace {
+
+/// What predictions for CPUs leave out of a framework's own run over Gloo.
+std::vector<std::string> left_out_on_cpus(Framework framework) {
+  std::vector<std::string> lines;
+  const bool makes_whole =
+      framework == Framework::Fsdp1 || framework == Framework::Zero3 || framework == Framework::SimpleFsdp;
+  if (makes_whole) {
+    lines.push_back(fmt::format(
+        "A prediction for CPUs has each rank make its part at once; {} makes more than that first, which is "
+        "why its initialization holds more.",
+        trainer_name(framework)));
+  }
+  if (framework == Framework::Fsdp1) {
+    lines.emplace_back(
+        "On CPUs FSDP1 gathers into a list, which Gloo fills from one more tensor of that size; the prediction is "
+        "without it.");
+  }
+  return lines;
+}
 
 /// Those of the prediction; what there is to know of the model stands in its plan's answer.
 std::vector<std::string> assumptions_of(const Executed& executed) {
@@ -48,6 +70,8 @@ constexpr std::int64_t kDefaultSteps = 4;
 
 struct Request {
   Given given;
+  std::optional<FrameworkPython> framework;  ///< What trains it; nothing: fsdp-exec.
+  std::int64_t steps = kDefaultSteps;
   bool on_gpus = false;
   std::string where;  ///< On which CPU, for people; of GPUs the report says it.
   ExecutionSettings settings;
@@ -61,8 +85,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   const auto given = line.value(Option::Device);
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
   const int gpus = num_gpus_here();
-  const bool is_for_cpus = !refuse_execution(request.given.file.plan, /*on_gpus=*/true).empty();
-  const bool fits = !is_for_cpus && request.given.file.cluster.has_value() && gpus >= ranks;
+  const bool fits = request.given.file.cluster.has_value() && gpus >= ranks;
   request.on_gpus = given ? *given == "cuda" : fits;
   if (request.on_gpus && !request.given.file.cluster) {
     reader.fail(Option::Device, "The plan says nothing about its GPUs, so that nothing can be predicted.",
@@ -70,10 +93,9 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   }
   if (!request.on_gpus) {
     request.where = fmt::format("this machine's CPU over Gloo{}; bytes of tensors, not what an allocator reserves",
-                                given         ? ""
-                                : gpus == 0   ? ", as there is no GPU"
-                                : is_for_cpus ? ", where alone plans of FSDP1 and DDP are trained"
-                                              : ", as the plan is not for its GPUs");
+                                given       ? ""
+                                : gpus == 0 ? ", as there is no GPU"
+                                            : ", as the plan is not for its GPUs");
   }
 }
 
@@ -119,18 +141,66 @@ std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std:
   return *std::move(cluster);
 }
 
+/// What only fsdp-exec has.
+void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, OptionReader& reader) {
+  constexpr Option kOfAll[] = {Option::Seed, Option::Weights, Option::LearningRate, Option::Accumulation,
+                               Option::SaveParameters};
+  const auto refuse = [&](Option option) {
+    if (!line.has(option)) return;
+    reader.fail(option, fmt::format("fsdp-exec has it, and {} trains this plan itself.", trainer_name(framework)),
+                "Leave it out, or plan with --runtime fsdp2.");
+  };
+  refuse(Option::Memory);
+  refuse(Option::ChromeTrace);
+  for (const OptionInfo& info : handed_on()) {
+    if (std::find(std::begin(kOfAll), std::end(kOfAll), info.option) == std::end(kOfAll)) refuse(info.option);
+  }
+}
+
+/// How the ranks are started: the program, and for a framework's own run what it needs.
+void choose_trainer(const CommandLine& line, OptionReader& reader, Request& request) {
+  const Framework framework = request.given.file.plan.runtime.framework;
+  if (framework == Framework::Fsdp2) {
+    if (line.has(Option::Python)) {
+      reader.fail(Option::Python, "fsdp-exec trains a plan of FSDP2, without Python.", "Add --proof, or leave it out.");
+    }
+    if (const auto program = reader.keep(find_executor())) {
+      std::error_code ignored;
+      request.settings.words = {*program, std::filesystem::absolute(request.given.path, ignored).string()};
+    }
+    return;
+  }
+  refuse_options_of_fsdp_exec(line, framework, reader);
+  if (line.has(Option::Calibration) && !request.calibration) {
+    reader.fail(Option::Calibration, "There is no such file, and only a run of fsdp-exec writes one.",
+                "Let a plan of FSDP2 of this model write it, or leave it out.");
+  }
+  request.framework = reader.keep(
+      find_framework_python(line.value(Option::Python).value_or(""), rehearsal_places_of_process(), framework));
+  if (request.framework) request.settings.environment = request.framework->environment();
+}
+
+void hand_on_options(const CommandLine& line, Request& request) {
+  auto& options = request.settings.options;
+  for (const OptionInfo& info : handed_on()) {
+    if (!line.has(info.option)) continue;
+    options.emplace_back(flag_of(info.option));
+    const std::vector<std::string>& values = line.all(info.option);
+    options.insert(options.end(), values.begin(), values.end());
+  }
+}
+
 std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
   Request request;
-  for (const Option option : {Option::Gpus, Option::Python}) {
-    if (line.has(option)) reader.fail(option, "It belongs to --proof.", "Add --proof, or leave it out.");
+  if (line.has(Option::Gpus)) {
+    reader.fail(Option::Gpus, "It belongs to --proof.", "Add --proof, or leave it out.");
   }
   request.tolerance = reader.share(Option::Tolerance);
-  const auto steps = reader.count(Option::Steps);
+  request.steps = reader.count(Option::Steps).value_or(kDefaultSteps);
   const auto timeout = reader.time(Option::Timeout);
   const auto memory = reader.size(Option::Memory);
   const auto ranks = reader.count(Option::Ranks);
-  const auto program = reader.keep(find_executor());
   const auto calibration = reader.keep(read_calibration(line));
   auto given = reader.keep(read_planned(line.arguments.front(), library));
   if (!given) return std::nullopt;
@@ -144,24 +214,20 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   }
   choose_device(line, reader, request);
   const std::optional<Cluster> cluster = read_measured_cluster(line, library, request, reader);
-  append(errors, refuse_execution(plan, request.on_gpus));
-  if (!errors.empty() || !program) return std::nullopt;
+  choose_trainer(line, reader, request);
+  if (!errors.empty()) return std::nullopt;
   choose_machines(cluster, request);
-  request.settings.program = *program;
   request.settings.ranks = plan.mesh.world_size();
-  std::error_code ignored;
-  request.settings.plan = std::filesystem::absolute(request.given.path, ignored).string();
   auto& options = request.settings.options;
-  options = {"--steps", std::to_string(steps.value_or(kDefaultSteps))};
+  options = {"--steps", std::to_string(request.steps)};
   if (request.on_gpus) options.insert(options.end(), {"--device", "cuda"});
+  // As fsdp-exec shares the cores out by itself: what oneDNN takes depends on it.
+  if (request.framework && !request.on_gpus) {
+    options.insert(options.end(), {"--threads", std::to_string(threads_of_rank(request.settings.ranks))});
+  }
   if (timeout) options.insert(options.end(), {"--timeout", fmt::format("{}", timeout->count())});
   if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
-  for (const OptionInfo& info : handed_on()) {
-    if (!line.has(info.option)) continue;
-    options.emplace_back(flag_of(info.option));
-    const std::vector<std::string>& values = line.all(info.option);
-    options.insert(options.end(), values.begin(), values.end());
-  }
+  hand_on_options(line, request);
   request.folder = line.value(Option::RunFolder).value_or("");
   return request;
 }
@@ -178,6 +244,30 @@ Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::i
   return *std::move(found);
 }
 
+std::string speed_text(const StepReport& measured, std::int64_t ranks) {
+  if (measured.time.step == Seconds(0)) return "the time of a step was not measured";
+  std::string text = fmt::format("{:.3f} s a step", measured.time.step.count());
+  const double tokens = measured.time.tokens_per_second_per_gpu * static_cast<double>(ranks);
+  return tokens > 0 ? fmt::format("{}, {:.0f} tokens/s", text, tokens) : text;
+}
+
+/// "by PyTorch's DDP, ", or nothing of fsdp-exec.
+std::string by_whom(const Request& request) {
+  if (!request.framework) return {};
+  return fmt::format("by {}, ", trainer_name(request.given.file.plan.runtime.framework));
+}
+
+/// What a framework's own run does not say of itself.
+Entry not_measured(const Request& request, const StepReport& measured) {
+  Entry entry{.label = "not measured"};
+  if (measured.time.step == Seconds(0)) {
+    entry.lines.emplace_back("how long a step takes: the first and the last are watched. Write --steps 3 or more");
+  }
+  if (!request.on_gpus) entry.lines.emplace_back("what an allocator reserves: a CPU has none");
+  entry.lines.emplace_back("how long ranks wait for each other, and what each tensor is for");
+  return entry;
+}
+
 Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
                const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
@@ -185,6 +275,10 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
   ReportAdditions additions;
   additions.comparison = comparison;
   additions.assumptions = executed.predicted.assumptions;
+  const std::vector<std::string> left_out = request.framework && !request.on_gpus
+                                                ? left_out_on_cpus(executed.plan.runtime.framework)
+                                                : std::vector<std::string>{};
+  additions.assumptions->insert(additions.assumptions->end(), left_out.begin(), left_out.end());
   const std::string json = to_json(measured, additions);
   const auto written = write_output_file(line, json);
   if (!written) return tl::unexpected(written.error());
@@ -195,9 +289,8 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
   const ComparedTerm& worst = comparison.terms.front();
   Entry verdict{
       .label = within ? "TRAINED" : "OUTSIDE",
-      .lines = {fmt::format("{} on {} for real: {:.3f} s a step, {:.0f} tokens/s", request.given.model.name,
-                            counted(request.settings.ranks, "rank"), measured.time.step.count(),
-                            measured.time.tokens_per_second_per_gpu * static_cast<double>(request.settings.ranks)),
+      .lines = {fmt::format("{} on {} for real: {}", request.given.model.name, counted(request.settings.ranks, "rank"),
+                            speed_text(measured, request.settings.ranks)),
                 worst.difference() == 0
                     ? std::string("every compared term is as predicted")
                     : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
@@ -205,14 +298,34 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
   Document document = {std::move(verdict)};
   if (!output.quiet) {
     const std::string where = request.on_gpus ? measured.gpu + "; bytes of PyTorch's caching allocator" : request.where;
-    document.push_back(Entry{.label = "measured", .lines = {fmt::format("rank {}, on {}", executed.rank, where)}});
+    document.push_back(
+        Entry{.label = "measured", .lines = {fmt::format("rank {}, {}on {}", executed.rank, by_whom(request), where)}});
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
     add_calibration(document, executed);
-    if (!request.on_gpus) add_assumptions(document, assumptions_of(executed));
+    if (request.framework) document.push_back(not_measured(request, measured));
+    if (!request.on_gpus) {
+      std::vector<std::string> lines = assumptions_of(executed);
+      lines.insert(lines.end(), left_out.begin(), left_out.end());
+      add_assumptions(document, lines);
+    }
   }
   output.print(document);
   return code;
+}
+
+/// Writes the job of a framework's own run, and asks what stands against it.
+Errors prepare_framework_run(Request& request, const std::string& folder) {
+  const std::string job = folder + "/job.json";
+  const std::string log = folder + "/check.log";
+  std::error_code ignored;
+  std::filesystem::remove(log, ignored);
+  const auto written = write_file_atomically(job, job_text(request.given, request.steps), Overwrite::Allow);
+  if (!written) return written.error();
+  request.settings.words = request.framework->words(job);
+  Result<Errors> against =
+      check_framework_run(*request.framework, job, request.settings.options, request.settings.ranks, log);
+  return against ? *std::move(against) : std::move(against).error();
 }
 
 simulator::Predictor predictor_of(const Request& request) {
@@ -246,11 +359,15 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
           fmt::format("The folder {} cannot be made: {}.", folder, error.message()), "Name one that can be written."}});
   }
   std::filesystem::remove(folder + "/store", error);
-  if (line.has(Option::RunFolder) || line.has(Option::ChromeTrace)) {
+  if (request->framework) {
+    Errors against = prepare_framework_run(*request, folder);
+    if (!against.empty()) return input_failure(std::move(against));
+  }
+  if (!request->framework && (line.has(Option::RunFolder) || line.has(Option::ChromeTrace))) {
     request->settings.options.insert(request->settings.options.end(),
                                      {"--chrome-trace", folder + "/trace-{rank}.json"});
   }
-  if (line.has(Option::Calibration) && !request->on_gpus) {
+  if (!request->framework && line.has(Option::Calibration) && !request->on_gpus) {
     request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});
   }
   // Left by an earlier run in a folder that is kept.

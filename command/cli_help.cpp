@@ -83,8 +83,11 @@ largest difference first.
 
 Usage: fsdp-plan execute PLAN [options]
 
+A plan of FSDP2 is trained by fsdp-exec; a plan of another framework by PyTorch,
+DeepSpeed or torchtitan itself, in a Python that has them (--python).
+
 On several machines, or under torchrun, mpirun or srun, start fsdp-exec PLAN
-instead of a Python script.
+instead of a Python script, or python -m fsdp_plan_runner.execute PLAN.
 
 Examples:
   fsdp-plan mlp --gpus 4 --mem 16G -o plan.json

@@ -365,8 +365,9 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Gpus,
                  Command::Execute,
                  {kExecution, "With --proof: number of GPUs, which must be that of the plan's ranks"}},
-    CommandWords{
-        Option::Python, Command::Execute, {kExecution, "With --proof: Python with torch, for PyTorch's FSDP2"}},
+    CommandWords{Option::Python,
+                 Command::Execute,
+                 {kExecution, "Python with torch, for other frameworks than FSDP2 and for --proof"}},
     CommandWords{Option::Memory, Command::Execute, {kExecution, "Limit on the tensors of each rank, such as 2G"}},
     CommandWords{Option::Steps, Command::Execute, {kExecution, "Optimizer steps (default: 4)"}},
     CommandWords{Option::Steps,

@@ -67,7 +67,9 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
     const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
     if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
   }
-  if (const auto path = line.value(Option::Calibration)) {
+  // Nothing is learned from another framework's own run: it does not report how long it computes.
+  const bool is_learned_from = executed.plan.runtime.framework == Framework::Fsdp2;
+  if (const auto path = line.value(Option::Calibration); path && is_learned_from) {
     FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,
                                             executed.predicted.time, executed.measured));
     learned.workspaces = executed.workspaces;

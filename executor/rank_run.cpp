@@ -15,7 +15,6 @@
 #include "core/base/files.h"
 #include "core/cluster/cpu_cluster.h"
 #include "core/library/model_library.h"
-#include "core/plan/lower_ddp.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
 #include "core/spec/captured_model.h"
@@ -54,7 +53,6 @@ struct Job {
   ModelIndex index;
   Layout layout;
   Schedule schedule;
-  Schedule first_schedule;  ///< Empty where the first step differs from no other.
   RunStart start;
 };
 
@@ -73,7 +71,7 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
   if (auto refused = refuse_captured(job.planned.spec)) return tl::unexpected(Errors{*std::move(refused)});
   Errors errors = check(job.plan, job.planned.model);
-  for (const Error& error : check_executable(job.plan, options.on_cuda)) errors.push_back(error);
+  for (const Error& error : check_executable(job.plan)) errors.push_back(error);
   if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));
   if (options.stands_in && (rank < 0 || rank >= job.plan.mesh.world_size())) {
     return failure("--stand-in", fmt::format("The plan has no rank {}.", rank),
@@ -81,14 +79,7 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   }
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
-  StepSchedules steps = lower_steps(job.index, job.plan, job.layout);
-  job.schedule = std::move(steps.steady);
-  if (job.plan.runtime.framework == Framework::Ddp) {
-    job.first_schedule = lower_first_ddp_step(job.index, job.plan, job.layout);
-    if (job.first_schedule == job.schedule) job.first_schedule = {};
-  } else {
-    job.first_schedule = std::move(steps.first);
-  }
+  job.schedule = lower(job.index, job.plan, job.layout);
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};
 }
@@ -281,8 +272,7 @@ std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const
                                   .tokens = job.start.tokens,
                                   .device = backend.device(),
                                   .check = [&backend] { backend.check(); }};
-  return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, job.first_schedule, std::move(groups),
-                                   settings);
+  return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
 }
 
 /// The run of one rank: what it begins with, its steps, and what it leaves behind.

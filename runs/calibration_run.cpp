@@ -188,7 +188,7 @@ Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const
   const Result<void> written =
       write_file_atomically(plan, to_text(PlanFile{.plan = item.plan, .cluster = {}}), Overwrite::Allow);
   if (!written) return tl::unexpected(written.error());
-  ExecutionSettings execution{.program = settings.program, .plan = plan, .ranks = item.plan.mesh.world_size()};
+  ExecutionSettings execution{.words = {settings.program, plan}, .ranks = item.plan.mesh.world_size()};
   execution.options = {"--steps", std::to_string(kSteps), "--measure", measured, "--nonfinite-loss", "continue"};
   if (item.with_collectives) execution.options.emplace_back("--measure-collectives");
   if (settings.on_gpus) execution.options.insert(execution.options.end(), {"--device", "cuda"});

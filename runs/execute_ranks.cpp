@@ -73,8 +73,7 @@ class RankRunner {
   std::string log_of(std::size_t rank) const { return fmt::format("{}/{}.log", folder_, rank); }
 
   ChildCommand command(std::int64_t rank) const {
-    ChildCommand command{.words = {settings_.program, settings_.plan},
-                         .output = log_of(static_cast<std::size_t>(rank))};
+    ChildCommand command{.words = settings_.words, .output = log_of(static_cast<std::size_t>(rank))};
     command.words.insert(command.words.end(), settings_.options.begin(), settings_.options.end());
     command.words.push_back("--report");
     command.words.push_back(fmt::format("{}/report-{}.json", folder_, rank));
@@ -83,6 +82,7 @@ class RankRunner {
                            {"LOCAL_WORLD_SIZE", std::to_string(settings_.ranks)},
                            {"WORLD_SIZE", std::to_string(settings_.ranks)},
                            {"FSDP_EXEC_STORE_FILE", folder_ + "/store"}};
+    command.environment.insert(command.environment.end(), settings_.environment.begin(), settings_.environment.end());
     // Gloo's threads ask for threads of their own.
     if (std::getenv("OMP_NUM_THREADS") == nullptr) {
       command.environment.emplace_back("OMP_NUM_THREADS", std::to_string(threads_of_rank(settings_.ranks)));

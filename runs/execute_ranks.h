@@ -1,11 +1,12 @@
 #pragma once
 
-// Starts the ranks of a run on this machine, one process of fsdp-exec each, and sees to it that all of them end.
+// Starts the ranks of a run on this machine, one process each, and sees to it that all of them end.
 
 #include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -15,8 +16,8 @@
 namespace fsdp::planner {
 
 struct ExecutionSettings {
-  std::string program;  ///< fsdp-exec.
-  std::string plan;     ///< Its file.
+  std::vector<std::string> words;  ///< What starts a rank: fsdp-exec with a plan, or a Python with a job.
+  std::vector<std::pair<std::string, std::string>> environment;  ///< Set for it.
   std::int64_t ranks = 1;
   std::vector<std::string> options;  ///< Passed on to each rank.
   Seconds grace{10};                 ///< That the others have once a rank has failed.

@@ -13,6 +13,7 @@
 #include "core/base/json_writer.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_file.h"
+#include "core/plan/torch_version.h"
 #include "runs/child_process.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
@@ -68,7 +69,9 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
   if (!given.empty()) {
     FSDP_TRY(std::string python, find_program(given, places.path));
     if (!has_torch(python))
-      return failure("--python", fmt::format("{} has no torch.", python), "Name a Python that has it.");
+      return failure(
+          "--python", fmt::format("{} has no torch.", python),
+          fmt::format("Write: {} -m pip install torch=={}.0, or name a Python that has it.", python, kDefaultTorch));
     return python;
   }
   std::vector<std::string> candidates;

@@ -10,16 +10,12 @@
 // Sources: torch/nn/parallel/distributed.py (_pre_forward, _post_forward, no_sync), torch/csrc/distributed/c10d/
 // reducer.cpp (autograd_hook, mark_bucket_ready, finalize_backward), torch 2.11.
 //
-// The first reduction of a run has one bucket for each dtype, which is full when the last gradient is there; after it
-// come those of all later steps (core/plan/ddp_buckets.h).
-//
-// Not modeled: the broadcasts that synchronize the rebuilt buckets, once; static_graph, communication hooks, join.
-
-#include "core/plan/lower_ddp.h"
+// Not modeled: the first reduction of a run, which has other buckets (core/plan/ddp_buckets.h), and the broadcasts that
+// synchronize the rebuilt ones, once; static_graph, communication hooks, join.
 
 #include <utility>
 
-#include "core/plan/ddp_buckets.h"
+#include "core/plan/schedule.h"
 #include "core/plan/schedule_writer.h"
 
 namespace fsdp {
@@ -28,13 +24,10 @@ namespace {
 
 class DdpLowering {
  public:
-  DdpLowering(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step)
-      : index_(index), plan_(plan), layout_(layout), first_(layout), is_wrapped_(plan.mesh.world_size() > 1) {
-    if (is_first_step) first_.buckets = first_step_buckets(plan, layout);
-  }
+  DdpLowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
+      : index_(index), plan_(plan), layout_(layout), is_wrapped_(plan.mesh.world_size() > 1) {}
 
   Schedule run() {
-    bool has_reduced = false;
     bool synchronized = true;  // The forward before, which is that of the step before.
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
       const bool sync = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
@@ -46,8 +39,7 @@ class DdpLowering {
       if (is_wrapped_ && sync) out_.emit({.kind = InstructionKind::PrepareReduce});
       synchronized = sync;
       out_.phase = StepPhase::Backward;
-      out_.emit_backward_in_buckets(index_, has_reduced ? layout_ : first_, is_wrapped_ && sync, false);
-      has_reduced = has_reduced || sync;
+      out_.emit_backward_in_buckets(index_, layout_, is_wrapped_ && sync, false);
       if (is_wrapped_ && sync && plan_.ddp.find_unused_parameters) out_.emit({.kind = InstructionKind::ReduceUsedMap});
       out_.emit({.kind = InstructionKind::FinishReduce});
     }
@@ -62,7 +54,6 @@ class DdpLowering {
   const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;
-  Layout first_;  ///< With the buckets of the first reduction of this step.
   const bool is_wrapped_;
   ScheduleWriter out_;
 };
@@ -70,11 +61,7 @@ class DdpLowering {
 }  // namespace
 
 Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return DdpLowering(index, plan, layout, /*is_first_step=*/false).run();
-}
-
-Schedule lower_first_ddp_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return DdpLowering(index, plan, layout, /*is_first_step=*/true).run();
+  return DdpLowering(index, plan, layout).run();
 }
 
 }  // namespace fsdp

@@ -209,7 +209,7 @@ struct Collective {
   std::int64_t elements = 0;  ///< Elements of the full tensor, padding included.
   Bytes payload;              ///< Bytes of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
-  std::int64_t group_size = 1;
+  std::int64_t group_size = 1;  ///< Below 0: measured, and not known.
   ReduceOp reduce_op = ReduceOp::None;
   std::int64_t micro_batch = -1;  ///< In which it is issued, from 0; -1: after all of them, or not known.
   Seconds time{0};                ///< Predicted or measured duration by itself.
@@ -240,7 +240,7 @@ struct TrafficReport {
 
 struct TimeReport {
   Seconds step{0};
-  Seconds compute{0};                ///< Busy time of the compute stream.
+  Seconds compute{0};                ///< Busy time of the compute stream. Below 0: not measured, as these two.
   Seconds exposed_communication{0};  ///< Time that it waits for collectives.
   Seconds optimizer{0};              ///< Part of compute.
   double tokens_per_second_per_gpu = 0;

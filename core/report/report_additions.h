@@ -14,7 +14,7 @@
 
 namespace fsdp {
 
-/// A step of fsdp-exec.
+/// A step of a run.
 struct MeasuredStep {
   std::int64_t number = 0;  ///< From 1 on, those before a checkpoint counted.
   std::int64_t mean_of = 1;
@@ -23,7 +23,7 @@ struct MeasuredStep {
   double learning_rate = 0;
   Seconds wall{0};
   Seconds cpu{0};
-  Bytes live;
+  Bytes live{-1};       ///< Below 0: nothing looked at it.
   Bytes allocated{-1};  ///< Below 0: there is no allocator that says it, as the three below.
   Bytes reserved{-1};
   std::int64_t segments = -1;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -213,9 +214,13 @@ static void peak_fields(Fields& fields, Like<StepReport> auto& report) {
   fields_of(fields, memory.peaks);
   fields.required("peak", "When and where live memory is highest.", memory.peak, JsonLayout::Lines);
   // Only a prediction knows what each tensor is for, and a run of our own.
-  fields.optional_if(!report.rehearsal, "at_peak",
-                     "Live bytes at the peak, by the categories of PyTorch's FSDPMemTracker. Missing of a rehearsal.",
-                     memory.at_peak, ByCategory{});
+  const bool knows_categories =
+      std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
+  fields.optional_if(
+      !report.rehearsal && knows_categories, "at_peak",
+      "Live bytes at the peak, by the categories of PyTorch's FSDPMemTracker. Missing of a rehearsal, and "
+      "of a framework's own run.",
+      memory.at_peak, ByCategory{});
 }
 
 static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) {
@@ -286,7 +291,8 @@ static void collective_fields(Fields& fields, S& collective) {
   if constexpr (!std::is_const_v<S>) collective.group = MeshDimension::Other;
   fields.optional("group", "Dimension of the mesh; other: measured, only the size of the group is known.",
                   collective.group, kMeshDimensionTable);
-  fields.required("group_size", "Ranks.", collective.group_size, kRanks);
+  if constexpr (!std::is_const_v<S>) collective.group_size = -1;
+  field_if_known(fields, "group_size", "Ranks. Missing: measured, and not known.", collective.group_size, kRanks);
   fields.optional_if(collective.reduce_op != ReduceOp::None, "reduce_op",
                      "Of a reduction. Missing of a measured step. Sum with float16: FSDP2 divides before and after.",
                      collective.reduce_op, kReduceOpTable);
@@ -339,12 +345,18 @@ static void band_fields(Fields& fields, Like<TimeReport> auto& time) {
                      "At most. In seconds. Missing where ops have no known cost.", time.high, kInSeconds);
 }
 
-static void fields_of(Fields& fields, Like<TimeReport> auto& time) {
+template <Like<TimeReport> S>
+static void fields_of(Fields& fields, S& time) {
   fields.required("step", "The step. In seconds.", time.step, kInSeconds);
-  fields.optional("compute", "Busy time of the compute stream. In seconds.", time.compute, kInSeconds);
-  fields.optional("exposed_communication", "That it waits for collectives. In seconds.", time.exposed_communication,
-                  kInSeconds);
-  fields.optional("optimizer", "Part of compute. In seconds.", time.optimizer, kInSeconds);
+  constexpr Seconds kUnknown{-1};
+  if constexpr (!std::is_const_v<S>) time.compute = time.exposed_communication = time.optimizer = kUnknown;
+  const auto known = [&](const char* name, const char* doc, auto& part) {
+    fields.optional_if(part >= Seconds(0), name, doc, part, kInSeconds);
+  };
+  known("compute", "Busy time of the compute stream. In seconds. Missing: not measured.", time.compute);
+  known("exposed_communication", "That it waits for collectives. In seconds. Missing: not measured.",
+        time.exposed_communication);
+  known("optimizer", "Part of compute. In seconds. Missing: not measured.", time.optimizer);
   fields.optional("tokens_per_second_per_gpu", "Throughput.", time.tokens_per_second_per_gpu);
   fields.optional("mfu", "Model FLOPs over peak FLOPs: 0.4 is 40 %.", time.mfu);
   fields.optional_object(

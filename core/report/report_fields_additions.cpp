@@ -22,7 +22,8 @@ static void fields_of(Fields& fields, Like<MeasuredStep> auto& step) {
   fields.required("learning_rate", "That the optimizer has taken.", step.learning_rate);
   fields.required("wall_seconds", "How long it took.", step.wall, kInSeconds);
   fields.required("cpu_seconds", "Of all threads of the process.", step.cpu, kInSeconds);
-  fields.required("live_peak_bytes", "Bytes that tensors ask for.", step.live, kInBytes);
+  fields.optional_if(step.live >= Bytes(0), "live_peak_bytes",
+                     "Bytes that tensors ask for. Missing: nothing looked at this step.", step.live, kInBytes);
   const bool has_allocator = step.segments >= 0;
   fields.optional_if(has_allocator, "allocated_peak_bytes", "In blocks. Missing: there is no such allocator.",
                      step.allocated, kInBytes);

@@ -16,10 +16,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "executor/checkpoint/flat_parts.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/memory/counting_allocator.h"
-#include "executor/training/flat_unit.h"
 #include "executor/training/random_state.h"
 
 namespace fsdp::executor {
@@ -88,11 +86,9 @@ void check_model(const CheckpointIndex& index, const Model& model, const std::st
                     "Resume with a plan of that model."});
 }
 
-Result<void> load_moment(const at::Tensor& to, StoredReader& reader, const StoredTensor& stored, const MomentPart& part,
-                         std::int64_t shard_rank) {
-  const ShardedParameter& of = part.state->layout;
-  return read_into(to.view({-1}).narrow(0, part.begin, of.local_elements), reader, stored,
-                   first_element(of, shard_rank));
+Result<void> load_moment(const at::Tensor& to, StoredReader& reader, const StoredTensor& stored,
+                         const ParameterState& state, std::int64_t shard_rank) {
+  return read_into(to, reader, stored, first_element(state.layout, shard_rank));
 }
 
 Result<std::int64_t> read_step(StoredReader& reader, const StoredTensor& stored) {
@@ -106,9 +102,9 @@ Result<void> load_moments(const ResumedCheckpoint& checkpoint, Trainer& trainer)
   const StateNames names = names_of(trainer.plan().optimizer.kind);
   StoredReader reader(checkpoint.states);
   const std::int64_t shard_rank = trainer.shard_group().rank();
-  for (const MomentPart& part : moment_parts(trainer)) {
-    const ParameterState& state = *part.state;
-    Moments& moments = trainer.optimizer().moments()[part.index];
+  for (std::size_t i = 0; i < trainer.trained().size(); ++i) {
+    const ParameterState& state = *trainer.trained()[i];
+    Moments& moments = trainer.optimizer().moments()[i];
     const StoredTensor* step = find_state(checkpoint.states, *state.parameter, "step");
     const StoredTensor* first = find_state(checkpoint.states, *state.parameter, names.first);
     const StoredTensor* second = find_state(checkpoint.states, *state.parameter, names.second);
@@ -119,15 +115,15 @@ Result<void> load_moments(const ResumedCheckpoint& checkpoint, Trainer& trainer)
     }
     if (first == nullptr) continue;
     if (second != nullptr) {
-      if (!moments.first.defined()) trainer.optimizer().make_moments(part.index);
+      if (!moments.first.defined()) trainer.optimizer().make_moments(i);
       if (moments.step_on_device.defined()) moments.step_on_device.fill_(moments.step);
-      const Result<void> read = load_moment(moments.second, reader, *second, part, shard_rank);
+      const Result<void> read = load_moment(moments.second, reader, *second, state, shard_rank);
       if (!read) return read;
     } else if (!moments.first.defined()) {
       const CategoryScope states(MemoryCategory::OptState);
-      moments.first = at::zeros_like(trainer.trained()[part.index]->local);
+      moments.first = at::zeros_like(state.local);
     }
-    const Result<void> read = load_moment(moments.first, reader, *first, part, shard_rank);
+    const Result<void> read = load_moment(moments.first, reader, *first, state, shard_rank);
     if (!read) return read;
   }
   return {};

@@ -25,7 +25,6 @@
 #include <utility>
 
 #include "core/base/files.h"
-#include "executor/checkpoint/flat_parts.h"
 #include "executor/checkpoint/part_file.h"
 #include "executor/training/random_state.h"
 
@@ -51,7 +50,6 @@ std::int64_t first_row(const ParameterState& state, int shard_rank) {
 }
 
 std::vector<TensorPart> parameter_parts(Trainer& trainer) {
-  if (holds_ranges(trainer.plan())) return flat_model_parts(trainer);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (auto& unit : trainer.units()) {
@@ -75,7 +73,6 @@ std::vector<TensorPart> model_parts(Trainer& trainer) {
 
 std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
   const char* const first = has_momentum ? "momentum_buffer" : "exp_avg";
-  if (holds_ranges(trainer.plan())) return flat_optimizer_parts(trainer, first, kSecondMoment);
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/formats/safetensors.h"
-#include "executor/checkpoint/flat_parts.h"
 #include "executor/memory/tensors.h"
 
 namespace fsdp::executor {
@@ -60,12 +59,8 @@ class NewFile {
   std::FILE* file_;
 };
 
-// `is_padded`: shards are.
-at::Tensor gathered(const ParameterState& state, Group& shard, bool is_padded) {
+at::Tensor gathered(const ParameterState& state, Group& shard) {
   if (shard.size() == 1) return state.shard;
-  if (!is_padded) {
-    return gather_parts(state.shard, state.layout, state.parameter->shape, state.dtype, shard);
-  }
   const at::Tensor whole = at::empty({shard.size() * state.layout.shard_elements}, state.dtype);
   shard.all_gather(whole, state.shard)->wait();
   return whole;
@@ -88,8 +83,7 @@ Result<void> save_whole_parameters(Trainer& trainer, const std::string& path, bo
     is_good = file->write(header.data(), header.size());
   }
   for (const ParameterState* state : parameters) {
-    const bool is_padded = state->layout.flat_begin < 0 && !is_simple_fsdp(trainer.plan());
-    const at::Tensor whole = gathered(*state, trainer.shard_group(), is_padded);
+    const at::Tensor whole = gathered(*state, trainer.shard_group());
     if (writes) is_good = is_good && file->write(whole.data_ptr(), static_cast<std::size_t>(bytes_of(*state)));
   }
   if (writes && (!is_good || !file->finish())) {

@@ -15,7 +15,6 @@
 #include "core/base/json_writer.h"
 #include "core/base/nearest.h"
 #include "executor/memory/tensors.h"
-#include "executor/training/flat_unit.h"
 
 namespace fsdp::executor {
 

@@ -38,7 +38,6 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 #include <tuple>
@@ -56,55 +55,12 @@ std::optional<at::Tensor> parameter_at(const OpRun& run, std::size_t index) {
 
 constexpr std::int64_t kIgnoredLabel = -100;
 
-/// What deepspeed.zero.Init puts in the place of torch.nn.functional.linear: LinearFunctionForZeroStage3
-/// (deepspeed/runtime/zero/linear.py), DeepSpeed 0.19.8.
-class Zero3Linear : public torch::autograd::Function<Zero3Linear> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
-    torch::autograd::variable_list saved = {x, weight};
-    if (bias) saved.push_back(*bias);
-    context->save_for_backward(std::move(saved));
-    context->saved_data["has_bias"] = bias.has_value();
-    if (x.dim() == 2 && bias) return at::addmm(*bias, x, weight.t());
-    at::Tensor y = x.matmul(weight.t());
-    if (bias) y += *bias;
-    return y;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const torch::autograd::variable_list saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor& of_y = gradients[0];
-    const at::Tensor rows = of_y.reshape({-1, of_y.size(-1)});
-    at::Tensor of_x, of_weight, of_bias;
-    if (context->needs_input_grad(0)) of_x = of_y.matmul(saved[1]);
-    if (context->needs_input_grad(1)) of_weight = rows.t().matmul(x.reshape({-1, x.size(-1)}));
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of_bias = sum_of_rows(of_y);
-    return {of_x, of_weight, of_bias};
-  }
-
- private:
-  static at::Tensor sum_of_rows(const at::Tensor& gradient) {
-    std::vector<std::int64_t> dimensions;
-    for (std::int64_t d = 0; d + 1 < gradient.dim(); ++d) dimensions.push_back(d);
-    return gradient.sum(dimensions);
-  }
-};
-
-at::Tensor linear_of(const OpRun& run, const at::Tensor& x, const at::Tensor& weight,
-                     const std::optional<at::Tensor>& bias = std::nullopt) {
-  if (run.context.implementations.zero3_linear) return Zero3Linear::apply(x, weight, bias);
-  return at::linear(x, weight, bias);
-}
-
 }  // namespace
 
 Tensors linear(const OpRun& run) {
   const at::Tensor& weight = run.parameters[0];
   const auto bias = parameter_at(run, 1);
-  if (!run.attributes().transposed_weight) return {linear_of(run, run.inputs[0], weight, bias)};
+  if (!run.attributes().transposed_weight) return {at::linear(run.inputs[0], weight, bias)};
   // Conv1D of transformers (pytorch_utils.py): the weight lies [in, out].
   const at::Tensor x = run.inputs[0].view({-1, run.inputs[0].size(-1)});
   const at::Tensor y = bias ? at::addmm(*bias, x, weight) : at::mm(x, weight);
@@ -202,9 +158,9 @@ Tensors experts(const OpRun& run) {
     const at::Tensor& rows = hits[1];
     at::Tensor current = at::index(x, {rows});
     // In Python's order of evaluation, which C++ leaves open.
-    const at::Tensor gate = at::silu(linear_of(run, current, parameter(0)));
-    const at::Tensor up = linear_of(run, current, parameter(1));
-    current = linear_of(run, gate * up, parameter(2));
+    const at::Tensor gate = at::silu(at::linear(current, parameter(0)));
+    const at::Tensor up = at::linear(current, parameter(1));
+    current = at::linear(gate * up, parameter(2));
     current = current * at::index(weights, {rows, slots}).unsqueeze(-1);
     result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
   }

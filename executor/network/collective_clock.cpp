@@ -43,10 +43,6 @@ class CollectiveClock::TimedGroup final : public Group {
     const Seconds called = clock_.now();
     return clock_.note(group_->all_reduce(tensor, op), called);
   }
-  std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) override {
-    const Seconds called = clock_.now();
-    return clock_.note(group_->broadcast(tensor, root), called);
-  }
 
  private:
   CollectiveClock& clock_;

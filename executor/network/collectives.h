@@ -1,6 +1,6 @@
 #pragma once
 
-// The one seam between a schedule and the network: the collectives of all frameworks, started now and waited for later.
+// The one seam between a schedule and the network: the collectives of FSDP2, started now and waited for later.
 
 #include <ATen/core/Tensor.h>
 
@@ -37,7 +37,7 @@ class Pending {
   virtual void wait() = 0;
 };
 
-enum class ReduceOp : std::uint8_t { Sum, Average, Max };
+enum class ReduceOp : std::uint8_t { Sum, Average };
 
 /// Ranks that communicate with each other. On a GPU a collective is work of the current stream.
 class Group {
@@ -48,11 +48,9 @@ class Group {
 
   /// `input` [S] is the part of `output` [size * S] that belongs to this rank.
   virtual std::unique_ptr<Pending> all_gather(const at::Tensor& output, const at::Tensor& input) = 0;
-  /// `output` [S] becomes this rank's part of the sum over all `input` [size * S]; `input` may be overwritten. No Max.
+  /// `output` [S] becomes this rank's part of the sum over all `input` [size * S]; `input` may be overwritten.
   virtual std::unique_ptr<Pending> reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
   virtual std::unique_ptr<Pending> all_reduce(const at::Tensor& tensor, ReduceOp op) = 0;
-  /// `tensor`, which is contiguous, becomes that of the rank `root` of the group.
-  virtual std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) = 0;
 };
 
 /// How reductions are done on CPUs.

@@ -140,18 +140,7 @@ class GlooGroup final : public Group {
       std::vector<at::Tensor> tensors = {tensor};
       const double divisor = op == ReduceOp::Average ? size() : 1;
       c10d::AllreduceOptions options;
-      if (op == ReduceOp::Max) options.reduceOp = c10d::ReduceOp::MAX;
       return std::make_unique<PendingAverage>(Works{gloo_->allreduce(tensors, options)}, tensor, divisor);
-    });
-  }
-
-  // By bytes: Gloo has not all dtypes.
-  std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) override {
-    return guarded([&] {
-      std::vector<at::Tensor> tensors = {tensor.view(-1).view(c10::kByte)};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      return std::make_unique<PendingWorks>(Works{gloo_->broadcast(tensors, options)});
     });
   }
 

@@ -125,18 +125,8 @@ class NcclNetwork::NcclGroup final : public Group {
     });
   }
 
-  std::unique_ptr<Pending> broadcast(const at::Tensor& tensor, int root) override {
-    return call("broadcast", tensor, [&](ncclComm_t communicator, ncclDataType_t type, cudaStream_t stream) {
-      return ncclBroadcast(tensor.const_data_ptr(), tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()),
-                           type, root, communicator, stream);
-    });
-  }
-
  private:
-  static ncclRedOp_t operation(ReduceOp op) {
-    if (op == ReduceOp::Max) return ncclMax;
-    return op == ReduceOp::Average ? ncclAvg : ncclSum;
-  }
+  static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::Average ? ncclAvg : ncclSum; }
 
   template <class Function>
   std::unique_ptr<Pending> call(const char* what, const at::Tensor& tensor, Function&& function);

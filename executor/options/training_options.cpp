@@ -125,20 +125,6 @@ Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOpt
       errors.push_back({flag, "It applies to Adam and AdamW, and the plan uses SGD.", "Leave it out."});
     }
   }
-  const bool leaves_out = !values.decays_norms || !values.decays_biases;
-  if (leaves_out && is_flat(plan) && !plan.fsdp1.use_orig_params) {
-    errors.push_back({"--no-decay",
-                      "The plan's optimizer has flat parameters, in which norms and biases lie beside all others.",
-                      "Write use_orig_params true in the plan's \"fsdp1\", or leave it out."});
-  }
-  if (leaves_out && is_zero(plan)) {
-    errors.push_back({"--no-decay",
-                      "ZeRO's optimizer has one flat parameter, in which norms and biases lie beside all others.",
-                      "Leave it out."});
-  }
-  if (values.accumulation == Accumulation::Sum && is_zero(plan)) {
-    errors.push_back({"--accumulation", "DeepSpeed divides the loss by the number of micro-batches.", "Write mean."});
-  }
   return errors;
 }
 

@@ -90,8 +90,7 @@ torch::autograd::Edge edge_of(const at::Tensor& tensor) {
   return torch::autograd::impl::gradient_edge(tensor);
 }
 
-PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, std::vector<at::Tensor> earlier,
-                            const TakeParameterGradient& take) {
+PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, const TakeParameterGradient& take) {
   torch::autograd::edge_list entries;
   std::vector<at::Tensor> given;
   for (std::size_t i = 0; i < piece.outputs.size(); ++i) {
@@ -111,12 +110,6 @@ PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradien
   for (std::size_t i = 0; i < exits.size(); ++i) {
     static_cast<Border&>(*exits[i].edge.function)
         .deliver_to(&arrived[i], exits[i].id, i < num_inputs ? nullptr : &take);
-  }
-  // What is there first is added to.
-  for (std::size_t i = 0; i < earlier.size(); ++i) {
-    if (!earlier[i].defined()) continue;
-    entries.push_back(exits[i].edge);
-    given.push_back(std::move(earlier[i]));
   }
   const auto source = std::make_shared<GradientSource>(std::move(entries), std::move(given));
   torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(source, 0)}, {at::empty({0})},

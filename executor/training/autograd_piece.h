@@ -43,9 +43,7 @@ struct PieceGradients {
 using TakeParameterGradient = std::function<bool(int id, const at::Tensor& gradient)>;
 
 /// The backward of a piece; its saved tensors are freed. `gradients` [num outputs] may have undefined ones; each is
-/// dropped as soon as it is used. `earlier` [num inputs], or empty: what later ops gave to an input, to which those of
-/// the piece are added one by one.
-PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, std::vector<at::Tensor> earlier,
-                            const TakeParameterGradient& take);
+/// dropped as soon as it is used.
+PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, const TakeParameterGradient& take);
 
 }  // namespace fsdp::executor

@@ -32,23 +32,4 @@ at::Tensor as_kept(at::Tensor gradient) {
   return gradient.clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor taken_over(const at::Tensor& gradient) {
-  const bool is_alone = gradient.is_contiguous() && gradient.use_count() == 1;
-  return is_alone ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
-}
-
-std::vector<int> gradient_uses(const ModelIndex& index) {
-  const Model& model = *index.model;
-  std::vector<int> uses(model.parameters.size(), 0);
-  for (std::size_t c = 0; c + 1 < index.call_begin.size(); ++c) {
-    const Call& call = model.calls[c];
-    const Block& block = model.blocks[call.block];
-    for (std::size_t op = 0; op < block.ops.size(); ++op) {
-      if (!index.in_backward[static_cast<std::size_t>(index.call_begin[c]) + op]) continue;
-      for (const int local : block.ops[op].parameters) ++uses[call.parameters[local]];
-    }
-  }
-  return uses;
-}
-
 }  // namespace fsdp::executor

@@ -33,7 +33,7 @@ class Initializer {
 
   Buffers run() {
     if (device_.is_cpu()) {
-      for (auto& unit : units_) make_own_shards(*unit);
+      for (auto& unit : units_) make_shards(*unit);
       make_all_buffers();
       return std::move(buffers_);
     }
@@ -59,24 +59,6 @@ class Initializer {
 
  private:
   bool is_on_host() const { return plan_.cpu_offload && !device_.is_cpu(); }
-
-  // Those of FSDP1 and ZeRO-3, and trained ones of all of ZeRO, lie in flat ones.
-  void make_own_shards(RunningUnit& unit) const {
-    if (layout_.flat != FlatParameters::None || is_zero3(plan_)) return;
-    for (ParameterState& state : unit.parameters()) {
-      if (layout_.gathers_each_read) {
-        make_part(state);
-      } else if (layout_.zero.ranks == 0 || !state.parameter->trainable) {
-        unit.make_shard(state);
-      }
-    }
-  }
-
-  // A DTensor is not padded.
-  static void make_part(ParameterState& state) {
-    const CategoryScope category(MemoryCategory::ShardedParam);
-    RunningUnit::set_shard(state, at::zeros({state.layout.local_elements}, state.dtype));
-  }
 
   static void make_shards(RunningUnit& unit) {
     for (ParameterState& state : unit.parameters()) unit.make_shard(state);

@@ -70,16 +70,14 @@ struct ModelRun::CallState {
   std::shared_ptr<Recomputation> recomputation;  // Of a checkpointed call, during its forward.
 };
 
-ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, const Schedule& first_schedule,
-                   KernelContext context, ParameterAccess& parameters, std::int64_t loss_divisor)
+ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
+                   ParameterAccess& parameters, std::int64_t loss_divisor)
     : index_(index),
       context_(std::move(context)),
       parameters_(parameters),
       first_gradient_(1.0F / static_cast<float>(loss_divisor)),
       output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
-      adds_one_by_one_(plan.runtime.framework != Framework::Fsdp2 && !is_zero3(plan)),
-      reads_copies_(is_simple_fsdp(plan) && (plan.mesh.world_size() > 1 || plan.mixed_precision.param_dtype)),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
@@ -88,9 +86,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       casts_(index.model->values.size()),
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
-  const bool at_gaps = plan.runtime.framework != Framework::Fsdp2;
-  find_cuts(schedule, at_gaps);
-  if (is_flat(plan) || is_zero3(plan)) find_cuts(first_schedule, at_gaps);
+  find_cuts(schedule);
   for (std::vector<int>& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
@@ -117,14 +113,11 @@ ModelRun::~ModelRun() = default;
 
 // Backwards of one call that follow each other, with nothing between but ops that have none, are one piece: where a
 // value is read in both, autograd adds its gradients in another order than two pieces would.
-// A backward that goes on behind ops that have none is one piece under FSDP2, whose sums are those of its units.
-// Schedules of a first step and of later ones have to agree on the pieces.
-void ModelRun::find_cuts(const Schedule& schedule, bool at_gaps) {
+void ModelRun::find_cuts(const Schedule& schedule) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
     return b < steps.size() && steps[a].kind == InstructionKind::Backward &&
-           steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call &&
-           (!at_gaps || steps[a].op_begin == steps[b].op_end);
+           steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call;
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != InstructionKind::Forward && steps[i].kind != InstructionKind::Backward) continue;
@@ -249,7 +242,6 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
   for (int op = begin; op < end; ++op) {
     const InGraph where = is_training_ ? in_graph(call, op) : InGraph::No;
     if (is_selective) kept->set_wanted(Wanted::Nothing);
-    if (is_in_backward_) parameters_.rerun_comes_to(op);
     const c10::AutoGradMode mode(where != InGraph::No);
     OpListener* const listener = is_in_backward_ ? nullptr : listener_;
     if (listener != nullptr) listener->op_begins();
@@ -301,7 +293,7 @@ Tensors ModelRun::take_parameters(int call, const Op& op, InGraph where, PieceRu
     if (where == InGraph::Unused && index_.model->parameters[id].trainable) {
       whole = entering(whole);
     } else if (where == InGraph::Piece && index_.model->parameters[id].receives_gradient) {
-      whole = reads_copies_ ? entering(whole) : entering_parameter(whole);
+      whole = entering_parameter(whole);
       piece.graph.parameters.push_back({edge_of(whole), id});
     }
     taken.push_back(std::move(whole));
@@ -374,11 +366,8 @@ void ModelRun::backward(const Instruction& step) {
     const auto take = [this](int parameter, const at::Tensor& gradient) {
       return parameters_.add_to_earlier(parameter, gradient);
     };
-    const bool is_reached = std::any_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); });
-    std::vector<at::Tensor> earlier;
-    if (adds_one_by_one_ && is_reached) earlier = take_earlier(step.call, piece.graph.inputs);
     if (listener_ != nullptr) listener_->backward_begins();
-    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), std::move(earlier), take);
+    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), take);
     if (listener_ != nullptr) listener_->backward_ended();
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
@@ -410,14 +399,7 @@ void ModelRun::recompute(int call, const Tensors& inputs, const std::string& ran
   if (!random.empty()) set_random_state(context_.device, random);
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = inputs[i];
   PieceRun piece;
-  try {
-    run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
-  } catch (...) {
-    // So it ends where it stops early.
-    parameters_.has_run_again();
-    throw;
-  }
-  parameters_.has_run_again();
+  run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
 }
 
 // From the pieces and calls behind.
@@ -440,15 +422,6 @@ at::Tensor ModelRun::take_gradient(int call, int value) {
 at::Tensor& ModelRun::gradient_slot(int call, int value) {
   const bool is_input = value < block_of(call).num_inputs;
   return is_input ? gradients_[call_of(call).inputs[value]] : calls_[call].gradients[value];
-}
-
-// FSDP2's hooks at the border of a module add up what the ops inside it give. Without them autograd adds one by one,
-// from the last op that reads a value to the first, wherever the schedule has its cuts.
-std::vector<at::Tensor> ModelRun::take_earlier(int call, const std::vector<PieceEdge>& inputs) {
-  std::vector<at::Tensor> earlier;
-  earlier.reserve(inputs.size());
-  for (const PieceEdge& input : inputs) earlier.push_back(std::exchange(gradient_slot(call, input.id), {}));
-  return earlier;
 }
 
 void ModelRun::give_gradient(int call, int value, at::Tensor gradient) {

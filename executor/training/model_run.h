@@ -32,10 +32,6 @@ class ParameterAccess {
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
   /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
-  /// A checkpointed block that runs again has come to an op.
-  virtual void rerun_comes_to(int op) = 0;
-  /// It has run.
-  virtual void has_run_again() = 0;
 };
 
 /// The schedule asks for something that is not there: a bug of ours, named with its instruction.
@@ -57,10 +53,9 @@ class OpListener {
 
 class ModelRun {
  public:
-  /// `schedule` says where the backward may stop, and `first_schedule` of the first step. Gradients are those of the
-  /// loss over `loss_divisor`.
-  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, const Schedule& first_schedule,
-           KernelContext context, ParameterAccess& parameters, std::int64_t loss_divisor = 1);
+  /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
+  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
+           ParameterAccess& parameters, std::int64_t loss_divisor = 1);
   ~ModelRun();
 
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
@@ -90,7 +85,7 @@ class ModelRun {
 
   const Call& call_of(int call) const { return index_.model->calls[call]; }
   const Block& block_of(int call) const;
-  void find_cuts(const Schedule& schedule, bool at_gaps);
+  void find_cuts(const Schedule& schedule);
   void begin_call(int call);
   void run_range(int call, int begin, int end);
   void run_piece(int call, int begin, int end);
@@ -106,7 +101,6 @@ class ModelRun {
   void recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept);
   at::Tensor take_gradient(int call, int value);
   at::Tensor& gradient_slot(int call, int value);
-  std::vector<at::Tensor> take_earlier(int call, const std::vector<PieceEdge>& inputs);
   void give_gradient(int call, int value, at::Tensor gradient);
 
   bool is_recorded(int call, int op) const;
@@ -121,8 +115,6 @@ class ModelRun {
   std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
   bool stops_early_;
-  bool adds_one_by_one_;  ///< Gradients of what several pieces read.
-  bool reads_copies_;     ///< What comes of a parameter's use is the gradient of a copy, and not of the parameter.
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.

@@ -39,6 +39,10 @@ at::Tensor bytes_of(const at::Tensor& flat) {
 
 }  // namespace
 
+std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard_rank) {
+  return parameter.local_elements == parameter.elements ? 0 : shard_rank * parameter.shard_elements;
+}
+
 RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
                          UnitGroups groups, CollectiveListener& listener, UnitPlace place)
     : index_(index),
@@ -47,14 +51,11 @@ RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layou
       world_(layout.mesh.shard),
       groups_(groups),
       listener_(listener),
-      is_replicated_(layout.is_replicated),
-      is_whole_(layout.is_replicated),
       place_(place) {
   for (const ShardedParameter& each : unit.parameters) {
     ParameterState state;
     state.parameter = &model.parameters[each.parameter];
     state.layout = each;
-    state.is_replicated = layout.is_replicated;
     const Dtype own = layout.parameter_dtype[each.parameter];
     state.dtype = scalar_type(own);
     const bool is_cast = plan.mixed_precision.param_dtype && is_floating_point(own);
@@ -80,7 +81,6 @@ void RunningUnit::set_shard(ParameterState& state, at::Tensor shard) {
   Shape rows = state.parameter->shape;
   rows.front() = state.layout.local_elements / std::max<std::int64_t>(1, row_elements(rows));
   state.local = shard.narrow(0, 0, state.layout.local_elements).view(rows);
-  if (state.is_replicated) state.whole = state.local;
   state.shard = std::move(shard);
 }
 
@@ -182,7 +182,6 @@ void RunningUnit::free_all_gathers() {
 }
 
 void RunningUnit::reshard(bool keep_smaller) {
-  if (is_replicated_) return;
   if (!is_whole_) {
     for (ParameterState& state : parameters_) state.smaller = at::Tensor();
     return;

@@ -31,20 +31,19 @@ struct ParameterState {
   at::Tensor grad;                         ///< Like `local`; undefined: none.
   at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
-  at::Tensor whole;      ///< A view of it with the parameter's shape; of a replicated one, `local`.
+  at::Tensor whole;      ///< A view of it with the parameter's shape.
   at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
   at::Tensor kept_grad;  ///< of earlier micro-batches without reduction, in the reduce dtype.
   int uses = 0;          ///< Gradients that come in one backward, once one has been kept; and
   int came = 0;          ///< that came in this one.
 
-  bool is_replicated = false;  ///< Whole on every rank: the shard is all of it.
-
   bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
   /// One more comes; several of one backward are added.
   void add_new_gradient(at::Tensor gradient);
-  /// All of this backward are there, and are added to `grad`.
-  void complete_gradient();
 };
+
+/// Where what a rank holds of a parameter begins in it, in elements. Where it holds nothing, somewhere behind it.
+std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard_rank);
 
 /// The groups that a unit communicates in. `smaller` is there where a unit keeps a smaller shard.
 struct UnitGroups {
@@ -157,7 +156,6 @@ class RunningUnit {
   UnitGroups groups_;
   CollectiveListener& listener_;
   std::vector<ParameterState> parameters_;
-  bool is_replicated_;  ///< Whole at all times.
   bool is_whole_ = false;
   bool is_from_smaller_ = false;
   /// An all-gather, under way or done.

@@ -51,16 +51,6 @@ void ParameterState::add_new_gradient(at::Tensor gradient) {
   ++came;
 }
 
-void ParameterState::complete_gradient() {
-  came = 0;
-  if (grad.defined()) {
-    grad += new_grad;
-  } else {
-    grad = new_grad;
-  }
-  new_grad = at::Tensor();
-}
-
 void RunningUnit::add_gradient(int id, at::Tensor gradient) {
   ParameterState& state = parameter(id);
   state.add_new_gradient(std::move(gradient));

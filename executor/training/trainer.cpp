@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/plan/execution_limits.h"
+#include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
 #include "executor/training/initialization.h"
@@ -55,8 +55,14 @@ Optimizer optimizer_of(const Plan& plan) {
 
 }  // namespace
 
-Errors check_executable(const Plan& plan, bool on_gpus) {
-  Errors errors = refuse_execution(plan, on_gpus);
+Errors check_executable(const Plan& plan) {
+  Errors errors;
+  if (plan.runtime.framework != Framework::Fsdp2) {
+    errors.push_back({"/runtime/name",
+                      fmt::format("fsdp-exec trains plans of FSDP2, and this one is of {}.",
+                                  name_of(kFrameworkTable, plan.runtime.framework)),
+                      "Write: fsdp-plan execute, which trains it with that framework itself."});
+  }
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }
@@ -77,7 +83,7 @@ Errors check_executable(const Plan& plan, bool on_gpus) {
     errors.push_back({"/runtime/quirks/clip_reduces_each_norm",
                       "The norms of all parameters are reduced one by one, as in PyTorch 2.11.", "Write true."});
   }
-  if (plan.mesh.shard == 1 && plan.runtime.framework == Framework::Fsdp2 && !quirks.skip_collectives_of_one) {
+  if (plan.mesh.shard == 1 && !quirks.skip_collectives_of_one) {
     errors.push_back({"/runtime/quirks/skip_collectives_of_one",
                       "A shard group of one rank calls no collective, as in PyTorch 2.11.", "Write true."});
   }
@@ -85,13 +91,11 @@ Errors check_executable(const Plan& plan, bool on_gpus) {
 }
 
 Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
-                 const Schedule& first_schedule, RankGroups groups, const TrainingSettings& settings)
+                 RankGroups groups, const TrainingSettings& settings)
     : index_(index),
       plan_(plan),
       layout_(layout),
       schedule_(schedule),
-      first_schedule_(first_schedule),
-      at_work_(first_schedule.instructions.empty() ? &schedule : &first_schedule),
       groups_(std::move(groups)),
       settings_(settings),
       ranges_(input_ranges(*index.model)) {
@@ -113,26 +117,14 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   }
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
-  CollectiveListener& listener = *this;
-  if (layout.zero.ranks > 0) {
-    begin_peak();
-    zero_ = make_zero_engine(index, plan, layout, states_in_model_order(), *groups_.shard, listener);
-  }
   if (settings.fills_parameters) fill_parameters();
   // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
-  if (settings.device.is_cpu() && !zero_) begin_peak();
-  if (layout.gathers_each_read) {
-    reads_ =
-        std::make_unique<ParameterReads>(index, plan, layout, states_in_model_order(),
-                                         UnitGroups{groups_.shard.get(), groups_.replicate.get(), nullptr}, listener);
-  } else if (layout.is_replicated && !zero_) {
-    make_buckets();
-  }
+  if (settings.device.is_cpu()) begin_peak();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
-  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, first_schedule,
-                                          context_of(plan, *index.model, settings.device, buffers_), parameters,
-                                          is_mean ? plan.accumulation : 1);
+  model_run_ =
+      std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model, settings.device, buffers_),
+                                 parameters, is_mean ? plan.accumulation : 1);
   find_trained();
   // Dropout: each rank drops others.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
@@ -153,10 +145,6 @@ void Trainer::make_units(const Layout& layout) {
                                                    groups, listener,
                                                    UnitPlace{settings_.device, streams_.get(), clock_.get()}));
   }
-  if (layout.flat == FlatParameters::None) return;
-  CollectiveListener& listener = *this;
-  flat_ = std::make_unique<FlatUnits>(layout, units_, UnitGroups{groups_.shard.get(), groups_.replicate.get(), nullptr},
-                                      listener);
 }
 
 // In the order in which the modules register them.
@@ -168,29 +156,6 @@ void Trainer::find_trained() {
   }
   std::sort(trained_.begin(), trained_.end(),
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
-  if (flat_) trained_ = flat_->updated(trained_);
-  if (zero_) trained_ = zero_->updated();
-}
-
-std::vector<ParameterState*> Trainer::states_in_model_order() {
-  std::vector<ParameterState*> states(index_.model->parameters.size());
-  for (ParameterState& state : units_.front()->parameters()) states[state.layout.parameter] = &state;
-  return states;
-}
-
-void Trainer::make_buckets() {
-  CollectiveListener& listener = *this;
-  buckets_ = std::make_unique<GradientBuckets>(index_, plan_, layout_, states_in_model_order(), groups_.replicate.get(),
-                                               listener);
-  buckets_->construct(tensors_of_buffers(/*registered_only=*/true));
-}
-
-std::vector<at::Tensor> Trainer::tensors_of_buffers(bool registered_only) const {
-  std::vector<at::Tensor> tensors;
-  for (const Buffer& buffer : index_.model->buffers) {
-    if (buffer.registered || !registered_only) tensors.push_back(buffers_.at(buffer.name));
-  }
-  return tensors;
 }
 
 void Trainer::fill_parameters() {
@@ -203,47 +168,27 @@ void Trainer::fill_parameters() {
 }
 
 at::Tensor Trainer::whole(int parameter) {
-  if (reads_) return reads_->read(parameter);
-  const int unit = layout_.unit_of_parameter[parameter];
-  const ParameterState& state = units_[unit]->parameter(parameter);
-  const bool is_whole = flat_ ? flat_->unit(unit).is_whole() : units_[unit]->is_whole();
-  if (!is_whole || !is_resident(state.whole)) {
+  RunningUnit& unit = *units_[layout_.unit_of_parameter[parameter]];
+  const ParameterState& state = unit.parameter(parameter);
+  if (!unit.is_whole() || !is_resident(state.whole)) {
     throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
   }
-  return zero_ ? zero_->read(parameter) : state.whole;
+  return state.whole;
 }
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
-  if (buckets_) return buckets_->add_gradient(parameter, std::move(gradient));
-  if (reads_) return reads_->add_gradient(parameter, std::move(gradient));
-  if (zero_) return zero_->gradients().add_gradient(parameter, std::move(gradient));
-  if (flat_) {
-    return flat_->unit(layout_.unit_of_parameter[parameter]).add_gradient(parameter, std::move(gradient));
-  }
   units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
 }
 
 bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
-  if (buckets_) return buckets_->add_to_earlier(parameter, gradient);
-  if (reads_) return reads_->add_to_earlier(parameter, gradient);
-  if (zero_) return zero_->gradients().add_to_earlier(parameter, gradient);
-  if (flat_) return false;  // What a pass has becomes one first.
   return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
-}
-
-void Trainer::rerun_comes_to(int op) {
-  if (zero_) zero_->rerun_comes_to(op);
-}
-
-void Trainer::has_run_again() {
-  if (zero_) zero_->has_run_again();
 }
 
 void Trainer::called(int unit, const CalledCollective& collective) {
   Collective row;
   row.kind = collective.kind;
   row.unit = unit < 0 ? "" : units_[unit]->unit().name;
-  row.phase = name_of(at_work_->instructions[current_].phase);
+  row.phase = name_of(schedule_.instructions[current_].phase);
   row.dtype = dtype_of(collective.dtype);
   row.elements = collective.elements;
   row.payload = Bytes(collective.payload);
@@ -257,8 +202,8 @@ void Trainer::called(int unit, const CalledCollective& collective) {
 StepMeasurement Trainer::step(bool measures) {
   const c10::AutoGradMode no_gradient(false);
   now_ = {};
-  now_.schedule = at_work_;
-  now_.instruction_times.reserve(at_work_->instructions.size());
+  now_.schedule = &schedule_;
+  now_.instruction_times.reserve(schedule_.instructions.size());
   losses_.clear();
   bool has_batch = false;
   const auto began = std::chrono::steady_clock::now();
@@ -267,8 +212,8 @@ StepMeasurement Trainer::step(bool measures) {
   auto last = began;
   if (clock_) clock_->begin(streams_->compute);
   action_ = -1;
-  for (Action action; action.end < at_work_->instructions.size();) {
-    action = action_at(at_work_->instructions, action.end);
+  for (Action action; action.end < schedule_.instructions.size();) {
+    action = action_at(schedule_.instructions, action.end);
     ++action_;
     set_moment(static_cast<std::int64_t>(action.main));
     if (clock_) clock_->instruction(streams_->compute);
@@ -283,7 +228,6 @@ StepMeasurement Trainer::step(bool measures) {
     last = now;
   }
   progress_ = after_step();
-  at_work_ = &schedule_;
   if (!measures) {
     ++not_measured_;
     return {};
@@ -320,10 +264,7 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
   const c10::AutoGradMode no_gradient(false);
   begin_peak();
   model_run_->set_training(false);
-  if (zero_) zero_->begin_forward(progress_.steps > 0);
-  if (zero_) zero_->begin_evaluation();
   Evaluation evaluation;
-  const Schedule* const next = std::exchange(at_work_, &schedule_);
   for (std::int64_t round = 0; round < rounds; ++round) {
     now_ = {};
     collective_clock_.begin_step(std::chrono::steady_clock::now());
@@ -333,7 +274,6 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
       action = action_at(schedule_.instructions, action.end);
       const Instruction& step = schedule_.instructions[action.main];
       if (step.phase != StepPhase::Forward || step.micro_batch != 0) break;
-      if (step.kind == InstructionKind::PrepareReduce) continue;  // There is no backward.
       if (step.kind != InstructionKind::LoadInputs) {
         run(action);
         continue;
@@ -346,15 +286,12 @@ Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
       unit->free_all_gathers();
       unit->reshard(false);
     }
-    if (flat_) flat_->reshard_all();
-    if (zero_) zero_->end_evaluation();
     if (clock_) wait_for_device();
     evaluation.loss += model_run_->loss().value();
     model_run_->end_micro_batch();
   }
   std::fill(batch_.begin(), batch_.end(), at::Tensor());
   now_ = {};
-  at_work_ = next;
   model_run_->set_training(true);
   evaluation.loss /= static_cast<double>(rounds);
   evaluation.peak = live_peak();
@@ -397,16 +334,14 @@ void Trainer::begin(const Action& action) {
 void Trainer::run(const Action& action) {
   begin(action);
   // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
-  const InstructionKind kind = at_work_->instructions[action.main].kind;
+  const InstructionKind kind = schedule_.instructions[action.main].kind;
   const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
   if (!is_hook) model_run_->return_from_call();
-  for (std::size_t i = action.begin; i < action.end; ++i) run(at_work_->instructions[i]);
+  for (std::size_t i = action.begin; i < action.end; ++i) run(schedule_.instructions[i]);
 }
 
 void Trainer::run(const Instruction& step) {
   if (step.kind == InstructionKind::Unshard && step.phase == StepPhase::Backward) model_run_->begin_backward();
-  if (flat_ && flat_->run(step)) return;
-  if (zero_ && zero_->run(step, *at_work_)) return;
   switch (step.kind) {
     case InstructionKind::LoadInputs:
       return load_inputs(step);
@@ -423,7 +358,6 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::Reshard:
       return units_[step.unit]->reshard(step.phase == StepPhase::Forward);
     case InstructionKind::Backward:
-      if (zero_) zero_->begin_backward();
       return model_run_->backward(step);
     case InstructionKind::AccumulateGrads:
       return units_[step.unit]->accumulate();
@@ -432,16 +366,10 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::FinishReduce:
       return finish_backward();
     case InstructionKind::SyncBuffers:
-      return buckets_->sync_buffers(tensors_of_buffers(/*registered_only=*/false));
     case InstructionKind::PrepareReduce:
-      if (buckets_) buckets_->prepare_reduce();
-      return;
     case InstructionKind::ReduceBucket:
-      return reads_ ? reads_->reduce(step.bucket) : buckets_->reduce(step.bucket);
     case InstructionKind::ReduceUsedMap:
-      return buckets_->reduce_used_map();
     case InstructionKind::GatherParameters:
-      return reads_->gather(*at_work_, step);
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
     case InstructionKind::CheckOverflow:
@@ -458,7 +386,6 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::OptimizerStep:
       return update();
     case InstructionKind::ZeroGrad:
-      if (buckets_) return buckets_->zero_grad();
       for (auto& unit : units_) unit->zero_grad();
       return;
   }
@@ -466,18 +393,12 @@ void Trainer::run(const Instruction& step) {
 
 void Trainer::update() {
   now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
-  const auto step = [this] { optimizer_->step(now_.learning_rate); };
-  zero_ ? zero_->update(step) : step();
+  optimizer_->step(now_.learning_rate);
 }
 
 void Trainer::clip() {
-  if (zero_) {
-    gradient_norm_ = zero_->take_norm();
-    return;
-  }
-  const double most = *plan_.optimizer.clip_grad_norm;
-  gradient_norm_ = flat_ ? flat_->clip(trained_, most)
-                         : clip_gradients(trained_, most, groups_.norms ? *groups_.norms : *groups_.shard, *this);
+  gradient_norm_ =
+      clip_gradients(trained_, *plan_.optimizer.clip_grad_norm, groups_.norms ? *groups_.norms : *groups_.shard, *this);
 }
 
 BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
@@ -509,8 +430,6 @@ void Trainer::load_inputs(const Instruction& step) {
   } else {
     for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place, settings_.tokens.get());
   }
-  if (buckets_) buckets_->enter_forward(step.micro_batch);
-  if (flat_) flat_->enter_forward();
   begin_forward();
 }
 
@@ -525,7 +444,6 @@ void Trainer::load_held_out(const SampleSource& data, const BatchPlace& place) {
 }
 
 void Trainer::begin_forward() {
-  if (zero_) zero_->begin_forward(progress_.steps > 0);
   model_run_->begin_micro_batch(batch_);
   if (!streams_) return;
   // Gathers read what the optimizer has written (FSDPState._root_pre_forward).
@@ -534,9 +452,6 @@ void Trainer::begin_forward() {
 }
 
 void Trainer::finish_backward() {
-  if (buckets_) buckets_->finish();
-  if (reads_) reads_->finish();
-  if (zero_) zero_->finish_backward();
   for (auto& unit : units_) unit->wait_for_reduction();
   wait_until([this] {
     return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });

@@ -20,16 +20,12 @@
 #include "executor/network/collective_clock.h"
 #include "executor/network/collectives.h"
 #include "executor/training/batch_ahead.h"
-#include "executor/training/flat_units.h"
-#include "executor/training/gradient_buckets.h"
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
 #include "executor/training/optimizer.h"
-#include "executor/training/parameter_reads.h"
 #include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
-#include "executor/training/zero_engine.h"
 
 namespace fsdp::executor {
 
@@ -88,14 +84,14 @@ struct Evaluation {
 };
 
 /// What a plan asks for and the executor does not do; all of it.
-Errors check_executable(const Plan& plan, bool on_gpus);
+Errors check_executable(const Plan& plan);
 
 class Trainer final : private ParameterAccess, private CollectiveListener {
  public:
-  /// Makes the shards with their first values. `first_schedule` is that of the first step of the process; empty: that
-  /// of all. REQUIRES: `layout` is that of the rank; all references outlive it.
-  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
-          const Schedule& first_schedule, RankGroups groups, const TrainingSettings& settings);
+  /// Makes the shards with their first values. REQUIRES: the plan is of FSDP2, and `layout` that of the rank; all
+  /// references outlive it.
+  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule, RankGroups groups,
+          const TrainingSettings& settings);
   ~Trainer() override;
 
   /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
@@ -113,35 +109,27 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const Plan& plan() const { return plan_; }
   const Model& model() const { return *index_.model; }
   RunningOptimizer& optimizer() { return *optimizer_; }
-  const ZeroEngine* zero() const { return zero_.get(); }  ///< Null: the plan is of something else.
   const Progress& progress() const { return progress_; }
   void set_progress(const Progress& progress) { progress_ = progress; }
   /// Values of the model's buffers, by their names.
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
-  /// In the order of `optimizer().moments()`. Of FSDP1 without use_orig_params: flat parameters; of ZeRO: the rank's
-  /// parts of all, in one or by sub-groups.
+  /// In the order of `optimizer().moments()`.
   const std::vector<ParameterState*>& trained() const { return trained_; }
   /// Called before each instruction, with its number in the schedule at work.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
   /// As of ModelRun::set_listener.
   void listen_to_ops(OpListener* listener) { model_run_->set_listener(listener); }
 
-  /// What the step at work, or the last one, runs.
-  const Schedule& schedule() const { return *at_work_; }
+  const Schedule& schedule() const { return schedule_; }
 
  private:
   at::Tensor whole(int parameter) override;
   void add_gradient(int parameter, at::Tensor gradient) override;
   bool add_to_earlier(int parameter, const at::Tensor& gradient) override;
-  void rerun_comes_to(int op) override;
-  void has_run_again() override;
   void called(int unit, const CalledCollective& collective) override;
 
   void make_units(const Layout& layout);
-  std::vector<ParameterState*> states_in_model_order();
-  void make_buckets();
   void find_trained();
-  std::vector<at::Tensor> tensors_of_buffers(bool registered_only) const;
   void fill_parameters();
   void begin(const Action& action);
   void run(const Action& action);
@@ -163,8 +151,6 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const Plan& plan_;
   const Layout& layout_;
   const Schedule& schedule_;
-  const Schedule& first_schedule_;
-  const Schedule* at_work_;
   RankGroups groups_;
   TrainingSettings settings_;
   std::unique_ptr<CommunicationStreams> streams_;  ///< Null on a CPU, as is
@@ -172,10 +158,6 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::vector<std::unique_ptr<RunningUnit>> units_;
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
-  std::unique_ptr<GradientBuckets> buckets_;  ///< Of DDP alone.
-  std::unique_ptr<ParameterReads> reads_;     ///< Of SimpleFSDP alone.
-  std::unique_ptr<FlatUnits> flat_;           ///< Of FSDP1 alone.
-  std::unique_ptr<ZeroEngine> zero_;          ///< Of ZeRO alone.
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;

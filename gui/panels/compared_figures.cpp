@@ -84,6 +84,7 @@ class Figures {
                         less_is_good});
   }
   void seconds(const QString& name, Seconds a, Seconds b) {
+    if (a < Seconds(0) || b < Seconds(0)) return;  // Not measured.
     figures_.push_back({group_, name, Kind::Time, a.count(), b.count(), {}, {}});
   }
   void number(const QString& name, double a, double b, bool less_is_good) {

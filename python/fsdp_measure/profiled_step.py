@@ -21,6 +21,7 @@ _BEFORE = 3  # steps; the first allocates, and the profiler is not to see what i
 # Op of c10d -> kind, and which argument is the full tensor.
 _KINDS = {
     "_allgather_base_": ("all_gather", 0),
+    "allgather_": ("all_gather", 0),
     "allgather_into_tensor_coalesced_": ("all_gather", 0),
     "_reduce_scatter_base_": ("reduce_scatter", 1),
     "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
@@ -77,17 +78,20 @@ class ProfiledStep:
             self.communication = communication_of((e.name(), e.start_ns(), e.end_ns()) for e in on_device)
 
 
-def collectives_of(roots: Iterable[Any], world: int) -> list[dict[str, Any]]:
+def collectives_of(roots: Iterable[Any], world: int, gathering: Optional[int] = None) -> list[dict[str, Any]]:
     """Those in the profiler's event trees, in the order of issue. The size of a group is known where the tensors say it; else it
-    is that of the job."""
+    is `world`, that of the job, and left out if that is 0: it may be another. The profiler shows only the input of an all-gather into a list: its
+    group has `gathering` ranks, which defaults to `world`."""
     found = []
     waiting = list(roots)
     while waiting:
         event = waiting.pop()
-        waiting += event.children
         namespace, _, op = event.name.partition("::")
-        if namespace == "c10d" and op in _KINDS:
-            row = _row(op, [_tensors(each) for each in event.typed[1].inputs], world)
+        is_collective = namespace == "c10d" and op in _KINDS
+        # A mode of the dispatcher, as selective checkpointing has one, calls the op again inside of itself.
+        waiting += [] if is_collective else event.children
+        if is_collective:
+            row = _row(op, [_tensors(each) for each in event.typed[1].inputs], world, gathering or world)
             if row is not None:
                 found.append((event.start_time_ns, row))
         elif namespace == "c10d" and op not in ("barrier", "monitored_barrier_"):
@@ -95,22 +99,25 @@ def collectives_of(roots: Iterable[Any], world: int) -> list[dict[str, Any]]:
     return [row for _, row in sorted(found, key=lambda pair: pair[0])]
 
 
-def _row(op: str, inputs: list[list[Any]], world: int) -> Optional[dict[str, Any]]:
+def _row(op: str, inputs: list[list[Any]], world: int, gathering: int) -> Optional[dict[str, Any]]:
     kind, full = _KINDS[op]
-    tensors = inputs[full]
+    is_list = kind == "all_gather" and not inputs[full]
+    tensors = inputs[1 - full] if is_list else inputs[full]
     if not tensors:
         warn("probe", f"A collective c10d::{op} without tensors was left out.")
         return None
     numbers = [_elements(tensor) for tensor in tensors]
     size = world
-    if kind in ("all_gather", "reduce_scatter") and inputs[1 - full]:
+    if is_list:
+        size, numbers = gathering, [n * gathering for n in numbers]
+    elif kind in ("all_gather", "reduce_scatter") and inputs[1 - full]:
         size = max(1, sum(numbers) // max(1, sum(_elements(tensor) for tensor in inputs[1 - full])))
     return {
         "kind": kind,
         "dtype": str(tensors[0].dtype).removeprefix("torch."),
         "elements": sum(numbers),
         "payload_bytes": sum(n * tensor.dtype.itemsize for n, tensor in zip(numbers, tensors)),
-        "group_size": size,
+        **({"group_size": size} if size else {}),
         "unit": "",
         "phase": "",
     }

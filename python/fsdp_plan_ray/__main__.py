@@ -1,4 +1,5 @@
-"""Ray Train as a launcher of fsdp-exec: one worker for each rank of the plan, each of which starts the program.
+"""Ray Train as a launcher of fsdp-exec: one worker for each rank of the plan, each of which starts the program. A plan of another framework
+than FSDP2 is trained by that framework: the program is then this Python with fsdp_plan_runner.execute.
 
     python -m fsdp_plan_ray PLAN [--program FSDP_EXEC] [--gpus] [--cpus N] [--storage FOLDER] [--max-failures N] [-- OPTIONS]
 
@@ -54,7 +55,7 @@ def run_rank(config: dict[str, Any]) -> None:
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(context.get_world_size()),
                    "LOCAL_RANK": str(context.get_local_rank()), "MASTER_ADDR": meeting["address"],
                    "MASTER_PORT": str(meeting["port"])}
-    words = [config["program"], config["plan"], *config["options"]]
+    words = [*config["program"], config["plan"], *config["options"]]
     process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
     error, last = "", {}
@@ -72,13 +73,15 @@ def run_rank(config: dict[str, Any]) -> None:
     ray.train.report(last)
 
 
-def program_of(given: str | None) -> str:
-    """fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
+def program_of(given: str | None, runtime: str) -> list[str]:
+    """What a rank is started with. fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
+    if runtime != "pytorch-fsdp2":
+        return [sys.executable, "-B", "-m", "fsdp_plan_runner.execute"]
     here = pathlib.Path(__file__).resolve()
     beside = here.parents[3] / "bin" / "fsdp-exec" if len(here.parents) > 3 else None
     for found in (given, str(beside) if beside and beside.is_file() else None, shutil.which("fsdp-exec")):
         if found:
-            return str(pathlib.Path(found).resolve())
+            return [str(pathlib.Path(found).resolve())]
     raise SystemExit("error: There is no fsdp-exec on the path. Write: --program FILE")
 
 
@@ -114,12 +117,14 @@ def main(words: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
     try:
-        mesh = json.loads(plan.read_text(encoding="utf-8"))["mesh"]
+        contents = json.loads(plan.read_text(encoding="utf-8"))
+        mesh = contents["mesh"]
         ranks = mesh.get("shard", 1) * mesh.get("replicate", 1)
+        runtime = contents.get("runtime", {}).get("name", "pytorch-fsdp2")
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"error: {arguments.plan}: This is not a plan file: {error}.", file=sys.stderr)
         return EXIT_INPUT
-    config = {"plan": str(plan), "program": program_of(arguments.program), "options": options}
+    config = {"plan": str(plan), "program": program_of(arguments.program, runtime), "options": options}
 
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     try:

@@ -7,74 +7,23 @@ JOB.json is {"format_version": "1.0", "model": an expanded model, "plan": the ob
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from typing import Any
 
-from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.job_file import Refused, read_job, read_parts, set_allocator
 from fsdp_plan_runner.limits import problems_of
-from fsdp_plan_runner.plan import Plan, minor_of
-
-JOB_FORMAT_VERSION = "1.0"
-
-
-class Refused(Exception):
-    """The job cannot be run; the arguments are the reasons."""
-
-
-def read_job(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            job = json.load(file)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{path}: {error}") from None
-    missing = [key for key in ("format_version", "model", "plan", "steps") if key not in job]
-    if missing:
-        raise Refused(*[f'{path}: the key "{key}" is missing.' for key in missing])
-    if job["format_version"].split(".")[0] != JOB_FORMAT_VERSION.split(".")[0]:
-        raise Refused(f"{path}: the format has version {job['format_version']}, and {JOB_FORMAT_VERSION} is read.")
-    return job
-
-
-def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
-    reasons = []
-    parts: list[Any] = []
-    for key, kind in (("model", ExpandedModel), ("plan", Plan)):
-        try:
-            parts.append(kind(job[key]))
-        except KeyError as error:
-            reasons.append(f"{path}: {key}: the key {error} is missing.")
-        except (TypeError, ValueError) as error:
-            reasons.append(f"{path}: {key}: {error}.")
-    if reasons:
-        raise Refused(*reasons)
-    return parts[0], parts[1]
-
-
-def set_allocator(settings: str, version: str) -> None:
-    """Before torch is imported, which reads them once. REQUIRES: torch is not imported yet."""
-    if not settings:
-        return
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        given = os.environ.get(name)
-        if given is not None and given != settings:
-            raise Refused(f'plan/runtime/allocator_settings: the plan says "{settings}", and {name} is "{given}". '
-                          "Unset the variable, or write the same into the plan.")
-    os.environ["PYTORCH_CUDA_ALLOC_CONF" if minor_of(version) in ("2.8", "2.9") else "PYTORCH_ALLOC_CONF"] = settings
-
+from fsdp_plan_runner.plan import minor_of
 
 def run(arguments: argparse.Namespace) -> None:
     job = read_job(arguments.job)
     model, plan = read_parts(arguments.job, job)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     problems = problems_of(model, plan, world_size)
-    if plan.zero_stage and arguments.device == "cpu" and not arguments.results:
-        problems.append("--device cpu: DeepSpeed is run on GPUs here, where values do not count. Leave it out, or write --results.")
-    if plan.zero_stage and arguments.results and plan.cpu_offload:
-        problems.append("--results: DeepSpeedCPUAdam's values are not compared. Write false for cpu_offload.")
-    if plan.is_simple_fsdp and arguments.device == "cpu" and not arguments.results:
-        problems.append("--device cpu: SimpleFSDP is run on GPUs here, where values do not count. Leave it out, or write --results.")
+    if (plan.zero_stage or plan.is_simple_fsdp) and arguments.device == "cpu":
+        problems.append("--device cpu: DeepSpeed and SimpleFSDP are run on GPUs here, where values do not count. Write "
+                        "python -m fsdp_plan_runner.execute for a real run.")
+    if arguments.results and plan.runtime_name != "pytorch-fsdp2":
+        problems.append("--results: FSDP2 alone is held against fsdp-exec. Write python -m fsdp_plan_runner.execute.")
     try:
         set_allocator(plan.allocator_settings, plan.runtime_version)
     except Refused as refused:

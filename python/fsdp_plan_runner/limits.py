@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import sys
 from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
-from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan, quirks_of
+from fsdp_plan_runner.plan import OFFLOAD_KEYS, PLUS_KEYS, ZERO3_KEYS, Plan, quirks_of
 
 RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3",
             "torchtitan-simple-fsdp")
@@ -78,13 +79,19 @@ def runtime_problems(plan: Plan) -> list[str]:
     return found
 
 
+def missing_package(name: str, version: str, environment: str) -> str:
+    """`environment`: of ./scripts/rehearsal_env, which has it beside PyTorch."""
+    return (f"plan/runtime/name: {sys.executable} has no {name}. Write: {sys.executable} -m pip install {name}=={version}, or in a "
+            f"checkout ./scripts/rehearsal_env {environment}")
+
+
 def zero_problems(plan: Plan) -> list[str]:
     """What DeepSpeed's ZeRO cannot do, or not as it is run here."""
     if not plan.zero_stage:
         return []
     found = []
     if importlib.util.find_spec("deepspeed") is None:
-        found.append("plan/runtime/name: this Python has no DeepSpeed. Install deepspeed, or use a Python that has it.")
+        found.append(missing_package("deepspeed", "0.19.8", "deepspeed"))
     if plan.replicate != 1:
         found.append(f"plan/mesh/replicate: ZeRO shards over all ranks, and the plan has {plan.replicate} copies. Write 1.")
     if len(plan.units) != 1:
@@ -113,7 +120,7 @@ def simple_fsdp_problems(plan: Plan) -> list[str]:
         return []
     found = []
     if importlib.util.find_spec("torchtitan") is None:
-        found.append("plan/runtime/name: this Python has no torchtitan. Install torchtitan, or use a Python that has it.")
+        found.append(missing_package("torchtitan", "0.3.0", "simple-fsdp"))
     if len(plan.units) != 1:
         found.append(f"plan/units: SimpleFSDP has no units, and the plan has {len(plan.units)}. Leave the root alone.")
     if plan.units and plan.units[-1].reshard_after_forward is not None:
@@ -128,6 +135,22 @@ def simple_fsdp_problems(plan: Plan) -> list[str]:
         found.append("plan/sync_every_micro_batch: SimpleFSDP reduces gradients after every micro-batch. Write true.")
     if plan.initialization != "meta":
         found.append("plan/initialization: SimpleFSDP is run with models that are made on the meta device. Write meta.")
+    return found
+
+
+def cpu_problems(plan: Plan) -> list[str]:
+    """What a framework does on GPUs alone, or not on the CPUs of this machine."""
+    found = []
+    if plan.cpu_offload and plan.runtime_name == "pytorch-fsdp1":
+        found.append("plan/cpu_offload: FSDP1 offloads from GPUs alone. Write --device cuda, or false.")
+    if not plan.zero_stage:
+        return found
+    if plan.cpu_offload:
+        found.append("plan/cpu_offload: DeepSpeed offloads from GPUs here. Write --device cuda, or false.")
+    if plan.mixed_precision.param_dtype == "float16":
+        found.append("plan/mixed_precision: DeepSpeed has no fp16 on CPUs. Write --device cuda, or bfloat16 for param_dtype and reduce_dtype.")
+    found += [f"plan/zero/{key}: ZeRO++ is for GPUs. Write --device cuda, or leave it out."
+              for key in PLUS_KEYS if getattr(plan.zero, key) not in (None, False, 1)]
     return found
 
 

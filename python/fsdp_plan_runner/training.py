@@ -13,6 +13,7 @@ import dataclasses
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
@@ -29,7 +30,6 @@ from fsdp_plan_runner.zero import (
     parameter_dtype_of,
     place,
     run_engine_step,
-    run_on_cpu,
     start_engine,
 )
 
@@ -46,6 +46,7 @@ class Job:
     world_size: int
     has_rendezvous: bool  # A launcher has set the address of a store.
     trial: Trial | None = None  # Without: values that mean nothing.
+    tokens_per_step: int = 0  # Tokens of one rank and micro-batch. 0 if its samples have none.
 
 
 @dataclasses.dataclass
@@ -66,8 +67,6 @@ class Trial:
 
 def start_process_group(job: Job) -> None:
     """NCCL, and gloo beside it for gradient norms that lie on the host; on the CPU a group that moves nothing."""
-    if job.trial and job.plan.zero_stage:
-        run_on_cpu()
     if job.trial:
         dist.init_process_group("gloo")
         return
@@ -99,12 +98,7 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
                        parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:
-        fill = None
-        if job.trial and plan.zero_stage == 3:
-            from fsdp_plan_runner.trial import filler
-
-            fill = filler(job)
-        place(root, model, plan, job.device, fill)
+        place(root, model, plan, job.device)
         return root
     if plan.runtime_name == "pytorch-ddp":
         replicate(root, model, plan, job.device)
@@ -172,9 +166,17 @@ def run_forward(root: PlannedModule,
     return root.after_root(result, values) if root.after_root is not None else result
 
 
+@dataclasses.dataclass
+class StepResult:
+    """Both are 0 where values do not count."""
+
+    loss: float  # The mean of the micro-batches'.
+    gradient_norm: float  # Before clipping; 0 without it.
+
+
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,
-             accumulation: str = "mean") -> float:
-    """Returns the mean of the micro-batches' losses, where values count; else 0.
+             accumulation: str = "mean") -> StepResult:
+    """One step.
 
     A mean of gradients is that of (loss / N).backward(): the loss's own gradient begins as 1 / N, without the tensor
     that a division would make.
@@ -193,18 +195,22 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         if batch.has_values:
             total += loss.item()
         del result, loss
+    norm = 0.0
     if plan.optimizer.clip_grad_norm is not None:
-        clip(root, plan.optimizer.clip_grad_norm, plan)
+        norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values)
     optimizer.step()
     optimizer.zero_grad()
-    return total / plan.accumulation
+    return StepResult(total / plan.accumulation, norm)
 
 
-def clip(root: PlannedModule, most: float, plan: Plan) -> None:
+def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> float:
     if plan.runtime_name == "pytorch-fsdp1":
-        root.wrapper[0].clip_grad_norm_(most)
+        norm = root.wrapper[0].clip_grad_norm_(most)
     else:
-        torch.nn.utils.clip_grad_norm_(root.parameters(), most)
+        norm = torch.nn.utils.clip_grad_norm_(root.parameters(), most)
+    if not has_values:
+        return 0.0
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
 
 def train(job: Job) -> PlannedModule:

@@ -1,4 +1,4 @@
-"""Trains a plan with the real FSDP2, FSDP1, DDP, ZeRO or SimpleFSDP over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
+"""Weights and data from a seed or from files; and a run of the real FSDP2 over Gloo on the CPU that writes losses and parameters: what
 fsdp-exec must give bit for bit."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import contextlib
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from fsdp_plan_runner.modules import PlannedModule
 from fsdp_plan_runner.stored import Weights, token_batch
 from fsdp_plan_runner.synthetic import buffer_values, input_values, parameter_values
 from fsdp_plan_runner.training import Batch, Job, make_optimizer, run_step
-from fsdp_plan_runner.zero import run_engine_step, start_engine, updated_parameters
+from fsdp_plan_runner.zero import updated_parameters
 
 _SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 
@@ -33,7 +33,8 @@ class SyntheticBatch(Batch):
         self._job = job
         self._micro_batch = job.trial.steps_before * job.plan.accumulation
 
-    def load(self) -> None:
+    def next_on_host(self) -> Iterator[torch.Tensor]:
+        """The tensors of the next micro-batch."""
         stream = self._micro_batch * self._job.world_size + self._job.rank
         self._micro_batch += 1
         for i, tensor in enumerate(self._job.model.inputs):
@@ -41,9 +42,13 @@ class SyntheticBatch(Batch):
             described = self._job.model.tensors[tensor]
             if self._job.trial.tokens and described.name in ("input_ids", "labels"):  # The loss shifts the labels.
                 batch, seq = described.shape
-                self.values[i] = token_batch(self._job.trial.tokens, stream * batch, batch, seq).to(dtype)
-                continue
-            self.values[i] = input_values(self._job.model, tensor, dtype, self._job.trial.seed, stream)
+                yield token_batch(self._job.trial.tokens, stream * batch, batch, seq).to(dtype)
+            else:
+                yield input_values(self._job.model, tensor, dtype, self._job.trial.seed, stream)
+
+    def load(self) -> None:
+        for i, value in enumerate(self.next_on_host()):
+            self.values[i] = value.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else value
 
 
 @contextlib.contextmanager
@@ -55,11 +60,11 @@ def parameters_of(root: PlannedModule, writes: bool) -> Iterator[list[tuple[str,
         yield [(name.replace("_fsdp_wrapped_module.", ""), parameter) for name, parameter in root.named_parameters()]
 
 
-def filler(job: Job) -> Callable[..., None]:
-    """Writes the values of a parameter, by its name, from its element `first` on."""
+def fill(job: Job, root: PlannedModule) -> None:
+    """Each rank fills what it has: its rows, its part under ZeRO-3, or all of what is whole."""
     weights = Weights(job.trial.weights) if job.trial.weights else None
 
-    def fill_parameter(name: str, local: torch.Tensor, first: int = 0) -> None:
+    def fill_parameter(name: str, local: torch.Tensor, first: int) -> None:
         if weights:
             names = [name, *(p.name for p in job.model.parameters if p.tied_to == name)]
             values = weights.elements(names, first, local.numel())
@@ -67,14 +72,13 @@ def filler(job: Job) -> Callable[..., None]:
             values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
         local.copy_(values.view(local.shape))
 
-    return fill_parameter
-
-
-def fill(job: Job, root: PlannedModule) -> None:
-    """Each rank fills its own rows; of what is whole, all of them. What ZeRO-3 has made is sharded, and has its values."""
-    fill_parameter = filler(job)
     with torch.no_grad(), parameters_of(root, writes=True) as parameters:
-        for name, parameter in parameters if job.plan.zero_stage != 3 else ():
+        for name, parameter in parameters:
+            if hasattr(parameter, "ds_tensor"):
+                part = parameter.ds_tensor
+                first = job.rank * part.numel()
+                fill_parameter(name, part[:max(0, parameter.ds_numel - first)], first)
+                continue
             is_cut = isinstance(parameter, DTensor)
             local = parameter.to_local() if is_cut else parameter
             rows = -(-parameter.shape[0] // job.plan.shard)
@@ -117,8 +121,6 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     optimizer = make_optimizer(root, job.plan, trial.learning_rate)
     batch = SyntheticBatch(job, root.context.activation)
     root.train()
-    if job.plan.zero_stage:
-        start_engine(root, optimizer, job.plan)
     if trial.load:
         from fsdp_plan_runner.checkpoints import load
 
@@ -127,9 +129,8 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     steps = []
     for _ in range(job.steps):
         wall, cpu = time.perf_counter(), time.process_time()
-        loss = (run_engine_step(root, batch, job.plan) if job.plan.zero_stage
-                else run_step(root, batch, optimizer, job.plan, trial.accumulation))
-        steps.append({"loss": loss, "wall_seconds": time.perf_counter() - wall,
+        step = run_step(root, batch, optimizer, job.plan, trial.accumulation)
+        steps.append({"loss": step.loss, "wall_seconds": time.perf_counter() - wall,
                       "cpu_seconds": time.process_time() - cpu})
     if trial.save:
         from fsdp_plan_runner.checkpoints import save

@@ -20,7 +20,6 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +33,7 @@ from fsdp_plan_runner.quantizer import QuantizerBuilder
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 
 if TYPE_CHECKING:
-    from fsdp_plan_runner.training import Batch
+    from fsdp_plan_runner.training import Batch, StepResult
 
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
@@ -95,12 +94,10 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device,
-          fill: Callable[[str, torch.Tensor], None] | None = None) -> None:
-    """Gives the model memory and values, where a user's would be before the engine takes it. `fill` writes those of a parameter, by its
-    name, that is sharded when it is made."""
+def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
+    """Gives the model memory and values, where a user's would be before the engine takes it."""
     if plan.initialization == "meta" and plan.zero_stage == 3:
-        _make_sharded(root, plan, device, _kept(fill, root) if fill else lambda _, parameter: fill_with_numbers(parameter))
+        _make_sharded(root, plan, device)
         for buffer, owner in root.context.buffers.items():
             name = buffer.rpartition(".")[2]
             setattr(owner, name, torch.zeros_like(getattr(owner, name), device=device))
@@ -114,40 +111,28 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
             fill_with_numbers(parameter)
 
 
-def _kept(fill: Callable[[str, torch.Tensor], None], root: PlannedModule) -> Callable[[str, torch.Tensor], None]:
-    """The same, by values that are made now: under `zero.Init` every new tensor is in 16 bits, those of whoever makes values too."""
-    values = {parameter: torch.empty(parameter.shape) for parameter in root.parameters()}
-    with torch.no_grad():
-        for name, parameter in root.named_parameters():
-            fill(name, values[parameter])
-    # A tied one may be made under another of its names.
-    by_name = {name: values[parameter] for name, parameter in root.named_parameters(remove_duplicate=False)}
-    return lambda name, parameter: parameter.copy_(by_name[name])
-
-
 class _Made(torch.nn.Module):
     """A module that makes parameters while it is made itself: what `zero.Init` waits for. A `PlannedModule` is given its own later."""
 
-    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device, inside: str,
-                 fill: Callable[[str, torch.Tensor], None]) -> None:
+    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device) -> None:
         super().__init__()
         for name, parameter in like.items():
             tensor = torch.empty(parameter.shape, device=device)
             with torch.no_grad():
-                fill(inside + name, tensor)
+                fill_with_numbers(tensor)
             self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.requires_grad))
 
 
-def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device, fill: Callable[[str, torch.Tensor], None]) -> None:
+def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None:
     """Makes and shards the parameters of one module after the other, those inside of a module before its own."""
     deepspeed = _deepspeed()
     made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
 
-    def make(module: torch.nn.Module, inside: str = "") -> None:
-        for name, child in module.named_children():
-            make(child, f"{inside}{name}.")
+    def make(module: torch.nn.Module) -> None:
+        for child in module.children():
+            make(child)
         own = {name: parameter for name, parameter in module._parameters.items() if parameter not in made}
-        holder = _Made(own, device, inside, fill)
+        holder = _Made(own, device)
         made.update((parameter, holder._parameters[name]) for name, parameter in own.items())
         module._parameters.update((name, made[parameter]) for name, parameter in module._parameters.items())
 
@@ -233,10 +218,9 @@ def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
             for name, parameter in root.named_parameters()]
 
 
-def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> float:
-    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch.
-    Returns the mean of the micro-batches' losses, where values count; else 0."""
-    from fsdp_plan_runner.training import run_forward
+def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> StepResult:
+    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch."""
+    from fsdp_plan_runner.training import StepResult, run_forward
 
     engine = root.wrapper[0]
     total = 0.0
@@ -249,4 +233,5 @@ def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> float:
             total += loss.item()
         del result, loss
         engine.step()
-    return total / plan.accumulation
+    norm = engine.get_global_grad_norm() if batch.has_values and plan.optimizer.clip_grad_norm is not None else None
+    return StepResult(total / plan.accumulation, float(norm or 0.0))

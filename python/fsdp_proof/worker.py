@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fsdp_plan_runner.__main__ import read_job, read_parts, set_allocator
+from fsdp_plan_runner.job_file import read_job, read_parts, set_allocator
 
 from fsdp_proof.cards import node, plain, used_bytes
 
@@ -94,15 +94,10 @@ def train(job: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     from fsdp_plan_runner.training import make_optimizer, prepare, run_step
     from fsdp_plan_runner.trial import SyntheticBatch, fill
 
-    class OnTheCard(SyntheticBatch):
-        def load(self) -> None:
-            super().load()
-            self.values = [value.pin_memory().to(job.device, non_blocking=True) for value in self.values]
-
     root = prepare(dataclasses.replace(job, trial=None))
     fill(job, root)
     optimizer = make_optimizer(root, job.plan, job.trial.learning_rate)
-    batch = OnTheCard(job, root.context.activation)
+    batch = SyntheticBatch(job, root.context.activation)
     root.train()
     torch.manual_seed(job.trial.seed + job.rank)
     steps = []
@@ -110,7 +105,7 @@ def train(job: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
         began = time.perf_counter()
-        loss = run_step(root, batch, optimizer, job.plan)
+        loss = run_step(root, batch, optimizer, job.plan).loss
         torch.cuda.synchronize()
         steps.append({"loss": loss, "wall_seconds": time.perf_counter() - began, **peaks()})
     return steps, profiled(lambda: run_step(root, batch, optimizer, job.plan))

@@ -7,8 +7,6 @@
 #include <algorithm>
 
 #include "core/plan/ddp_buckets.h"
-#include "core/plan/execution_limits.h"
-#include "core/plan/lower_ddp.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
@@ -53,10 +51,9 @@ TEST(Ddp, TheBucketsOfGpt2AreThoseOfTheRealOne) {
 }
 
 // PyTorch 2.11 makes the first bucket of the parameters as they are registered (_ddp_init_helper).
-TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModelAndThoseBehindItAllBuckets) {
+TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModel) {
   const Model model = model_of("gpt2.json");
-  Plan plan = ddp_plan(2);
-  plan.accumulation = 2;
+  const Plan plan = ddp_plan(2);
   const Lowered lowered = lowered_of(model, plan);
   const std::vector<GradientBucket> first = first_step_buckets(plan, lowered.layout);
   ASSERT_EQ(first.size(), 1U);
@@ -64,76 +61,6 @@ TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModelAndThoseBehindItAllBu
   EXPECT_FALSE(std::is_sorted(lowered.layout.buckets.front().parameters.begin(),
                               lowered.layout.buckets.front().parameters.end()));
   EXPECT_EQ(first.front().ready, lowered.layout.buckets.back().ready);
-  const Schedule step = lower_first_ddp_step(lowered.index, plan, lowered.layout);
-  EXPECT_EQ(count_of(step, InstructionKind::ReduceBucket, 0), 1);
-  EXPECT_EQ(count_of(step, InstructionKind::ReduceBucket, 1), 13);
-
-  plan.accumulation = 1;
-  Layout layout = lowered.layout;
-  layout.buckets = first;
-  for (const Error& error :
-       validate(lower_first_ddp_step(lowered.index, plan, lowered.layout), lowered.index, layout)) {
-    ADD_FAILURE() << to_string(error);
-  }
-  plan.ddp.find_unused_parameters = true;
-  const Lowered finding = lowered_of(model, plan);
-  EXPECT_EQ(lower_first_ddp_step(finding.index, plan, finding.layout), finding.schedule);
-}
-
-TEST(Ddp, WhatFsdpExecDoesNotTrainIsSaidWithWhatItDoes) {
-  Plan plan = ddp_plan(2);
-  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
-  const auto on_gpus = refuse_execution(plan, /*on_gpus=*/true);
-  ASSERT_EQ(on_gpus.size(), 1U);
-  EXPECT_EQ(to_string(on_gpus[0]),
-            "/runtime/name: fsdp-exec trains plans of pytorch-ddp on CPUs alone. Add --device cpu, or plan with "
-            "--runtime fsdp2.");
-  plan.runtime.framework = Framework::Fsdp1;
-  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
-  const auto flat = refuse_execution(plan, /*on_gpus=*/true);
-  ASSERT_EQ(flat.size(), 1U);
-  EXPECT_EQ(to_string(flat[0]),
-            "/runtime/name: fsdp-exec trains plans of pytorch-fsdp1 on CPUs alone. Add --device cpu, or plan with "
-            "--runtime fsdp2.");
-  plan.cpu_offload = true;
-  const auto offloaded = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_EQ(offloaded.size(), 1U);
-  EXPECT_EQ(
-      to_string(offloaded[0]),
-      "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone, and fsdp-exec trains its plans on CPUs. Write false, "
-      "or plan with --runtime fsdp2.");
-}
-
-TEST(Ddp, OfZeroFsdpExecTrainsWhatItCanComputeAlike) {
-  Plan plan = ddp_plan(2);
-  plan.runtime.framework = Framework::Zero3;
-  plan.cpu_offload = true;
-  const auto on_host = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_EQ(on_host.size(), 1U);
-  EXPECT_EQ(to_string(on_host[0]), "/cpu_offload: Of ZeRO fsdp-exec trains what is not offloaded. Write false.");
-  plan.cpu_offload = false;
-  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
-  plan.mixed_precision.param_dtype = plan.mixed_precision.reduce_dtype = Dtype::Float16;
-  const auto scaled = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_EQ(scaled.size(), 1U);
-  EXPECT_EQ(to_string(scaled[0]),
-            "/mixed_precision: fsdp-exec scales no loss, as fp16 needs it under ZeRO. Write bfloat16 for param_dtype "
-            "and reduce_dtype.");
-  plan.mixed_precision = {};
-  plan.zero.hpz_partition_size = 2;
-  const auto neighbors = refuse_execution(plan, /*on_gpus=*/false);
-  ASSERT_EQ(neighbors.size(), 1U);
-  EXPECT_EQ(to_string(neighbors[0]),
-            "/zero/hpz_partition_size: fsdp-exec keeps no second copies of parameters. Leave it out.");
-  plan.zero = {};
-  plan.checkpointing.entries = {{"layers.0", CheckpointMode::Full}};
-  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
-  plan.runtime.framework = Framework::Zero2;
-  EXPECT_TRUE(refuse_execution(plan, /*on_gpus=*/false).empty());
-  // All of it in one go.
-  plan.runtime.framework = Framework::Zero3;
-  plan.cpu_offload = plan.zero.quantized_weights = plan.zero.quantized_gradients = true;
-  EXPECT_EQ(refuse_execution(plan, /*on_gpus=*/true).size(), 4U);
 }
 
 TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {

@@ -160,6 +160,30 @@ TEST(ReportJson, ANumberThatIsNotFiniteIsWrittenAsNull) {
   EXPECT_TRUE(read_report(*document).has_value());
 }
 
+TEST(ReportJson, WhatWasNotMeasuredIsMissingAndNeverZero) {
+  StepReport report = predicted_report();
+  report.kind = "measured";
+  report.memory.at_peak = {};
+  report.time.compute = report.time.exposed_communication = report.time.optimizer = Seconds(-1);
+  report.traffic.collectives.front().group_size = -1;
+  ReportAdditions additions;
+  additions.steps.emplace().push_back({.number = 1});
+  const std::string text = to_json(report, additions);
+  const auto document = parse_json(text, "r.json");
+  ASSERT_TRUE(document);
+  for (const char* key : {"compute", "exposed_communication", "optimizer"}) {
+    EXPECT_EQ(document->root.find("time")->find(key), nullptr) << key;
+  }
+  EXPECT_EQ(document->root.find("memory")->find("at_peak"), nullptr);
+  EXPECT_EQ(text.find("\"live_peak_bytes\"", text.find("\"steps\"")), std::string::npos);
+  const Result<StepReport> read = read_report(*document);
+  ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
+  EXPECT_LT(read->time.compute, Seconds(0));
+  EXPECT_LT(read->time.exposed_communication, Seconds(0));
+  EXPECT_LT(read->traffic.collectives.front().group_size, 0);
+  EXPECT_EQ(read->time.step, report.time.step);
+}
+
 TEST(ReportJson, AGroupHasOneRankAndNoMoreThanAnIntCounts) {
   for (const std::string ranks : {"0", "2147483648"}) {
     std::string text = to_json(predicted_report());

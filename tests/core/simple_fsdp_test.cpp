@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "core/plan/execution_limits.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
@@ -155,13 +154,6 @@ TEST(SimpleFsdp, APlanFileNamesIt) {
   const auto read = read_plan(*parse_json(text, "plan.json"));
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
   EXPECT_EQ(read->plan, file.plan);
-}
-
-TEST(SimpleFsdp, FsdpExecTrainsItOnCpusAlone) {
-  EXPECT_TRUE(refuse_execution(simple_plan(2, 4), /*on_gpus=*/false).empty());
-  const auto refused = refuse_execution(simple_plan(2, 4), /*on_gpus=*/true);
-  ASSERT_EQ(refused.size(), 1U);
-  EXPECT_EQ(refused[0].what, "fsdp-exec trains plans of torchtitan-simple-fsdp on CPUs alone.");
 }
 
 }  // namespace

@@ -189,87 +189,18 @@ class Pages(unittest.TestCase):
             self.assertIsNotNone(found, f"{page} does not say {words}.")
             self.assertEqual(tuple(map(int, found.groups())), counts, f"{page}: {words}")
 
-    def test_the_table_of_trained_plans_of_fsdp1_counts_the_cases(self) -> None:
+    def test_the_table_of_plans_that_frameworks_train_counts_the_cases(self) -> None:
         sys.path[:0] = [str(ROOT / "tests" / "executor")]
-        from framework_cases import FSDP1_CASES
-        from parity_cases import Case
+        from framework_cases import DDP_CASES, FSDP1_CASES, SIMPLE_FSDP_CASES, ZERO_CASES
 
-        def keeps(case: Case) -> bool:
-            return any(unit.get("reshard_after_forward") is False for unit in case.units or [])
-
-        def syncs(case: Case) -> bool:
-            return case.plan.get("sync_every_micro_batch", True)
-
-        def fsdp1(case: Case, *members: str) -> bool:
-            return any(member in case.plan.get("fsdp1", {}) for member in members)
-
-        def optimizer(case: Case, *members: str) -> bool:
-            return any(member in case.plan.get("optimizer", {}) for member in members)
-
-        rows = {
-            "FULL_SHARD": lambda c: c.shard > 1 and c.replicate == 1 and not keeps(c),
-            "SHARD_GRAD_OP": lambda c: c.shard > 1 and c.replicate == 1 and keeps(c),
-            "NO_SHARD": lambda c: c.shard == 1,
-            "HYBRID_SHARD, _HYBRID_SHARD_ZERO2": lambda c: c.shard > 1 and c.replicate > 1,
-            "3 and 4 ranks": lambda c: c.ranks > 2,
-            "`use_orig_params`": lambda c: fsdp1(c, "use_orig_params"),
-            "mixed precision": lambda c: "mixed_precision" in c.plan,
-            "accumulation, with reductions between": lambda c: c.plan.get("accumulation", 1) > 1 and syncs(c),
-            "accumulation under `no_sync`": lambda c: not syncs(c),
-            "clipping by the norm": lambda c: optimizer(c, "clip_grad_norm"),
-            "BACKWARD_POST, no prefetch, `forward_prefetch`": lambda c: fsdp1(c, "backward_prefetch", "forward_prefetch"),
-            "checkpointing, tied and frozen parameters, pure bf16, SGD, fused AdamW":
-                lambda c: ("activation_checkpointing" in c.plan or c.model == "qwen3_0_6b" or optimizer(c, "kind", "implementation")
-                           or (c.dtype == "bfloat16" and "mixed_precision" not in c.plan)),
-            "parameters that nothing flows to": lambda c: "unused" in c.name,
-            "encoders with decoders": lambda c: c.model in ("t5_3b", "whisper_large_v3"),
-        }
-        self.check_trained_plans("FSDP1", FSDP1_CASES, rows)
-
-    def test_the_table_of_trained_plans_of_zero_counts_the_cases(self) -> None:
-        sys.path[:0] = [str(ROOT / "tests" / "executor")]
-        from framework_cases import LARGE, ZERO_CASES
-        from parity_cases import Case
-
-        few, least = 20_000, LARGE["reduce_bucket_size"]  # Elements of a buffer.
-
-        def bucket(case: Case) -> int:
-            return case.plan["zero"]["reduce_bucket_size"]
-
-        def optimizer(case: Case, *members: str) -> bool:
-            return any(member in case.plan.get("optimizer", {}) for member in members)
-
-        rows = {
-            "ZeRO-1": lambda c: c.plan["runtime"]["name"] == "deepspeed-zero1",
-            "ZeRO-2": lambda c: c.plan["runtime"]["name"] == "deepspeed-zero2",
-            "ZeRO-3": lambda c: c.plan["runtime"]["name"] == "deepspeed-zero3",
-            "several buckets, on 3 and 4 ranks": lambda c: c.ranks > 2 and bucket(c) <= few,
-            "gradients that are larger than the buffer": lambda c: bucket(c) == least,
-            "bf16 with an fp32 copy": lambda c: "mixed_precision" in c.plan,
-            "bf16 alone": lambda c: c.plan["parameter_dtype"] == "bfloat16",
-            "accumulation": lambda c: c.plan.get("accumulation", 1) > 1,
-            "`overlap_comm`": lambda c: c.plan["zero"].get("overlap_comm", False),
-            "clipping by the norm": lambda c: optimizer(c, "clip_grad_norm"),
-            "checkpointing, tied and frozen parameters, SGD, fused AdamW, Adam's loop":
-                lambda c: "activation_checkpointing" in c.plan or c.frozen or optimizer(c, "kind", "implementation"),
-            "parameters that nothing flows to": lambda c: "unused" in c.name,
-        }
-        self.check_trained_plans("ZeRO", ZERO_CASES, rows)
-
-    def check_trained_plans(self, frameworks: str, cases: list[Any], rows: dict[str, Any]) -> None:
         page = (ROOT / "docs/executor.md").read_text(encoding="utf-8")
-        begin = page.index(f"## Plans of {frameworks}")
+        begin = page.index("## Plans of other frameworks")
         section = page[begin:page.index("\n## ", begin)]
-        shown = {name: (int(of), int(equal)) for name, of, equal in re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \|$", section, re.MULTILINE)}
-
-        def counted(wanted: Any) -> tuple[int, int]:
-            found = [case for case in cases if wanted(case)]
-            return len(found), sum(case.tolerance == 0 for case in found)
-
-        self.assertEqual(shown, {name: counted(wanted) for name, wanted in rows.items()})
-        total = re.search(r"`framework_cases.py` has (\d+) (?:such )?plans", section)
-        self.assertIsNotNone(total)
-        self.assertEqual(int(total.group(1)), len(cases))
+        shown = {name: tuple(map(int, counts)) for name, *counts in
+                 re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|$", section, re.MULTILINE)}
+        families = {"DDP": DDP_CASES, "FSDP1": FSDP1_CASES, "ZeRO": ZERO_CASES, "SimpleFSDP": SIMPLE_FSDP_CASES}
+        self.assertEqual(shown, {name: (len(cases), len({case.model for case in cases}), sum(case.ranks > 2 for case in cases))
+                                 for name, cases in families.items()})
 
     def test_the_front_page_repeats_what_was_rehearsed(self) -> None:
         kept = next(lines for kind, lines in blocks((ROOT / "docs/rehearsal_proof.md").read_text(encoding="utf-8"))

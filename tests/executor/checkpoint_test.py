@@ -20,7 +20,6 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of, steps_in, tensors_of  # noqa: E402
-from framework_cases import HALF_OF_ZERO, STAGE_3, VIEWS, ddp, fsdp1, simple_fsdp, zero  # noqa: E402
 from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
 from ranks import InAFolder, results_of, started  # noqa: E402
 from small_models import CUTS  # noqa: E402
@@ -35,19 +34,9 @@ SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
 RESUMED = {
     "copies_of_bert_with_dropout": Case("b", "bert_large", 2, CLIPPED, replicate=2),
     "mixed_accumulated": Case("h", LLAMA, 2, {**MIXED, **CLIPPED, "accumulation": 2}),
-    "buckets_of_ddp": ddp("d", LLAMA, 2, {**CLIPPED, "accumulation": 2}, {"gradient_as_bucket_view": True}),
-    "flat_parameters": fsdp1("f", LLAMA, 3, {**MIXED, **CLIPPED, "accumulation": 2}, {"forward_prefetch": True}),
-    "views_of_flat_parameters": fsdp1("v", "qwen3_0_6b", 2, SGD, VIEWS, replicate=2, frozen=["model.layers.0.*"]),
-    "rows_of_simple_fsdp": simple_fsdp("s", "qwen3_0_6b", 3, {**MIXED, **CLIPPED, "accumulation": 2}, frozen=["model.layers.0.*"]),
-    "parts_of_zero": zero("z", 2, "qwen3_0_6b", 3, {**HALF_OF_ZERO, **CLIPPED, "accumulation": 2}, frozen=["model.layers.0.*"]),
-    "parts_of_zero_3": zero("x", 3, "qwen3_0_6b", 3, {**HALF_OF_ZERO, **CLIPPED}, {**STAGE_3, "sub_group_size": 2_000},
-                            frozen=["model.layers.0.*"]),
     "sgd_tied_and_frozen": Case("s", "qwen3_0_6b", 3, SGD, frozen=["model.layers.0.*"]),
     **({"pure_bf16": Case("p", LLAMA, 2, dtype="bfloat16"),
         "adam_fused_dropout": Case("g", "gpt2", 3, {"optimizer": {"implementation": "fused"}}),
-        "flat_parameters_of_sgd": fsdp1("w", "qwen3_0_6b", 2, SGD), "views_of_adam": fsdp1("a", "gpt2", 4, CLIPPED, VIEWS),
-        "flat_parameters_whole": fsdp1("n", LLAMA, 1, CLIPPED, replicate=2),
-        "parts_of_zero_of_sgd": zero("y", 1, LLAMA, 2, SGD),
         "buffers": Case("r", "resnet18", 2, SGD)} if ALL else {}),
 }
 
@@ -97,15 +86,14 @@ for each, its in RESUMED.items():
 
 
 class ItIsCutAnew(Runs):
-    """4 -> 2 -> 3 -> 1 ranks, other units, copies, other frameworks: what is written next is what was written before."""
+    """4 -> 2 -> 3 -> 1 ranks, other units, copies: what is written next is what was written before."""
 
     def test_whatever_the_ranks_the_units_and_the_mesh(self) -> None:
         case = Case("four", LLAMA, 4)
         self.run_ranks(case, "--seed", "3", "--lr", "0.001", "--steps", "2", "--checkpoint-dir", str(self.folder / "four"))
         groups = [{"modules": [f"{CUTS[LLAMA].rows[0].split('.{')[0]}.{i}" for i in (0, 1)]}, {"modules": [""]}]
         chain = [Case("two", LLAMA, 2), Case("three", LLAMA, 3, units=groups),
-                 Case("one", LLAMA, 1, units=[{"modules": [""]}]), ddp("ddp", LLAMA, 4),
-                 zero("parts", 1, LLAMA, 3), zero("each", 3, LLAMA, 2, None, STAGE_3), simple_fsdp("rows", LLAMA, 3), fsdp1("flat", LLAMA, 3), fsdp1("views", LLAMA, 4, None, VIEWS), Case("copies", LLAMA, 2, replicate=2)]
+                 Case("one", LLAMA, 1, units=[{"modules": [""]}]), Case("copies", LLAMA, 2, replicate=2)]
         first = contents_of(self.folder / "four" / "step-00000002")
         before = "four"
         for case in chain:

@@ -1,4 +1,4 @@
-"""Writes the table of docs/executor.md: every case of parity_cases.py and framework_cases.py trained on this machine, what was measured beside
+"""Writes the table of docs/executor.md: every case of parity_cases.py trained on this machine, what was measured beside
 what was predicted. scripts/executor_proof calls it.
 
     document.py FSDP_PLAN DOCUMENT
@@ -15,7 +15,6 @@ import tempfile
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from marked_text import write_between  # noqa: E402
-from framework_cases import DDP_CASES, FSDP1_CASES, ZERO_CASES  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 
 LIMIT_SECONDS = 900
@@ -62,9 +61,8 @@ def main() -> None:
     lines = ["| case | ranks | collectives as predicted | peak, bytes | uncalibrated | initialization | first step "
              "| steady step | categories |",
              "|---|---|---|---:|---:|---:|---:|---:|---:|"]
-    cases = [*CASES, *DDP_CASES, *FSDP1_CASES, *ZERO_CASES]
-    for number, case in enumerate(cases):
-        print(f"{number + 1} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
+    for number, case in enumerate(CASES):
+        print(f"{number + 1} of {len(CASES)}: {case.name}", file=sys.stderr, flush=True)
         lines.append(row(case, execute(fsdp_plan, case, "--steps", "3"), calibrated(fsdp_plan, case)))
     write_between(document, "executions", lines)
 

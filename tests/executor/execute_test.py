@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdp-plan execute: small plans are trained for real on this machine, and what was measured is what was predicted.
+"""fsdp-plan execute of plans of FSDP2, which fsdp-exec trains (frameworks_test.py has the others): small plans are trained for real on this machine, and what was measured is what was predicted.
 
     execute_test.py FSDP_PLAN [CASE...]
 
@@ -20,19 +20,17 @@ import sys
 import time
 import unittest
 
-from framework_cases import DDP_CASES, FSDP1_CASES, SIMPLE_FSDP_CASES, ZERO_CASES
 from parity_cases import CASES, Case
 from ranks import LIMIT_SECONDS, InAFolder
 
 FSDP_PLAN = pathlib.Path(sys.argv[1]).resolve()
 WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
-EVERY_CASE = [*CASES, *DDP_CASES, *FSDP1_CASES, *ZERO_CASES, *SIMPLE_FSDP_CASES]
 EXACT = 0.001
 EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
 SHARE_OF_CATEGORIES = 0.01  # Of the peak.
 # Two moments of one peak, which differ by less than EXACT_BYTES: their categories are not those of one moment.
-TWO_PEAKS = ("gemma2", "gemma2_mixed", "zero2_resnet", "zero3_resnet")
+TWO_PEAKS = ("gemma2", "gemma2_mixed")
 MORE_THAN_MEASURED = {"t5_selective": 0.004}  # On a GPU it is equal to the byte.
 PEAKS = ("initialization: live peak", "first step: live peak", "steady step: live peak")
 EXACTLY_EQUAL = ("count", "payload", "as predicted", "parameters")
@@ -40,8 +38,8 @@ EXACTLY_EQUAL = ("count", "payload", "as predicted", "parameters")
 
 def chosen() -> list[Case]:
     if WANTED:
-        return [case for case in EVERY_CASE if case.name in WANTED]
-    return [case for case in EVERY_CASE if ALL or case.always]
+        return [case for case in CASES if case.name in WANTED]
+    return [case for case in CASES if ALL or case.always]
 
 
 class Execute(InAFolder):

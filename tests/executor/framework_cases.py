@@ -1,4 +1,4 @@
-"""Plans of other frameworks than FSDP2 that parity_test.py trains twice, and what each of them covers."""
+"""Plans of other frameworks than FSDP2 that frameworks_test.py has them train, and what each of them covers."""
 
 from __future__ import annotations
 
@@ -219,11 +219,9 @@ ZERO_CASES = [
     zero("zero3_gpt2_fused_of_4", 3, "gpt2", 4, {"optimizer": {"implementation": "fused"}}, STAGE_3, always=True),
     zero("zero3_resnet", 3, "resnet18", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 1e-4}}, {**STAGE_3, **LARGE},
          learning_rate=0.1),
-    # What a module and the one around it read gets the gradients of the inner one first, from DeepSpeed's hooks on both; fsdp-exec adds
-    # those of each op. Measured after three steps: 5.8e-10, and 6.3e-8 of T5, whose decoder's blocks read what the encoder has returned.
-    zero("zero3_bert_of_3", 3, "bert_large", 3, CLIPPED, STAGE_3, tolerance=1e-7),
+    zero("zero3_bert_of_3", 3, "bert_large", 3, CLIPPED, STAGE_3),
     zero("zero3_t5_selective_of_3", 3, "t5_3b", 3,
-         {"runtime": {"implementations": {"attention": "eager"}}, **checkpointed("t5_3b", "selective")}, NOTHING_STAYS, tolerance=1e-7),
+         {"runtime": {"implementations": {"attention": "eager"}}, **checkpointed("t5_3b", "selective")}, NOTHING_STAYS),
     zero("zero2_bert_of_4", 2, "bert_large", 4, CLIPPED),
     zero("zero1_vit_of_3", 1, "vit_b_16", 3, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1),
 ]

@@ -29,7 +29,6 @@ class Case:
     steps: int = 3
     learning_rate: float = 1e-3
     dtype: str = "float32"  # Of the checkpoint, in place of the spec's own.
-    tolerance: float = 0.0  # By which parameters may differ, and losses relatively. 0: in no bit.
     always: bool = False  # In the ordinary run, which as a whole covers every feature.
     layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers beside the spec's.
     numbers: dict[float, float] = field(default_factory=dict)  # As of small_models.Cut, in place of the model's own.

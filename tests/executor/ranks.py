@@ -163,17 +163,10 @@ def _reference_rank(rank: int, world_size: int, port: int, words: list[str], log
 
 def run_reference(planner: pathlib.Path, plan_file: pathlib.Path, ranks: int, folder: pathlib.Path, name: str,
                   steps: int, options: list[str]) -> dict[str, Any]:
-    """The same with the plan's own framework over Gloo."""
+    """The same with the real FSDP2 over Gloo."""
     import fsdp_plan_runner.trial  # noqa: F401  Loaded once, for all ranks to come.
 
     plan = json.loads(plan_file.read_text(encoding="utf-8"))
-    runtime = plan.get("runtime", {}).get("name", "")
-    if runtime.startswith("deepspeed"):
-        from fsdp_plan_runner.zero import run_on_cpu
-
-        run_on_cpu()
-    if runtime == "torchtitan-simple-fsdp":
-        import torchtitan.experiments.graph_trainer.simple_fsdp  # noqa: F401
     job_file = folder / f"{name}.job.json"
     job_file.write_text(json.dumps({"format_version": "1.0", "model": expanded(planner, plan), "plan": plan,
                                     "dimensions": plan["model"]["dimensions"], "steps": steps}), encoding="utf-8")

@@ -129,13 +129,14 @@ class Refusals(InAFolder):
         codes, printed = self.run_ranks(plan, 2, "--steps", "1")
         self.assertEqual(codes, [0] * 2, printed)
 
-    def test_what_flat_parameters_cannot_have(self) -> None:
-        flat = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"})
-        self.expect(EXIT_INPUT, "--no-decay: The plan's optimizer has flat parameters", "--no-decay", "norms", plan=flat, count=2)
-        views = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, fsdp1={"use_orig_params": True})
-        self.expect(0, "step 1: loss|^$", "--no-decay", "norms", "--steps", "1", plan=views, count=2)
-        offloaded = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, cpu_offload=True)
-        self.expect(EXIT_INPUT, "/cpu_offload: PyTorch's FSDP1 offloads from GPUs alone", plan=offloaded, count=2)
+    def test_a_plan_of_another_framework_is_for_that_framework(self) -> None:
+        for name in ("pytorch-ddp", "pytorch-fsdp1", "deepspeed-zero3", "torchtitan-simple-fsdp"):
+            with self.subTest(name):
+                plan = self.files.plan(2, 4, runtime={"name": name})
+                self.expect(EXIT_INPUT, f"/runtime/name: fsdp-exec trains plans of FSDP2, and this one is of {name}. Write: fsdp-plan execute",
+                            plan=plan, count=2)
+
+    def test_what_no_plan_can_ask_for(self) -> None:
         for member in "keep_low_precision_grads", "autocast":
             with self.subTest(member):
                 unknown = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, fsdp1={member: True})

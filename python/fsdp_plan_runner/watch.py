@@ -1,0 +1,102 @@
+"""What PyTorch's profiler saw of a stretch of a run: collectives, and on the CPU the bytes of tensors.
+
+PyTorch's CPU allocator counts the bytes that tensors ask for while FLAGS_caffe2_report_cpu_memory_usage is set (c10/core/
+CPUAllocator.cpp, ProfiledCPUMemoryReporter): every allocation and release from then on, of all threads, DDP's reducer and Gloo's
+among them. The profiler writes the sum beside each allocation that it sees. The flag has no name in Python, so it is set by its
+symbol, with which it lies in libc10.
+
+Not modeled: tensors that were there before the flag was set; what a library allocates by itself (oneDNN's scratch memory). Where
+the symbol is missing the run is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import pathlib
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from fsdp_measure.profiled_step import collectives_of
+from fsdp_plan_runner.job_file import Refused
+from fsdp_plan_runner.plan import Plan
+
+_FLAG = "FLAGS_caffe2_report_cpu_memory_usage"
+
+
+def count_bytes() -> None:
+    """From now on. Refused: this PyTorch cannot be asked."""
+    library = pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"
+    try:
+        ctypes.c_bool.in_dll(ctypes.CDLL(str(library)), _FLAG).value = True
+    except (OSError, ValueError):
+        raise Refused(f"{library} has no {_FLAG}, by which PyTorch's wheels count the bytes of tensors. Use a wheel of PyTorch.") from None
+
+
+@dataclasses.dataclass
+class Seen:
+    """`live`: time in ns, and the bytes of all tensors before or after each allocation and release, whichever is more."""
+
+    live: list[tuple[int, int]]
+    marks: dict[str, int]  # When each was first reached.
+    collectives: list[dict[str, Any]]
+
+    def peak(self, begin: int | None = None, end: int | None = None) -> int | None:
+        """The most from `begin` until `end`, what was there at the beginning among it. None: nothing was seen."""
+        before = [size for at, size in self.live if begin is not None and at < begin][-1:]
+        return max((*before, *(size for at, size in self.live if (begin is None or at >= begin) and (end is None or at < end))),
+                   default=None)
+
+
+class Watch:
+    """`with Watch(plan) as watch:`, then `watch.seen`."""
+
+    seen: Seen
+
+    def __init__(self, plan: Plan, on_cuda: bool = False, looks_at_tensors: bool = True) -> None:
+        """Without `looks_at_tensors` it sees no collectives: whoever looks at a tensor holds it, and PyTorch then swaps none, as
+        Module._apply does under SimpleFSDP."""
+        # The profiler does not show over which dimension of a two-dimensional mesh a reduction goes.
+        is_hybrid = plan.replicate > 1 and plan.shard > 1
+        self._groups = (0 if is_hybrid else plan.world_size, plan.shard)
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
+        self._profiler = profile(activities=activities, record_shapes=looks_at_tensors, profile_memory=not on_cuda, acc_events=True)
+        self._looks_at_tensors = looks_at_tensors
+
+    def __enter__(self) -> Watch:
+        self._profiler.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._profiler.stop()
+        if raised[0] is None:
+            self.seen = _seen(self._profiler.profiler.kineto_results.experimental_event_tree(),
+                              self._groups if self._looks_at_tensors else None)
+
+
+def mark(name: str) -> None:
+    """A moment that a watch is to know."""
+    with record_function(_MARK + name):
+        pass
+
+
+_MARK = "fsdp_plan_runner: "
+
+
+def _seen(roots: list[Any], groups: tuple[int, int] | None) -> Seen:
+    live: list[tuple[int, int]] = []
+    marks: dict[str, int] = {}
+    waiting = list(roots)
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if type(event.typed[1]).__name__ == "_ExtraFields_Allocation":
+            if event.typed[1].device.type == "cpu":
+                live.append((event.start_time_ns, max(event.typed[1].total_allocated, event.typed[1].total_allocated - event.typed[1].alloc_size)))
+        elif event.name.startswith(_MARK):
+            name = event.name.removeprefix(_MARK)
+            marks[name] = min(event.start_time_ns, marks.get(name, event.start_time_ns))
+    collectives = collectives_of(roots, *groups) if groups else []
+    return Seen(sorted(live, key=lambda each: each[0]), marks, collectives)
