@@ -197,7 +197,7 @@ void random_sizes(benchmark::State& state) {
 }
 BENCHMARK(random_sizes)->Arg(100)->Arg(1000)->Arg(10'000)->Unit(benchmark::kMicrosecond);
 
-// What a search pays to go back to a common beginning.
+// Cost of a search's return to a common beginning.
 void copy_after_a_step(benchmark::State& state) {
   CachingAllocator allocator(AllocatorDevice{.total = Bytes(1LL << 40)});
   for (const Operation& operation : training_trace(1)) {

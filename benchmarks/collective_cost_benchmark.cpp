@@ -1,4 +1,4 @@
-// What a collective's cost costs: once for a process group, then for each size. Neither may grow with the ranks.
+// Cost of a collective's cost model: once for a process group, then for each size. Neither may grow with the ranks.
 
 #include "simulator/nccl/collective_cost.h"
 

@@ -1,4 +1,4 @@
-// What it costs to draw the charts of the explorer, at sizes far above those of a usual step: a stack of ten categories
+// Cost of drawing the explorer's charts, at sizes far above those of a usual step: a stack of ten categories
 // over 100,000 moments, 100,000 events on five lanes, 10,000 plans; each at 1200 x 500 pixels, drawn whole.
 //
 // Bars: 8 ms for the stack, 3 ms for the lanes, 4 ms for the plans: sixty frames a second with time to spare.
@@ -52,7 +52,7 @@ std::shared_ptr<Snapshot> large_snapshot() {
     curve.time.emplace_back(1e-6 * static_cast<double>(i));
     curve.total.push_back(total);
     curve.allocated.push_back(total);
-    // What is reserved is kept.
+    // Keeps the reserved bytes.
     const std::int64_t before = curve.reserved.empty() ? 0 : curve.reserved.back();
     curve.reserved.push_back(std::max(before, total + 512 * kMiB));
     curve.instruction.push_back(0);

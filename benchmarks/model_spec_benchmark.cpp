@@ -1,4 +1,4 @@
-// What it costs to read a model spec and to build its model: part of every run of the planner.
+// Cost of reading a model spec and building its model: part of every run of the planner.
 
 #include <benchmark/benchmark.h>
 

@@ -47,7 +47,7 @@ void explain_missing_display(QtMsgType type, const QMessageLogContext& /*context
   if (type == QtFatalMsg) std::abort();
 }
 
-/// What must be known before there is an application: a picture and a help text need no display.
+/// Settings needed before there is an application: a picture and a help text need no display.
 void prepare(int argc, char** argv) {
   qInstallMessageHandler(explain_missing_display);
   for (int i = 1; i < argc; ++i) {
@@ -92,7 +92,7 @@ int usage_error(const QString& text) {
   return 2;
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Asked {
   QString file;
   fsdp::gui::GivenOptions options;

@@ -85,7 +85,7 @@ class Teacher {
     apply_optimizer(step);
   }
 
-  // What computes the forward, and what moves parameters.
+  // Instructions that compute the forward, and those that move parameters.
   void apply_to_parameters(const simulator::CurveInstruction& step, UnitFrame* unit) {
     const std::string name = target_of(step);
     const bool is_backward = step.phase == StepPhase::Backward;

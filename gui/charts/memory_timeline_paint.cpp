@@ -1,6 +1,6 @@
 // How the memory chart is drawn. Everything below the capacity adds up to the device's memory: first what lies outside
 // of PyTorch's allocator, then the live tensors by category, then, up to the line of what is reserved, what the
-// allocator keeps besides: its overhead. What is at the peak has its bytes in the legend, and they add up to the
+// allocator keeps besides: its overhead. The legend has the bytes of terms at the peak, and they add up to the
 // device.
 //
 // Where what lies outside would fill most of the chart, as beside a tiny model, the axis is cut: it begins shortly
@@ -28,7 +28,7 @@ constexpr qreal kGoodPlot = 104;
 constexpr double kLeastShown = 1.0 / 400;
 // A floor that takes more of the axis than this is cut.
 constexpr double kMostFloor = 0.5;
-// What stays of it, in lines of text.
+// Height of the rest, in lines of text.
 constexpr qreal kCutLines = 2.2;
 // A device that is filled to less than this share is drawn without its capacity, of which a note tells.
 constexpr double kLeastFilled = 0.3;
@@ -37,7 +37,7 @@ QColor floor_color(const Theme& theme) {
   return mixed(theme.background, theme.text_weak, 0.35);
 }
 
-/// What the allocator holds and no tensor uses, above the tensors.
+/// Memory that the allocator holds and no tensor uses, above the tensors.
 QColor overhead_color(const Theme& theme) {
   return mixed(theme.background, theme.text_weak, 0.16);
 }

@@ -32,7 +32,7 @@ constexpr std::array kRows = {StreamRow{Stream::Compute, Lane::Compute, QT_TR_NO
 constexpr qreal kRight = 14;
 constexpr qreal kLeast = 108;  // Height of the memory chart, below which this one lies.
 
-/// What an event of the compute lane does. Events of the other lanes are all of the first kind.
+/// The kind of work of a compute lane's event. Events of the other lanes are all of the first kind.
 enum class Work : std::uint8_t { Forward, Backward, Recompute, Optimizer, Copy };
 static_assert(static_cast<std::size_t>(Work::Copy) < kMostKinds);
 
@@ -66,7 +66,7 @@ QColor color_of(Work work, const QColor& lane, const Theme& theme) {
   return lane;
 }
 
-/// What a run does most of its time.
+/// The main work of a run.
 Work main_work(const LaneRun& run) {
   return static_cast<Work>(std::max_element(run.shares.begin(), run.shares.end()) - run.shares.begin());
 }
@@ -307,7 +307,7 @@ qreal StreamTimelineWidget::legend_height(const QRectF& bounds) const {
   return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
 }
 
-// What was measured stands below its prediction.
+// A measured lane stands below its prediction.
 QString StreamTimelineWidget::label_of(const LaneRow& row) {
   return row.is_measured ? tr("measured") : row.name;
 }

@@ -108,7 +108,7 @@ void OverlayLoader::take() {
     const QString path = std::exchange(next_, {});
     return load(path, std::exchange(next_run_, nullptr), next_limits_);
   }
-  // Who cancels knows it.
+  // The canceling caller knows it.
   if (future.isCanceled() || future.resultCount() == 0) return;
   Result<Overlay> result = future.result();
   if (result && run_) {

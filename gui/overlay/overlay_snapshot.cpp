@@ -1,5 +1,5 @@
-// A memory snapshot as a curve. What was there before the recording began follows from its end: what is alive there,
-// less what came, plus what went.
+// A memory snapshot as a curve. Memory from before the recording follows from its end: live memory there,
+// less allocations, plus frees.
 
 #include <algorithm>
 #include <filesystem>
@@ -55,7 +55,7 @@ std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history
   return {sizes.begin(), sizes.end()};
 }
 
-/// What was allocated before the recording. One that ends with blocks that it does not list begins with nothing.
+/// Bytes allocated before the recording. One that ends with blocks that it does not list begins with nothing.
 std::int64_t bytes_before(const planner::SnapshotHistory& history) {
   std::int64_t total = 0;
   for (const planner::SnapshotEvent& block : history.at_end) total += block.size;

@@ -3,7 +3,7 @@
 // the events that are kept.
 //
 // Kept are what ran on the device (categories "kernel", "gpu_memcpy", "gpu_memset") and what was allocated ("[memory]"
-// instants of Kineto, counters of ours). What a kernel is is told by its name, as other tools tell it: "nccl" and the
+// instants of Kineto, counters of ours). The name of a kernel tells its kind, as in other tools: "nccl" and the
 // kind of collective; copies; everything else computes.
 //
 // Sources: libkineto/src/output_json.cpp (names and arguments of events), core/formats/trace_json.cpp (ours).

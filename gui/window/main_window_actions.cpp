@@ -36,7 +36,7 @@ QString page_of(const std::string& library, const QString& file) {
   return {};
 }
 
-/// What a text says that its plan is from.
+/// The origin of the plan in a text.
 constexpr const char* kPlanOfWindow = "the plan of the window";
 
 }  // namespace

@@ -245,7 +245,7 @@ bool MainWindow::may_discard() {
   return answer == QMessageBox::Discard || save_project();
 }
 
-// What is as it was saved needs no recovery, however it came to be so.
+// A state equal to the saved one needs no recovery.
 void MainWindow::keep_for_recovery() {
   if (isWindowModified()) {
     autosave_timer_.start();

@@ -182,7 +182,7 @@ def value_of(source: pathlib.Path, metadata: Metadata, key: str) -> Any:
 
 
 def index_before(source: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
-    """What to-dcp has kept of the index; empty: another program wrote the checkpoint."""
+    """The index as kept by to-dcp; empty: another program wrote the checkpoint."""
     if MetadataIndex(INDEX) not in metadata.storage_data:
         return {}
     text = value_of(source, metadata, INDEX)

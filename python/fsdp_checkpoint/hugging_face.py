@@ -53,7 +53,7 @@ def _check_layers(config: dict[str, Any], tensors: dict[str, torch.Size]) -> Non
 
 
 def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
-    """What transformers would fill with numbers of its own, and say so in a warning at most."""
+    """Parameters that transformers would fill with its own numbers, with at most a warning."""
     _check_layers(config, tensors)
     embeddings = [shape for name, shape in tensors.items() if name.endswith(_EMBEDDINGS)]
     is_as_wide = not any(key in config for key in _OTHER_WIDTHS)

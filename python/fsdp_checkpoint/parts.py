@@ -196,7 +196,7 @@ def becoming(out: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def metadata_of(parts: list[Part]) -> dict[str, TensorStorageMetadata]:
-    """What DCP says of the tensors."""
+    """DCP's facts of the tensors."""
     described: dict[str, TensorStorageMetadata] = {}
     for part in sorted(parts, key=lambda part: (part.key, part.first_row)):
         if part.key not in described:

@@ -13,7 +13,7 @@ _MOST_CUTS = 1024
 
 
 class Machine:
-    """What a real GPU can be asked, by the names of the stub's counters."""
+    """Queries of a real GPU, by the names of the stub's counters."""
 
     def counter(self, name: str) -> int:
         """peak_used_bytes: what all processes hold of this one's GPU now; the real card keeps no peak. Others: 0."""

@@ -1,4 +1,4 @@
-"""What a run has written with --metrics, for other programs.
+"""The metrics of a run, written with --metrics, for other programs.
 
     python -m fsdp_metrics to-tensorboard METRICS LOGDIR
 """

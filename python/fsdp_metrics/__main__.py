@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """What is wrong, in a sentence."""
+    """The error, in a sentence."""
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def metrics_of(line: str) -> dict[str, float] | None:
-    """What a line of fsdp-exec says about a step."""
+    """The facts of a step in a line of fsdp-exec."""
     said = STEP.match(line)
     if said is None:
         return None
@@ -74,7 +74,7 @@ def run_rank(config: dict[str, Any]) -> None:
 
 
 def program_of(given: str | None, runtime: str) -> list[str]:
-    """What a rank is started with. fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
+    """The program of a rank. fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
     if runtime != "pytorch-fsdp2":
         return [sys.executable, "-B", "-m", "fsdp_plan_runner.execute"]
     here = pathlib.Path(__file__).resolve()
@@ -98,7 +98,7 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def options_of_rank(gpus: bool, given: list[str]) -> list[str]:
-    """What fsdp-exec gets: a GPU that Ray has given is not left idle. ValueError: `given` says otherwise."""
+    """The arguments of fsdp-exec: a GPU that Ray has given is not left idle. ValueError: `given` says otherwise."""
     devices = [word.removeprefix("--device=") for i, word in enumerate(given)
                if word.startswith("--device=") or (i > 0 and given[i - 1] == "--device")]
     if gpus and "cpu" in devices:

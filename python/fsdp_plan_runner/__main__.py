@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
                          "MASTER_ADDR" in os.environ, trial))
     except NotReadable as error:
         raise Refused(str(error)) from None
-    # What ZeRO-3 has sharded says its size itself.
+    # A parameter sharded by ZeRO-3 has its own size.
     sizes = [(getattr(parameter, "ds_numel", parameter.numel()), parameter.requires_grad) for parameter in root.parameters()]
     total = sum(size for size, _ in sizes)
     trained = sum(size for size, is_trained in sizes if is_trained)

@@ -43,7 +43,7 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         block.forward = functools.partial(checkpoint, block.forward, **options)
 
 
-# What people keep of attention: the fused call, and not the copies of K and V around it.
+# The usually kept part of attention: the fused call, and not the copies of K and V around it.
 _FUSED_ATTENTION = frozenset((
     "_flash_attention_forward", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"))

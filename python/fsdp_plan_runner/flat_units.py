@@ -23,7 +23,7 @@ _BACKWARD_PREFETCH = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPref
 
 
 def strategy_of(plan: Plan) -> ShardingStrategy:
-    """What the mesh and the units' reshard_after_forward come to. FSDP1 has one strategy for all units."""
+    """The strategy of the mesh and the units' reshard_after_forward. FSDP1 has one strategy for all units."""
     if plan.shard == 1:
         return ShardingStrategy.NO_SHARD
     below = [unit for unit in plan.units if unit.modules != ("",)] or plan.units

@@ -1,4 +1,4 @@
-"""What the forward of each module does: which ops of its own, which calls of other modules, in which order.
+"""The forward of each module: which ops of its own, which calls of other modules, in which order.
 
 An expanded model is one list of ops, each in the forward of some module. Here it becomes what a person would have
 written: the forward of a module takes the tensors that are read inside and made outside, runs its own ops and calls the

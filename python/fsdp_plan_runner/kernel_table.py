@@ -1,4 +1,4 @@
-"""What a kernel is, and the table of all.
+"""The type of kernels, and the table of all.
 
 A kernel takes the op, what else it may look at, the op's inputs and its parameters, and returns the output, or a
 tuple of them. It is written as the framework writes it whose behavior the plan's runtime has, so that it keeps and

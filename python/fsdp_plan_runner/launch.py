@@ -1,5 +1,5 @@
-"""Who a rank is and where the ranks meet, as each engine says it in variables of its own: torchrun, Open MPI's mpirun, srun, Ray
-(fsdp_plan_ray) and fsdp-plan execute. The names and the order are those of fsdp-exec (executor/network/launch.cpp).
+"""A rank's identity and the ranks' meeting place, as each engine says it in variables of its own: torchrun, Open MPI's mpirun,
+srun, Ray (fsdp_plan_ray) and fsdp-plan execute. The names and the order are those of fsdp-exec (executor/network/launch.cpp).
 
 Sources: torch/distributed/run.py, Open MPI's OMPI_COMM_WORLD_*, Slurm's srun(1) SLURM_*.
 """
@@ -74,7 +74,7 @@ def read_place(variables: Mapping[str, str] = os.environ) -> Place:
 
 
 def join(place: Place, backend: str, timeout_seconds: float) -> None:
-    """Makes the process group of all ranks. What frameworks read of a launcher's variables is set for them."""
+    """Makes the process group of all ranks. Sets the launcher's variables that frameworks read."""
     import torch.distributed as dist
 
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK=str(place.local_rank),

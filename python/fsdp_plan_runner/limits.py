@@ -1,5 +1,5 @@
-"""What of a job cannot be run. All of it is said at once, by the name that the plan file has for it, and nothing is run
-in its place."""
+"""The parts of a job that cannot be run. All of it is said at once, by the name that the plan file has for it, and
+nothing is run in its place."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
 
 
 def runtime_problems(plan: Plan) -> list[str]:
-    """What the plan asks of a runtime that this PyTorch is not."""
+    """Settings of the plan for a runtime that this PyTorch is not."""
     found = []
     if plan.runtime_name not in RUNTIMES:
         found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {", ".join(RUNTIMES[:-1])} or {RUNTIMES[-1]}.')
@@ -86,7 +86,7 @@ def missing_package(name: str, version: str, environment: str) -> str:
 
 
 def zero_problems(plan: Plan) -> list[str]:
-    """What DeepSpeed's ZeRO cannot do, or not as it is run here."""
+    """Settings that DeepSpeed's ZeRO cannot do, or not as it is run here."""
     if not plan.zero_stage:
         return []
     found = []
@@ -115,7 +115,7 @@ def zero_problems(plan: Plan) -> list[str]:
 
 
 def simple_fsdp_problems(plan: Plan) -> list[str]:
-    """What SimpleFSDP cannot do, or not as it is run here."""
+    """Settings that SimpleFSDP cannot do, or not as it is run here."""
     if not plan.is_simple_fsdp:
         return []
     found = []
@@ -139,7 +139,7 @@ def simple_fsdp_problems(plan: Plan) -> list[str]:
 
 
 def cpu_problems(plan: Plan) -> list[str]:
-    """What a framework does on GPUs alone, or not on the CPUs of this machine."""
+    """Settings that a framework supports on GPUs alone, or not on the CPUs of this machine."""
     found = []
     if plan.cpu_offload and plan.runtime_name == "pytorch-fsdp1":
         found.append("plan/cpu_offload: FSDP1 offloads from GPUs alone. Write --device cuda, or false.")

@@ -1,7 +1,7 @@
 """A run that counts: trains a plan with its framework and measures what a report says (docs/file_formats.md).
 
-The first step and the last are watched by PyTorch's profiler: collectives, and on the CPU the bytes of tensors. What a profiler costs
-is in their times, so that the time of a step is that of those between; with fewer than three steps none is known. On a GPU the bytes are
+The first step and the last are watched by PyTorch's profiler: collectives, and on the CPU the bytes of tensors. Their times include the
+profiler's cost, so that the time of a step is that of those between; with fewer than three steps none is known. On a GPU the bytes are
 those of PyTorch's allocator, in every step.
 """
 
@@ -170,7 +170,7 @@ class MeasuredRun:
         return {"initialization": self.initialization, "first_step": self.steps[0].peaks, **({"steady_step": later} if later else {})}
 
     def report(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """`plan`: as the job has it. What was not measured is missing."""
+        """`plan`: as the job has it. Figures that were not measured are missing."""
         job, phases = self._job, self._phases()
         model = job.model
         sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in _whole(self.root, job)]

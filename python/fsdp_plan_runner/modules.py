@@ -29,7 +29,7 @@ class PlannedModule(torch.nn.Module):
     name = ""
     context: KernelContext
     running: RunningOp
-    beside: dict[int, torch.Tensor] = {}  # What the root's forward reads and is not given.
+    beside: dict[int, torch.Tensor] = {}  # Inputs that the root's forward reads and does not get.
     wrapper: list[torch.nn.Module] = []  # For the root: what is called in its place, if anything.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
@@ -60,7 +60,7 @@ def call_in_place(root: PlannedModule, module: torch.nn.Module, wrapper: torch.n
 
 
 class AfterRoot:
-    """What a training loop does with what the root returns: the loss."""
+    """A training loop's work on the root's result: the loss."""
 
     def __init__(self, root: PlannedModule, positions: dict[int, int]) -> None:
         forward = root.program.after_root
@@ -137,7 +137,7 @@ def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
 
 
 def logits_of(model: ExpandedModel) -> tuple[int, ...]:
-    """What a model returns beside its loss when the caller keeps its outputs."""
+    """A model's results beside its loss when the caller keeps its outputs."""
     return tuple(dict.fromkeys(op.inputs[0] for op in model.ops if op.kind == "cross_entropy"))
 
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def optimizer_configuration(nvme: Nvme, path: str) -> dict[str, Any]:
-    """What "offload_optimizer" has beside its device."""
+    """Keys of "offload_optimizer" beside its device."""
     return {"nvme_path": path, "buffer_count": nvme.buffer_count, "pipeline_read": nvme.pipeline_read,
             "pipeline_write": nvme.pipeline_write}
 
 
 def parameter_configuration(nvme: Nvme, path: str) -> dict[str, Any]:
-    """What "offload_param" has beside its device."""
+    """Keys of "offload_param" beside its device."""
     return {"nvme_path": path, "buffer_count": nvme.param_buffer_count, "buffer_size": nvme.param_buffer_size,
             "max_in_cpu": nvme.max_in_cpu}
 

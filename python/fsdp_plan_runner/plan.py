@@ -130,19 +130,19 @@ class Implementations:
     matmul_allow_tf32: bool = False
 
 
-# What a flavor sets of the implementations (core/plan/runtime.cpp); a plan file has them all, one written by hand may not.
+# The implementations that a flavor sets (core/plan/runtime.cpp); a plan file has them all, one written by hand may not.
 FLAVORS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},
     "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
 }
 
-# What the real PyTorch does, where a plan may ask a prediction for something else.
+# The real PyTorch's behavior, where a plan may ask a prediction for something else.
 QUIRKS: dict[str, Any] = {
     "forward_all_gather_output_kept": True, "last_gradient_kept_in_reduce": True, "all_reduce_output_kept": True,
     "clip_reduces_each_norm": True, "skip_collectives_of_one": True, "cublaslt_workspace_bytes": 1 << 20,
 }
-# What releases have otherwise (core/plan/torch_version.cpp).
+# Differences of releases (core/plan/torch_version.cpp).
 QUIRKS_OF: dict[str, dict[str, Any]] = {
     "2.8": {"clip_reduces_each_norm": False, "skip_collectives_of_one": False},
     "2.9": {"clip_reduces_each_norm": False},
@@ -161,7 +161,8 @@ def quirks_of(version: str) -> dict[str, Any]:
 
 
 class Plan:
-    """What a plan file says. Raises ValueError for rows of names that are none, KeyError for a missing required key."""
+    """The contents of a plan file. Raises ValueError for rows of names that are none, KeyError for a missing required
+    key."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.fingerprint: str = value["model"].get("fingerprint", "")

@@ -90,7 +90,7 @@ def prefetch(first_modules: list[FSDPModule], plan: Plan, forward: list[int], ba
 
 
 def set_reductions(root: torch.nn.Module, plan: Plan) -> None:
-    """What the plan asks of FSDP2's reductions. REQUIRES: PyTorch 2.13, where it asks for anything."""
+    """Applies the plan's settings of FSDP2's reductions. REQUIRES: PyTorch 2.13, where it asks for anything."""
     if plan.reduce_scatter_buffers != 1:
         root.set_reduce_scatter_max_input_buffers(plan.reduce_scatter_buffers)
     if plan.separate_reduce_scatter_group:

@@ -18,7 +18,7 @@ from fsdp_plan_runner.sharding import connect, give_values, make_mesh
 
 
 def mode_of(plan: Plan) -> str:
-    """What the mesh comes to. One GPU is a shard group of its own, as in torchtitan."""
+    """The mode of the mesh. One GPU is a shard group of its own, as in torchtitan."""
     if plan.shard > 1:
         return "hybrid_shard" if plan.replicate > 1 else "fully_shard"
     return "replicate" if plan.replicate > 1 else "fully_shard"

@@ -1,4 +1,4 @@
-"""What PyTorch's profiler saw of a stretch of a run: collectives, and on the CPU the bytes of tensors.
+"""PyTorch's profile of a stretch of a run: collectives, and on the CPU the bytes of tensors.
 
 PyTorch's CPU allocator counts the bytes that tensors ask for while FLAGS_caffe2_report_cpu_memory_usage is set (c10/core/
 CPUAllocator.cpp, ProfiledCPUMemoryReporter): every allocation and release from then on, of all threads, DDP's reducer and Gloo's

@@ -62,7 +62,7 @@ def _written(key: str) -> str:
 
 
 def configuration_of(plan: Plan) -> dict[str, Any]:
-    """What a user writes into ds_config.json."""
+    """The user's ds_config.json."""
     given = {key: value for key, value in dataclasses.asdict(plan.zero).items()
              if value is not None and key not in (*OFFLOAD_KEYS, "fp16")}
     zero: dict[str, Any] = {_written(key): value for key, value in given.items()}

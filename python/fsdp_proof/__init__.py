@@ -1,1 +1,2 @@
-"""What the GPUs of a node say to a plan: trials, judged row by row, on one page. Started by `fsdp-plan execute --proof`."""
+"""The proof of a plan on the GPUs of a node: trials, judged row by row, on one page. Started by `fsdp-plan execute
+--proof`."""

@@ -9,7 +9,7 @@ import ctypes
 import dataclasses
 import re
 
-STUB_DRIVER = "stub GPU"  # What the stub GPU answers to the question for the driver (rehearsal/nvml.cpp).
+STUB_DRIVER = "stub GPU"  # The stub GPU's answer to the query for the driver (rehearsal/nvml.cpp).
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""What a card does that the stub GPU claims to know: asked on the card and on the stub, by the same questions.
+"""Behavior of a card that the stub GPU claims to know: asked on the card and on the stub, by the same questions.
 
 Each answer is a number of bytes or a word. Questions that a PyTorch cannot answer are answers too: the error's class.
 """
@@ -31,7 +31,7 @@ def attention(dtype: torch.dtype, head: int, length: int, causal: bool, device: 
 
 
 def kept_bytes(work: Callable[[], object]) -> int:
-    """What is still allocated after a piece of work whose results are gone: workspaces of libraries."""
+    """Memory still allocated after a piece of work whose results are gone: workspaces of libraries."""
     before = torch.cuda.memory_allocated()
     work()
     torch.cuda.synchronize()
@@ -44,10 +44,10 @@ def product(dtype: torch.dtype, bias: bool, device: torch.device) -> None:
 
 
 def convolution_bytes(dtype: torch.dtype, device: torch.device) -> int:
-    """What a convolution takes besides its result."""
+    """A convolution's memory besides its result."""
     image = torch.zeros(2, 64, 128, 128, dtype=dtype, device=device)
     kernel = torch.zeros(64, 64, 3, 3, dtype=dtype, device=device)
-    torch.nn.functional.conv2d(image, kernel, padding=1)  # What is kept is made by the first.
+    torch.nn.functional.conv2d(image, kernel, padding=1)  # The first call makes the kept memory.
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

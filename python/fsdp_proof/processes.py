@@ -17,7 +17,7 @@ class TrialFailed(Exception):
 
 
 def last_words(log: pathlib.Path) -> str:
-    """What a program said of its end: its line "error: ...", else an exception of Python, else its last line."""
+    """A program's last message: its line "error: ...", else an exception of Python, else its last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     for start in ("error: ",):
         found = [line for line in lines if line.startswith(start)]

@@ -19,7 +19,7 @@ _LIMIT_SECONDS = 1800
 
 @dataclass
 class Request:
-    """What fsdp-plan execute --proof asks for (command/execute_proof.cpp)."""
+    """The request of fsdp-plan execute --proof (command/execute_proof.cpp)."""
 
     folder: pathlib.Path
     values: dict[str, Any]
@@ -86,7 +86,7 @@ def pytorch(request: Request) -> list[dict[str, Any]]:
 
 
 def stub(request: Request, card: dict[str, Any]) -> dict[str, Any]:
-    """What the stub GPU answers in the place of this card (claims.py)."""
+    """The stub GPU's answers in the place of this card (claims.py)."""
     if not pathlib.Path(request.stub).is_file():
         raise TrialFailed("the stub GPU was not built: ./scripts/bootstrap --with rehearsal, then build again")
     folder = _fresh(request.folder / "stub")

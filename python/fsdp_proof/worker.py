@@ -54,7 +54,7 @@ def peaks() -> dict[str, int]:
             "reserved": stats["reserved_bytes.all.peak"], "device": total - free}
 
 
-# What NCCL's kernels have in their names.
+# The common part of NCCL's kernel names.
 _KERNELS = {"all_gather": "allgather", "reduce_scatter": "reducescatter", "all_reduce": "allreduce"}
 
 
