@@ -38,8 +38,13 @@ namespace fsdp::planner {
 namespace {
 
 /// What predictions for CPUs leave out of a framework's own run over Gloo.
-std::vector<std::string> left_out_on_cpus(Framework framework) {
+std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t ranks) {
   std::vector<std::string> lines;
+  if (ranks > 1) {
+    lines.emplace_back(
+        "A thread of Gloo may hold the tensors of a collective for some time after its end: a peak may be higher by "
+        "those of the largest one.");
+  }
   const bool makes_whole =
       framework == Framework::Fsdp1 || framework == Framework::Zero3 || framework == Framework::SimpleFsdp;
   if (makes_whole) {
@@ -275,9 +280,9 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
   ReportAdditions additions;
   additions.comparison = comparison;
   additions.assumptions = executed.predicted.assumptions;
-  const std::vector<std::string> left_out = request.framework && !request.on_gpus
-                                                ? left_out_on_cpus(executed.plan.runtime.framework)
-                                                : std::vector<std::string>{};
+  const std::vector<std::string> left_out =
+      request.framework && !request.on_gpus ? left_out_on_cpus(executed.plan.runtime.framework, request.settings.ranks)
+                                            : std::vector<std::string>{};
   additions.assumptions->insert(additions.assumptions->end(), left_out.begin(), left_out.end());
   const std::string json = to_json(measured, additions);
   const auto written = write_output_file(line, json);

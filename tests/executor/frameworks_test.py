@@ -151,6 +151,7 @@ class WhatIsSaid(InAFolder):
         self.assertIn("by PyTorch's DDP, on this machine's CPU", said)
         self.assertIn("how long a step takes: the first and the last are watched. Write --steps 3 or more", said)
         self.assertIn("what an allocator reserves: a CPU has none", said)
+        self.assertIn("A thread of Gloo may hold the tensors of a collective for some time after its end", said)
         answer = json.loads(execute(self.plan(), "--steps", "2", "--json").stdout)
         for missing in ("time",):
             self.assertNotIn(missing, answer)
