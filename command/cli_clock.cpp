@@ -158,7 +158,7 @@ Outcome clock_collective(const CommandLine& line, const Output& output, Collecti
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   const CollectiveClock clock{kind, name_of_machines(*cluster),
-                              simulator::collective_cost(simulator::shard_group(*cluster, world_size(*cluster))), sizes,
+                              simulator::collective_cost(simulator::group_shape(*cluster, world_size(*cluster))), sizes,
                               cluster->assumptions};
   return print_clock(clock, output);
 }

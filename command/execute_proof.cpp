@@ -126,8 +126,8 @@ std::string request_text(const ProofRun& proof, bool is_predicted) {
   writer.member("stub", proof.places.stub);
   writer.member("plan", absolute(proof.given.path));
   writer.member("model", proof.given.model.name);
-  writer.member("shard", proof.given.file.plan.mesh.shard);
-  writer.member("replicate", proof.given.file.plan.mesh.replicate);
+  writer.member("shard", proof.given.file.plan.mesh.dp_shard());
+  writer.member("replicate", proof.given.file.plan.mesh.dp_replicate());
   writer.member("steps", proof.steps);
   writer.member("seed", proof.seed);
   writer.member("timeout_seconds", proof.timeout);

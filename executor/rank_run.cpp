@@ -78,15 +78,20 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
                    fmt::format("Its ranks are 0 to {}.", job.plan.mesh.world_size() - 1));
   }
   job.index = index_of(job.planned.model);
-  FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
+  FSDP_TRY(job.layout, make_layout(job.index, job.plan, job.plan.mesh.coordinate_of(MeshAxis::DpShard, rank)));
   job.schedule = lower(job.index, job.plan, job.layout);
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};
 }
 
-std::vector<int> row(int first, int count, int step = 1) {
-  std::vector<int> ranks;
-  for (int i = 0; i < count; ++i) ranks.push_back(first + i * step);
+std::vector<int> along(const Mesh& mesh, MeshAxis axis, int rank) {
+  const std::vector<std::int64_t> ranks = mesh.group(axis, rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+std::vector<int> neighbors(int first, int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
   return ranks;
 }
 
@@ -102,23 +107,21 @@ std::vector<std::int64_t> smaller_sizes(const Layout& layout) {
 
 // Ranks of a shard group are neighbors; those of a smaller group are neighbors in it.
 RankGroups groups_of(const GroupMaker& make, GlooNetwork* host, bool on_cuda, const Job& job, int rank) {
-  const int shard = static_cast<int>(job.plan.mesh.shard);
-  const int replicate = static_cast<int>(job.plan.mesh.replicate);
-  const int first = rank / shard * shard;
+  const Mesh& mesh = job.plan.mesh;
+  const std::vector<int> shard = along(mesh, MeshAxis::DpShard, rank);
+  const std::vector<int> copies = along(mesh, MeshAxis::DpReplicate, rank);
   RankGroups groups;
   groups.rank = rank;
-  groups.shard = make(fmt::format("shard/{}", first), row(first, shard));
-  if (replicate > 1) {
-    groups.replicate = make(fmt::format("replicate/{}", rank % shard), row(rank % shard, replicate, shard));
-  }
+  groups.shard = make(fmt::format("shard/{}", shard.front()), shard);
+  if (copies.size() > 1) groups.replicate = make(fmt::format("replicate/{}", copies.front()), copies);
   if (on_cuda && job.plan.cpu_offload && job.plan.optimizer.clip_grad_norm) {
-    groups.norms = host != nullptr ? host->group(fmt::format("norms/{}", first), row(first, shard))
-                                   : stand_in_group(rank - first, shard);
+    groups.norms = host != nullptr ? host->group(fmt::format("norms/{}", shard.front()), shard)
+                                   : stand_in_group(rank - shard.front(), static_cast<int>(shard.size()));
   }
   for (const std::int64_t size : smaller_sizes(job.layout)) {
     const int begin = rank / static_cast<int>(size) * static_cast<int>(size);
-    groups.smaller.emplace_back(size,
-                                make(fmt::format("smaller/{}/{}", size, begin), row(begin, static_cast<int>(size))));
+    groups.smaller.emplace_back(
+        size, make(fmt::format("smaller/{}/{}", size, begin), neighbors(begin, static_cast<int>(size))));
   }
   return groups;
 }

@@ -486,11 +486,11 @@ std::optional<Error> autocast_beside(const Plan& plan, const Model&) {
 }
 
 std::optional<Error> hybrid_groups(const Plan& plan, const Model&) {
-  if (plan.mesh.replicate == 1 || plan.mesh.shard == 1) return std::nullopt;
+  if (plan.mesh.dp_replicate() == 1 || plan.mesh.dp_shard() == 1) return std::nullopt;
   return Error{"/mesh",
                fmt::format("Copies are sharded over {} GPUs; accelerate tells FSDP1 of no mesh, which shards them over "
                            "the GPUs of a node.",
-                           plan.mesh.shard),
+                           plan.mesh.dp_shard()),
                "Plan with --strategy FULL_SHARD, or write --to fsdp1."};
 }
 
@@ -549,9 +549,9 @@ std::span<const Limit> limits_of_accelerate_fsdp1() {
 }
 
 std::string_view flat_strategy_of(const Plan& plan) {
-  if (plan.mesh.shard == 1) return "NO_SHARD";
+  if (plan.mesh.dp_shard() == 1) return "NO_SHARD";
   const bool frees = reshards_after_forward(plan);
-  if (plan.mesh.replicate == 1) return frees ? "FULL_SHARD" : "SHARD_GRAD_OP";
+  if (plan.mesh.dp_replicate() == 1) return frees ? "FULL_SHARD" : "SHARD_GRAD_OP";
   return frees ? "HYBRID_SHARD" : "_HYBRID_SHARD_ZERO2";
 }
 

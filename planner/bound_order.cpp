@@ -31,7 +31,7 @@ bool LowerBounds::has_order(const Family& family, const Layout& layout, const Cl
 
 const StepOrder& LowerBounds::order_of(const Family& family) {
   const bool keeps_gradients = family.accumulation > 1 && !family.sync_every_micro_batch;
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.arguments, family.forward_prefetch,
+  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.arguments, family.forward_prefetch,
                               family.backward_prefetch, keeps_gradients);
   if (const auto found = orders_.find(key); found != orders_.end()) return found->second;
   const Layout& layout = layout_of(family);
@@ -56,7 +56,7 @@ std::optional<Seconds> LowerBounds::time_in_order(const Family& family, const Ch
       .gathers_again = &units.gathers_again,
       .micro_batches = family.accumulation,
       .reduces_each = family.accumulation == 1 || family.sync_every_micro_batch,
-      .has_replicas = family.mesh.replicate > 1,
+      .has_replicas = family.mesh.dp_replicate() > 1,
       .reduces_apart = families_.arguments[static_cast<std::size_t>(family.arguments)].separate_reduce_scatter_group};
   for (const std::size_t least : units.resharded) durations.stays.push_back(choice.kept >= static_cast<int>(least));
   for (std::size_t c = 0; c < calls.none.size(); ++c) {

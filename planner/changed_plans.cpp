@@ -13,7 +13,7 @@ namespace fsdp::planner {
 namespace {
 
 bool gathers_by_fsdp2(const Plan& plan) {
-  return plan.runtime.framework == Framework::Fsdp2 && plan.mesh.shard > 1;
+  return plan.runtime.framework == Framework::Fsdp2 && plan.mesh.dp_shard() > 1;
 }
 
 std::string ahead(std::int64_t units, std::string_view where) {

@@ -158,7 +158,7 @@ struct Reshard {
 };
 
 bool can_reshard_to(const Mesh& mesh, std::int64_t world_size) {
-  return mesh.shard % world_size == 0 && mesh.shard != world_size;
+  return mesh.dp_shard() % world_size == 0 && mesh.dp_shard() != world_size;
 }
 
 /// Where the root is the only unit, what is asked for is its own.
@@ -187,7 +187,7 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
   std::vector<Reshard> reshards = {{Kind::Always, 0, kept_numbers(space, longest)}};
   if (is_flat(space.base)) return reshards;
   const std::int64_t node = cluster.gpus_per_node;
-  if (cluster.nodes > 1 && node > 1 && mesh.shard > node && mesh.shard % node == 0) {
+  if (cluster.nodes > 1 && node > 1 && mesh.dp_shard() > node && mesh.dp_shard() % node == 0) {
     reshards.push_back({Kind::Smaller, node, {0}});
   }
   return reshards;
@@ -293,8 +293,8 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   plan.units = units_of(wrapping.wrapping, family, choice.kept);
   plan.runtime.framework = families.framework;
   std::vector<std::string> parts = {strategy_name(plan)};
-  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
-  if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
+  const bool is_hybrid = family.mesh.dp_replicate() > 1 && family.mesh.dp_shard() > 1;
+  if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.dp_replicate(), family.mesh.dp_shard());
   const bool keeps_all = choice.kept > 0 && choice.kept >= wrapping.wrapping.longest();
   if (family.reshard == Kind::Smaller) {
     parts.push_back(fmt::format("reshard {}", family.reshard_world_size));

@@ -68,7 +68,7 @@ Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std:
 std::int64_t samples_of(const Plan& plan) {
   const Dimension* batch = find_dimension(plan.dimensions, kBatchDimension);
   const std::int64_t micro_batch = batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
-  return micro_batch * plan.accumulation * plan.mesh.world_size();
+  return micro_batch * micro_batches_of_step(plan);
 }
 
 }  // namespace fsdp::planner

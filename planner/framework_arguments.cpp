@@ -142,7 +142,7 @@ bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
   switch (framework) {
     case Framework::Fsdp2:
     case Framework::Fsdp1:
-      return mesh.shard == 1 || !has_units;
+      return mesh.dp_shard() == 1 || !has_units;
     case Framework::Ddp:
       return mesh.world_size() == 1;
     default:

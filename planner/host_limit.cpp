@@ -24,7 +24,7 @@ class HostNeeds {
   Bytes of(const Family& family) {
     if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
     // What ZeRO-3 keeps of parameters follows from an argument.
-    const Key key{family.mesh.shard,
+    const Key key{family.mesh.dp_shard(),
                   family.wrapping,
                   family.cpu_offload,
                   family.accumulation > 1,

@@ -197,7 +197,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     // What never runs is never gathered, and what trains nothing may have no backward.
     if (unit.windows.empty() || unit.full_elements == 0) continue;
     const Seconds again = to_smaller ? simulator::collective_time(smaller.shard, CollectiveKind::AllGather,
-                                                                  unit.gather_shard_bytes * family.mesh.shard)
+                                                                  unit.gather_shard_bytes * family.mesh.dp_shard())
                                      : times[u].all_gather;
     sums.gathers_again[u] = again;
     if (unit.reduced_full_elements == 0) resharded[u] = 0;
@@ -212,7 +212,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     sums.adds += times[u].add_gradients;
     sums.reduces += times[u].reduce_scatter;
     sums.reduce_copies += times[u].reduce_copy;
-    if (family.mesh.replicate > 1) sums.all_reduces += times[u].all_reduce;
+    if (family.mesh.dp_replicate() > 1) sums.all_reduces += times[u].all_reduce;
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
@@ -243,14 +243,14 @@ void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, con
 void LowerBounds::set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                                  const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const {
   for (const simulator::BucketTimes& bucket : buckets) sums.reduce_copies += bucket.all_reduce + bucket.reduce_scatter;
-  if (mesh.mesh.shard == 1) return;
+  if (mesh.mesh.dp_shard() == 1) return;
   Seconds gathers{0};
   for (const Call& call : index_->model->calls) {
     for (const Op& op : index_->model->blocks[call.block].ops) {
       for (const int read : op.parameters) {
         const int p = call.parameters[read];
         const Dtype dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[p]);
-        const CutParameter cut = cut_parameter(index_->model->parameters[p].shape, mesh.mesh.shard, 0);
+        const CutParameter cut = cut_parameter(index_->model->parameters[p].shape, mesh.mesh.dp_shard(), 0);
         gathers += simulator::collective_time(mesh.shard, CollectiveKind::AllGather, size_of(dtype) * cut.full);
       }
     }
@@ -332,8 +332,8 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
 void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
   sums.is_fsdp2 = true;
   for (const ShardedUnit& unit : layout.units) {
-    if (layout.mesh.shard == 1 || unit.windows.empty()) continue;
-    sums.largest_gather = std::max(sums.largest_gather, layout.mesh.shard * unit.gather_shard_bytes.count());
+    if (layout.mesh.dp_shard() == 1 || unit.windows.empty()) continue;
+    sums.largest_gather = std::max(sums.largest_gather, layout.mesh.dp_shard() * unit.gather_shard_bytes.count());
   }
 }
 
@@ -359,14 +359,14 @@ double LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) co
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const Layout& layout) {
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.arguments, family.cpu_offload);
+  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.arguments, family.cpu_offload);
   const auto found = unit_bytes_.find(key);
   if (found != unit_bytes_.end()) return found->second;
   return unit_bytes_.emplace(key, make_unit_bytes(family, layout)).first->second;
 }
 
 LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const Layout& layout) const {
-  const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.shard > 1;
+  const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.dp_shard() > 1;
   const auto unsharded_bytes = [&](const ShardedUnit& unit) {
     return has_copies ? bytes_of(unit.full_elements, unit.param_dtype) : 0;
   };
@@ -430,7 +430,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
   const CheckpointWay& first = family.ways[static_cast<std::size_t>(ways.first)];
   const CheckpointWay& last = family.ways[static_cast<std::size_t>(ways.last)];
   // What SimpleFSDP's calls keep are whole copies, made of what lies there.
-  const std::int64_t shard = is_simple_fsdp(base_) ? family.mesh.shard : 0;
+  const std::int64_t shard = is_simple_fsdp(base_) ? family.mesh.dp_shard() : 0;
   const auto key = std::tuple(family.micro_batch, shard, first, last, is_uncached);
   const auto found = call_sums_.find(key);
   if (found != call_sums_.end()) return found->second;
@@ -461,8 +461,8 @@ const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
   // The sizes of a micro-batch change no unit.
   // How often ZeRO sends gradients to the host follows from the micro-batches.
   const std::int64_t accumulation = family.cpu_offload ? family.accumulation : 1;
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload, family.arguments,
-                              accumulation);
+  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.reshard, family.cpu_offload,
+                              family.arguments, accumulation);
   const auto found = unit_sums_.find(key);
   return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
 }

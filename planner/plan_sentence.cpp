@@ -272,11 +272,11 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
     return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
   }
   if (is_zero(plan)) return fmt::format("{} ({})", name, zero_arguments(plan));
-  const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
+  const bool is_hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
   if (is_simple_fsdp(plan)) {
-    return is_hybrid ? fmt::format("{} over ({}, {})", name, plan.mesh.replicate, plan.mesh.shard) : name;
+    return is_hybrid ? fmt::format("{} over ({}, {})", name, plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : name;
   }
-  const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.replicate, plan.mesh.shard) : "";
+  const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "";
   return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
 }
 

@@ -205,7 +205,7 @@ std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
 
 const PredictedCost::Outside& PredictedCost::outside_of(const Choice& choice) {
   const Mesh& mesh = families_.families[choice.family].mesh;
-  const auto key = std::pair(mesh.shard, mesh.replicate);
+  const auto key = std::pair(mesh.dp_shard(), mesh.dp_replicate());
   if (const auto found = outside_.find(key); found != outside_.end()) return found->second;
   Outside outside{.plan = base_};
   outside.plan.mesh = mesh;

@@ -101,8 +101,8 @@ std::int64_t changed_samples(const RemedyRequest& request, const Plan& plan, std
   if (found == nullptr) return 0;
   const auto now = static_cast<std::int64_t>(found->value);
   const Plan& before = request.best.plan;
-  const std::int64_t samples = batch.value_or(now) * plan.accumulation * plan.mesh.world_size();
-  return samples == now * before.accumulation * before.mesh.world_size() ? 0 : samples;
+  const std::int64_t samples = batch.value_or(now) * micro_batches_of_step(plan);
+  return samples == now * micro_batches_of_step(before) ? 0 : samples;
 }
 
 /// The plan and the workload with a smaller size; a smaller batch keeps the samples of a step where it divides.
@@ -202,7 +202,7 @@ std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, 
   if (machine.space && machine.space->shard) {
     mesh = {world / *machine.space->shard, *machine.space->shard};
   } else {
-    mesh = world % mesh.replicate == 0 ? Mesh{mesh.replicate, world / mesh.replicate} : Mesh{1, world};
+    mesh = world % mesh.dp_replicate() == 0 ? Mesh{mesh.dp_replicate(), world / mesh.dp_replicate()} : Mesh{1, world};
   }
   if (has_global_batch(request) && !keep_samples(request, machine)) return std::nullopt;
   return machine;

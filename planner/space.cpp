@@ -327,7 +327,7 @@ std::vector<std::string> describe(const Space& space, const Model& model, const 
   };
   for (const NamedWrapping& wrapping : families->wrappings) wraps.push_back(wrapping.label);
   for (const Family& family : families->families) {
-    add(meshes, fmt::format("{} x {}", family.mesh.replicate, family.mesh.shard));
+    add(meshes, fmt::format("{} x {}", family.mesh.dp_replicate(), family.mesh.dp_shard()));
     add(reshards, family.reshard == Kind::Smaller ? fmt::format("to {}", family.reshard_world_size)
                                                   : fmt::format("all but the last {} units", join(family.kept)));
     add(checkpoints, text_of_checkpoints(*families, family));

@@ -57,12 +57,12 @@ ReshardCounts count_reshards(const Plan& plan) {
 
 bool has_mixed_reshard(const Plan& plan) {
   const ReshardCounts counts = count_reshards(plan);
-  return plan.mesh.shard > 1 && counts.never > 0 && counts.always + counts.smaller > 0;
+  return plan.mesh.dp_shard() > 1 && counts.never > 0 && counts.always + counts.smaller > 0;
 }
 
 std::string fsdp1_name(const Plan& plan) {
-  if (plan.mesh.shard == 1) return "NO_SHARD";
-  const bool hybrid = plan.mesh.replicate > 1;
+  if (plan.mesh.dp_shard() == 1) return "NO_SHARD";
+  const bool hybrid = plan.mesh.dp_replicate() > 1;
   const ReshardCounts counts = count_reshards(plan);
   // FullyShardedDataParallel alone is FULL_SHARD.
   const bool is_default =
@@ -73,8 +73,8 @@ std::string fsdp1_name(const Plan& plan) {
 }
 
 std::string_view simple_fsdp_mode(const Plan& plan) {
-  if (plan.mesh.shard > 1) return plan.mesh.replicate > 1 ? "hybrid_shard" : "fully_shard";
-  return plan.mesh.replicate > 1 ? "replicate" : "fully_shard";
+  if (plan.mesh.dp_shard() > 1) return plan.mesh.dp_replicate() > 1 ? "hybrid_shard" : "fully_shard";
+  return plan.mesh.dp_replicate() > 1 ? "replicate" : "fully_shard";
 }
 
 std::string strategy_name(const Plan& plan) {
@@ -82,15 +82,15 @@ std::string strategy_name(const Plan& plan) {
   if (is_zero3(plan)) return "ZeRO-3";
   if (is_zero(plan)) return plan.runtime.framework == Framework::Zero1 ? "ZeRO-1" : "ZeRO-2";
   if (is_simple_fsdp(plan)) return fmt::format("SimpleFSDP {}", simple_fsdp_mode(plan));
-  const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
+  const bool is_hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
   return is_hybrid ? "HYBRID_SHARD" : fsdp1_name(plan);
 }
 
 std::string fsdp2_name(const Plan& plan) {
   if (is_flat(plan)) {
-    const bool hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
+    const bool hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
     return fmt::format("FullyShardedDataParallel, {}{}, use_orig_params={}", fsdp1_name(plan),
-                       hybrid ? fmt::format(" over ({}, {})", plan.mesh.replicate, plan.mesh.shard) : "",
+                       hybrid ? fmt::format(" over ({}, {})", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "",
                        plan.fsdp1.use_orig_params ? "True" : "False");
   }
   const ReshardCounts counts = count_reshards(plan);
@@ -106,7 +106,8 @@ std::string fsdp2_name(const Plan& plan) {
   add("False", counts.never);
   std::string reshard;
   for (const std::string& part : parts) reshard += (reshard.empty() ? "" : ", ") + part;
-  return fmt::format("mesh ({}, {}), reshard_after_forward={}", plan.mesh.replicate, plan.mesh.shard, reshard);
+  return fmt::format("mesh ({}, {}), reshard_after_forward={}", plan.mesh.dp_replicate(), plan.mesh.dp_shard(),
+                     reshard);
 }
 
 std::string short_reshard(const Plan& plan) {

@@ -85,7 +85,7 @@ class TiedCost : public CostModel {
 /// What its plans have in common of complexity_of.
 int complexity_of_family(const Families& families, const Family& family) {
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
-  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
+  const bool is_hybrid = family.mesh.dp_replicate() > 1 && family.mesh.dp_shard() > 1;
   int complexity = 0;
   complexity += family.cpu_offload ? 4 : 0;
   complexity += is_hybrid ? 2 : 0;

@@ -75,11 +75,11 @@ class Changes {
     add("keep parameters unsharded after the forward",
         {.reshard = ReshardChoice{ReshardAfterForward::Kind::Never, 0, 0}}, plan);
     const std::int64_t node = request_.cluster.gpus_per_node;
-    if (plan_.mesh.shard <= node || plan_.mesh.shard % node != 0) return;
+    if (plan_.mesh.dp_shard() <= node || plan_.mesh.dp_shard() % node != 0) return;
     plan = plan_;
-    plan.mesh = {plan_.mesh.replicate * (plan_.mesh.shard / node), node};
-    add("shard inside a node, and replicate over nodes", {.shard = plan.mesh.shard, .replicate = plan.mesh.replicate},
-        plan);
+    plan.mesh = {plan_.mesh.dp_replicate() * (plan_.mesh.dp_shard() / node), node};
+    add("shard inside a node, and replicate over nodes",
+        {.shard = plan.mesh.dp_shard(), .replicate = plan.mesh.dp_replicate()}, plan);
   }
 
   void wrap() {

@@ -103,7 +103,7 @@ Limit limit_of_cast_inputs() {
 }
 
 std::optional<Error> not_sharded(const Plan& plan, std::string_view program) {
-  if (plan.mesh.shard > 1) return std::nullopt;
+  if (plan.mesh.dp_shard() > 1) return std::nullopt;
   return Error{"/mesh", fmt::format("Nothing is sharded; {} has no FSDP2 without shards.", program),
                "Plan with --strategy FULL_SHARD."};
 }

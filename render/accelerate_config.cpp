@@ -115,10 +115,10 @@ std::string accelerate_yaml(const TrainerConfig& config) {
     add_flat(config, lines);
     return fmt::format("{}\n", fmt::join(lines, "\n"));
   }
-  if (plan.mesh.replicate > 1) {
-    lines.insert(lines.end(),
-                 {"parallelism_config:", fmt::format("  parallelism_config_dp_replicate_size: {}", plan.mesh.replicate),
-                  fmt::format("  parallelism_config_dp_shard_size: {}", plan.mesh.shard)});
+  if (plan.mesh.dp_replicate() > 1) {
+    lines.insert(lines.end(), {"parallelism_config:",
+                               fmt::format("  parallelism_config_dp_replicate_size: {}", plan.mesh.dp_replicate()),
+                               fmt::format("  parallelism_config_dp_shard_size: {}", plan.mesh.dp_shard())});
   }
   lines.insert(lines.end(), {"fsdp_config:", "  fsdp_version: 2"});
   add_wrapping(config, lines);

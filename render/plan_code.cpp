@@ -230,7 +230,7 @@ class CodeWriter {
 
   // ---- FSDP1 -------------------------------------------------------------------------------------------------------
 
-  bool is_hybrid() const { return plan_.mesh.replicate > 1 && plan_.mesh.shard > 1; }
+  bool is_hybrid() const { return plan_.mesh.dp_replicate() > 1 && plan_.mesh.dp_shard() > 1; }
 
   std::string_view backward_prefetch() const {
     switch (plan_.fsdp1.backward_prefetch) {
@@ -269,7 +269,7 @@ class CodeWriter {
     if (plan_.cpu_offload) option("cpu_offload", "CPUOffload(offload_params=True)");
     if (is_hybrid()) {
       option("device_mesh", fmt::format(R"(init_device_mesh("cuda", ({}, {}), mesh_dim_names=("replicate", "shard")))",
-                                        plan_.mesh.replicate, plan_.mesh.shard));
+                                        plan_.mesh.dp_replicate(), plan_.mesh.dp_shard()));
     }
     line("    )\n");
     if (plan_.units.size() == 1) return;
@@ -282,11 +282,12 @@ class CodeWriter {
   // ---- FSDP2 -------------------------------------------------------------------------------------------------------
 
   void mesh() {
-    if (plan_.mesh.replicate == 1) {
-      line(fmt::format(R"(    mesh = init_device_mesh("cuda", ({},), mesh_dim_names=("shard",)))", plan_.mesh.shard));
+    if (plan_.mesh.dp_replicate() == 1) {
+      line(fmt::format(R"(    mesh = init_device_mesh("cuda", ({},), mesh_dim_names=("shard",)))",
+                       plan_.mesh.dp_shard()));
     } else {
       line(fmt::format(R"(    mesh = init_device_mesh("cuda", ({}, {}), mesh_dim_names=("replicate", "shard")))",
-                       plan_.mesh.replicate, plan_.mesh.shard));
+                       plan_.mesh.dp_replicate(), plan_.mesh.dp_shard()));
     }
     const std::string policy = policy_options();
     if (!policy.empty()) line(fmt::format("    policy = MixedPrecisionPolicy({})", policy));

@@ -24,17 +24,16 @@ std::vector<std::string> training_of(const TrainerConfig& config) {
   const double batch = find_dimension(config.model.dimensions, "batch")->value;
   const Dimension* seq = find_dimension(config.model.dimensions, "seq");
   const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
-  return {
-      "[training]",
-      fmt::format("local_batch_size = {:g}", batch),
-      fmt::format("global_batch_size = {:g}", batch * static_cast<double>(plan.accumulation * plan.mesh.world_size())),
-      fmt::format("seq_len = {:g}", seq->value),
-      fmt::format("max_norm = {}", toml(plan.optimizer.clip_grad_norm.value_or(1))),
-      fmt::format("dtype = \"{}\"", is_half ? "bfloat16" : "float32"),
-      fmt::format("mixed_precision_param = \"{}\"", name_of(*plan.mixed_precision.param_dtype)),
-      "mixed_precision_reduce = \"float32\"",
-      fmt::format("enable_cpu_offload = {}", plan.cpu_offload),
-      ""};
+  return {"[training]",
+          fmt::format("local_batch_size = {:g}", batch),
+          fmt::format("global_batch_size = {:g}", batch * static_cast<double>(micro_batches_of_step(plan))),
+          fmt::format("seq_len = {:g}", seq->value),
+          fmt::format("max_norm = {}", toml(plan.optimizer.clip_grad_norm.value_or(1))),
+          fmt::format("dtype = \"{}\"", is_half ? "bfloat16" : "float32"),
+          fmt::format("mixed_precision_param = \"{}\"", name_of(*plan.mixed_precision.param_dtype)),
+          "mixed_precision_reduce = \"float32\"",
+          fmt::format("enable_cpu_offload = {}", plan.cpu_offload),
+          ""};
 }
 
 std::vector<std::string> optimizer_of_titan(const Optimizer& optimizer) {
@@ -71,8 +70,8 @@ std::string torchtitan_toml(const TrainerConfig& config) {
        fmt::format("name = \"{}\"", named->name), fmt::format("flavor = \"{}\"", named->flavor), ""});
   add(optimizer_of_titan(plan.optimizer));
   add(training_of(config));
-  add({"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", plan.mesh.replicate),
-       fmt::format("data_parallel_shard_degree = {}", plan.mesh.shard),
+  add({"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", plan.mesh.dp_replicate()),
+       fmt::format("data_parallel_shard_degree = {}", plan.mesh.dp_shard()),
        fmt::format("fsdp_reshard_after_forward = \"{}\"", torchtitan_reshard_of(plan)), "tensor_parallel_degree = 1",
        "pipeline_parallel_degree = 1", "context_parallel_degree = 1", ""});
   add(checkpointing_of(plan.checkpointing));

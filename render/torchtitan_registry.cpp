@@ -42,7 +42,7 @@ std::vector<std::string> training_lines(const TrainerConfig& config) {
   const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
   return {fmt::format("    config.training.local_batch_size = {:g}", batch),
           fmt::format("    config.training.global_batch_size = {:g}",
-                      batch * static_cast<double>(plan.accumulation * plan.mesh.world_size())),
+                      batch * static_cast<double>(micro_batches_of_step(plan))),
           fmt::format("    config.training.seq_len = {:g}", find_dimension(config.model.dimensions, "seq")->value),
           fmt::format("    config.training.max_norm = {:g}", plan.optimizer.clip_grad_norm.value_or(1)),
           fmt::format("    config.training.dtype = \"{}\"", is_half ? "bfloat16" : "float32"),
@@ -62,8 +62,8 @@ std::vector<std::string> optimizer_of(const Optimizer& optimizer) {
 
 std::vector<std::string> parallelism_of(const Plan& plan) {
   return {"    config.parallelism = ParallelismConfig(",
-          fmt::format("        data_parallel_replicate_degree={},", plan.mesh.replicate),
-          fmt::format("        data_parallel_shard_degree={},", plan.mesh.shard),
+          fmt::format("        data_parallel_replicate_degree={},", plan.mesh.dp_replicate()),
+          fmt::format("        data_parallel_shard_degree={},", plan.mesh.dp_shard()),
           fmt::format("        fsdp_reshard_after_forward=\"{}\",", torchtitan_reshard_of(plan)), "    )"};
 }
 

@@ -59,10 +59,11 @@ std::vector<std::string> environment_lines(const TrainerConfig& config) {
       "# transformers has no argument for these: accelerate reads them from the environment.", "ACCELERATE = {",
       R"(    "FSDP_VERSION": "2",)",
       fmt::format(R"(    "FSDP_RESHARD_AFTER_FORWARD": "{}",)", *reshard_of_all(config.release, plan, config.model))};
-  if (plan.mesh.replicate > 1) {
-    lines.insert(lines.end(), {R"(    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",)",
-                               fmt::format(R"(    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "{}",)", plan.mesh.replicate),
-                               fmt::format(R"(    "PARALLELISM_CONFIG_DP_SHARD_SIZE": "{}",)", plan.mesh.shard)});
+  if (plan.mesh.dp_replicate() > 1) {
+    lines.insert(lines.end(),
+                 {R"(    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",)",
+                  fmt::format(R"(    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "{}",)", plan.mesh.dp_replicate()),
+                  fmt::format(R"(    "PARALLELISM_CONFIG_DP_SHARD_SIZE": "{}",)", plan.mesh.dp_shard())});
   }
   lines.emplace_back("}");
   return lines;
@@ -114,9 +115,9 @@ std::vector<std::string> fsdp_in_keys(const TrainerConfig& config) {
   add("cpu_offload", truth(plan.cpu_offload));
   add("cpu_ram_efficient_loading", truth(loads_on_first_process(config)));
   lines.emplace_back("        },");
-  if (plan.mesh.replicate > 1) {
+  if (plan.mesh.dp_replicate() > 1) {
     lines.push_back(fmt::format("        parallelism_config=ParallelismConfig(dp_replicate_size={}, dp_shard_size={}),",
-                                plan.mesh.replicate, plan.mesh.shard));
+                                plan.mesh.dp_replicate(), plan.mesh.dp_shard()));
   }
   return lines;
 }
@@ -173,7 +174,7 @@ std::string trainer_python(const TrainerConfig& config) {
   lines.emplace_back("");
   lines = {python_docstring(lines)};
   add({"", "import os", "", "import accelerate", "import transformers"});
-  if (has_keys && config.said.plan.mesh.replicate > 1)
+  if (has_keys && config.said.plan.mesh.dp_replicate() > 1)
     add({"from accelerate.parallelism_config import ParallelismConfig"});
   add({"from transformers import TrainingArguments", ""});
   add(check_lines(config.release));

@@ -101,7 +101,7 @@ Result<std::vector<CalibrationItem>> calibration_items(const ModelSpec& spec, co
       CalibrationItem item{.plan = base, .with_collectives = shape.with_collectives && count > 1};
       item.plan.model_fingerprint = fingerprint_of(*model);
       item.plan.dimensions = model->dimensions;
-      item.plan.mesh = {.replicate = 1, .shard = count};
+      item.plan.mesh = {1, count};
       item.plan.units = units_of(*model, shape.blocks_per_unit);
       item.plan.checkpointing.entries.clear();
       item.plan.accumulation = shape.accumulation;

@@ -55,14 +55,14 @@ void charge(RehearsalSettings& settings, const simulator::NcclCommunicator& comm
 
 void charge_groups(RehearsalSettings& settings, const Given& given) {
   const Plan& plan = given.file.plan;
-  const int shard = static_cast<int>(plan.mesh.shard);
-  const int replicate = static_cast<int>(plan.mesh.replicate);
+  const int shard = static_cast<int>(plan.mesh.dp_shard());
+  const int replicate = static_cast<int>(plan.mesh.dp_replicate());
   for (CommunicatorMemory& each : settings.nccl) {
     if (each.ranks == shard || each.ranks == replicate) each.term.bytes = Bytes(0);
   }
-  charge(settings,
-         {"shard group", simulator::shard_group(given.cluster, shard), plan.optimizer.clip_grad_norm.has_value()});
-  charge(settings, {"replicate group", simulator::replicate_group(given.cluster, replicate, shard), true});
+  charge(settings, {"shard group", simulator::axis_group(given.cluster, plan.mesh, MeshAxis::DpShard),
+                    plan.optimizer.clip_grad_norm.has_value()});
+  charge(settings, {"replicate group", simulator::axis_group(given.cluster, plan.mesh, MeshAxis::DpReplicate), true});
 }
 
 Result<std::string> find_torch_python(const std::string& given, const RehearsalPlaces& places) {

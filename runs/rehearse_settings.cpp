@@ -37,7 +37,7 @@ std::string variable_or(const char* name, const std::filesystem::path& otherwise
 }
 
 DeviceTerm communicator_term(const Cluster& cluster, int ranks) {
-  const auto terms = simulator::nccl_memory({"", simulator::shard_group(cluster, ranks), true});
+  const auto terms = simulator::nccl_memory({"", simulator::group_shape(cluster, ranks), true});
   // One of its parts is always an estimate.
   return {"NCCL", simulator::total_bytes(terms), Provenance::Assumed,
           fmt::format("rings, trees and queues of a communicator of {} ranks, by NCCL's sources and measured totals",

@@ -45,7 +45,7 @@ struct Predictor::Impl {
   Result<PreparedPlan> prepared(Plan plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
     // Shard groups are neighbors: the mesh counts replicas first.
-    FSDP_TRY(Layout layout, layouts.take(plan, rank % plan.mesh.shard));
+    FSDP_TRY(Layout layout, layouts.take(plan, plan.mesh.coordinate_of(MeshAxis::DpShard, rank)));
     const MeshCosts& costs = mesh(plan.mesh);
     auto result = prepare(index, cluster, std::move(plan), std::move(layout), costs, library, use);
     if (result) work += kWorkOfInstruction * num_instructions(*result) + static_cast<std::int64_t>(model.calls.size());
@@ -220,7 +220,7 @@ struct Predictor::Impl {
   }
 
   Errors check_world(const Plan& plan) const {
-    if (plan.mesh.shard < 1 || plan.mesh.replicate < 1) {
+    if (plan.mesh.dp_shard() < 1 || plan.mesh.dp_replicate() < 1) {
       return {{"mesh", "A mesh has at least one rank in each dimension.", "Write sizes of at least 1."}};
     }
     if (plan.mesh.world_size() == world_size(cluster)) return {};
@@ -317,13 +317,14 @@ Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan));
   // All ranks wait for the one that updates most, which is the first: a step is its step, whoever needs most memory.
   const TimelineResult timeline = impl_->time(prepared);
-  if (const std::int64_t of_group = rank % plan.mesh.shard; of_group > 0) see_from(prepared, of_group, impl_->library);
+  if (const std::int64_t of_group = plan.mesh.coordinate_of(MeshAxis::DpShard, rank); of_group > 0)
+    see_from(prepared, of_group, impl_->library);
   FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), timeline, impl_->pools, impl_->allocator));
   impl_->give_back(prepared);
   report.memory.rank = rank;
   if (wanted.value_or(0) > 0) {
     report.assumptions.push_back("Memory and verdict are those of rank " + std::to_string(rank) + ", number " +
-                                 std::to_string(rank % plan.mesh.shard) +
+                                 std::to_string(plan.mesh.coordinate_of(MeshAxis::DpShard, rank)) +
                                  " of its shard group; another may need more.");
   } else if (!wanted && rank > 0) {
     report.assumptions.push_back("Memory is that of rank " + std::to_string(rank) + ", which needs the most.");

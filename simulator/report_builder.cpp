@@ -215,7 +215,7 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, cons
   time.optimizer = timeline.optimizer;
   Bytes largest;
   for (const ShardedUnit& unit : prepared.layout.units) {
-    largest = std::max(largest, unit.gather_shard_bytes * prepared.layout.mesh.shard);
+    largest = std::max(largest, unit.gather_shard_bytes * prepared.layout.mesh.dp_shard());
   }
   const UncertaintyBand band = uncertainty(mesh.shard, largest);
   const Seconds busy = timeline.step - timeline.exposed;
@@ -335,7 +335,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const Mesh& ranks = prepared.layout.mesh;
   const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
   if (std::string line = assumption_about_streams(prepared, held); !line.empty()) lines.push_back(std::move(line));
-  if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
+  if (is_fsdp2 && ranks.dp_shard() == 1 && ranks.dp_replicate() > 1) {
     lines.emplace_back(
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
         "time.");
@@ -374,8 +374,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   if (std::string line = assumption_about_nodes(*prepared.cluster); !line.empty()) lines.push_back(std::move(line));
   add_measured(prepared, lines);
   const bool was_measured = prepared.costs.tables() != nullptr;
-  if (prepared.layout.mesh.shard > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);
-  const bool has_replicas = is_ddp || (is_simple_fsdp(prepared.plan) && ranks.shard == 1);
+  if (prepared.layout.mesh.dp_shard() > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);
+  const bool has_replicas = is_ddp || (is_simple_fsdp(prepared.plan) && ranks.dp_shard() == 1);
   if (has_replicas && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());

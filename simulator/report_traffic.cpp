@@ -68,7 +68,7 @@ class TrafficCounter {
   void gather(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     const Seconds exposed = next_exposed();
-    const std::int64_t shard = prepared_.layout.mesh.shard;
+    const std::int64_t shard = prepared_.layout.mesh.dp_shard();
     const std::int64_t group = step.smaller_group ? unit.reshard.world_size : shard;
     const Bytes payload = unit.gather_shard_bytes * shard;
     const Dtype dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype;
@@ -97,22 +97,22 @@ class TrafficCounter {
                           .elements = unit.reduced_full_elements,
                           .payload = size_of(unit.reduce_dtype) * unit.reduced_full_elements,
                           .group = MeshDimension::Shard,
-                          .group_size = mesh.shard,
+                          .group_size = mesh.dp_shard(),
                           .reduce_op = reduce_op(unit.reduce_dtype),
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
     // NO_SHARD has no reduce-scatter, and calls its all-reduce for one rank, too.
-    const bool is_whole = prepared_.layout.flat != FlatParameters::None && mesh.shard == 1;
+    const bool is_whole = prepared_.layout.flat != FlatParameters::None && mesh.dp_shard() == 1;
     if (!is_whole) add(step, collective);
-    if (mesh.replicate == 1 && !is_whole) return;
+    if (mesh.dp_replicate() == 1 && !is_whole) return;
     collective.kind = CollectiveKind::AllReduce;
     collective.elements = unit.reduced_shard_elements;
     collective.payload = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;
     collective.group = MeshDimension::Replicate;
-    collective.group_size = mesh.replicate;
+    collective.group_size = mesh.dp_replicate();
     collective.time = times.all_reduce;
-    collective.exposed = mesh.replicate > 1 ? next_exposed() : Seconds(0);
+    collective.exposed = mesh.dp_replicate() > 1 ? next_exposed() : Seconds(0);
     add(step, collective);
   }
 
@@ -129,7 +129,7 @@ class TrafficCounter {
                  .elements = count,
                  .payload = payload,
                  .group = MeshDimension::Replicate,
-                 .group_size = prepared_.layout.mesh.replicate,
+                 .group_size = prepared_.layout.mesh.dp_replicate(),
                  .micro_batch = step.micro_batch,
                  .time = collective_time(mesh_.replicate, CollectiveKind::Broadcast, payload),
                  .exposed = std::exchange(exposed, Seconds(0))});
@@ -145,7 +145,7 @@ class TrafficCounter {
                .elements = bucket.elements,
                .payload = bucket.bytes(),
                .group = MeshDimension::Replicate,
-               .group_size = prepared_.layout.mesh.replicate,
+               .group_size = prepared_.layout.mesh.dp_replicate(),
                .reduce_op = ReduceOp::Sum,
                .micro_batch = step.micro_batch,
                .time = prepared_.bucket_times[step.bucket].all_reduce,
@@ -163,14 +163,14 @@ class TrafficCounter {
     const Mesh& mesh = prepared_.layout.mesh;
     const Dtype dtype = read_dtype(prepared_.plan.mixed_precision, prepared_.layout.parameter_dtype[p]);
     const Shape& shape = prepared_.index->model->parameters[p].shape;
-    add_of_all(step, CollectiveKind::AllGather, dtype, cut_parameter(shape, mesh.shard, 0).full, next_exposed());
+    add_of_all(step, CollectiveKind::AllGather, dtype, cut_parameter(shape, mesh.dp_shard(), 0).full, next_exposed());
   }
 
   // and the gradient of that read is summed over copies, whole, before it is cut.
   void reduce_read(const Instruction& step) {
     const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
     const Mesh& mesh = prepared_.layout.mesh;
-    if (mesh.replicate > 1) {
+    if (mesh.dp_replicate() > 1) {
       const std::int64_t elements = num_elements(prepared_.index->model->parameters[bucket.parameters.front()].shape);
       const Bytes payload = size_of(bucket.dtype) * elements;
       add(step, {.kind = CollectiveKind::AllReduce,
@@ -180,13 +180,14 @@ class TrafficCounter {
                  .elements = elements,
                  .payload = payload,
                  .group = MeshDimension::Replicate,
-                 .group_size = mesh.replicate,
+                 .group_size = mesh.dp_replicate(),
                  .reduce_op = ReduceOp::Sum,
                  .micro_batch = step.micro_batch,
                  .time = collective_time(mesh_.replicate, CollectiveKind::AllReduce, payload),
                  .exposed = next_exposed()});
     }
-    if (mesh.shard > 1) add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, bucket.elements, next_exposed());
+    if (mesh.dp_shard() > 1)
+      add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, bucket.elements, next_exposed());
   }
 
   void reduce_any_bucket(const Instruction& step) {
@@ -198,8 +199,8 @@ class TrafficCounter {
   // A collective of ZeRO-3 over all ranks.
   void add_of_all(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements, Seconds exposed) {
     const Bytes payload = size_of(dtype) * elements;
-    add_of_group(step, kind, dtype, elements, prepared_.layout.mesh.shard, collective_time(mesh_.shard, kind, payload),
-                 exposed);
+    add_of_group(step, kind, dtype, elements, prepared_.layout.mesh.dp_shard(),
+                 collective_time(mesh_.shard, kind, payload), exposed);
   }
 
   // Over so many of them, which are neighbors.
@@ -291,7 +292,7 @@ class TrafficCounter {
                  .elements = sent.elements,
                  .payload = payload,
                  .group = MeshDimension::Shard,
-                 .group_size = prepared_.layout.mesh.shard,
+                 .group_size = prepared_.layout.mesh.dp_shard(),
                  .reduce_op = ReduceOp::Sum,
                  .micro_batch = step.micro_batch,
                  .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
@@ -308,7 +309,7 @@ class TrafficCounter {
                .elements = 1,
                .payload = size_of(dtype),
                .group = MeshDimension::Shard,
-               .group_size = prepared_.layout.mesh.shard,
+               .group_size = prepared_.layout.mesh.dp_shard(),
                .reduce_op = op,
                .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, size_of(dtype)),
                .exposed = Seconds(0)});
@@ -324,7 +325,7 @@ class TrafficCounter {
                .elements = buffer.elements,
                .payload = payload,
                .group = MeshDimension::Shard,
-               .group_size = prepared_.layout.mesh.shard,
+               .group_size = prepared_.layout.mesh.dp_shard(),
                .time = collective_time(mesh_.shard, CollectiveKind::AllGather, payload),
                .exposed = next_exposed()});
   }
@@ -338,7 +339,7 @@ class TrafficCounter {
                .elements = payload.count() / size_of(Dtype::Int32).count(),
                .payload = payload,
                .group = MeshDimension::Replicate,
-               .group_size = prepared_.layout.mesh.replicate,
+               .group_size = prepared_.layout.mesh.dp_replicate(),
                .reduce_op = ReduceOp::Sum,
                .micro_batch = step.micro_batch,
                .time = collective_time(mesh_.replicate, CollectiveKind::AllReduce, payload),
@@ -356,8 +357,8 @@ class TrafficCounter {
     }
     if (is_zero()) return agree(step, Dtype::Float32, ReduceOp::Sum);
     const bool is_flat = prepared_.layout.flat != FlatParameters::None;
-    const bool is_whole = gathers_reads() ? prepared_.layout.mesh.shard == 1 : prepared_.layout.is_replicated;
-    if (is_whole || (is_flat && prepared_.layout.mesh.shard == 1)) return;
+    const bool is_whole = gathers_reads() ? prepared_.layout.mesh.dp_shard() == 1 : prepared_.layout.is_replicated;
+    if (is_whole || (is_flat && prepared_.layout.mesh.dp_shard() == 1)) return;
     std::int64_t norms = 0;
     std::optional<Dtype> common;
     for (const ShardedUnit& unit : prepared_.layout.units) {
@@ -376,7 +377,7 @@ class TrafficCounter {
                .elements = elements,
                .payload = payload,
                .group = MeshDimension::Shard,
-               .group_size = prepared_.layout.mesh.shard,
+               .group_size = prepared_.layout.mesh.dp_shard(),
                .reduce_op = ReduceOp::Sum,
                .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
                .exposed = Seconds(0)});
@@ -438,7 +439,7 @@ class TrafficCounter {
   std::int64_t ranks_per_exit(const Collective& collective) const {
     const std::int64_t per_node = prepared_.cluster->gpus_per_node;
     const bool strided = collective.group == MeshDimension::Replicate;
-    const std::int64_t stride = strided ? prepared_.layout.mesh.shard : 1;
+    const std::int64_t stride = strided ? prepared_.layout.mesh.dp_shard() : 1;
     const std::int64_t span = stride * collective.group_size;
     if (span <= per_node && per_node % span == 0) return std::numeric_limits<std::int64_t>::max();
     return std::max<std::int64_t>(1, per_node / stride);

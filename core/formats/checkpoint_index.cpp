@@ -53,8 +53,8 @@ static bool read_json(const JsonValue& value, CheckpointFile& file, JsonErrors& 
 
 static bool read_json(const JsonValue& value, Mesh& mesh, JsonErrors& errors) {
   ObjectReader object(value, errors);
-  object.required("replicate", mesh.replicate, IntegerRange{1, 1 << 20});
-  object.required("shard", mesh.shard, IntegerRange{1, 1 << 20});
+  object.required("replicate", mesh.dp_replicate(), IntegerRange{1, 1 << 20});
+  object.required("shard", mesh.dp_shard(), IntegerRange{1, 1 << 20});
   return object.finish(UnknownKeys::Ignore);
 }
 
@@ -84,8 +84,8 @@ std::string to_json(const CheckpointIndex& index) {
   writer.member("optimizer", name_of(kOptimizerKindTable, index.optimizer));
   writer.key("mesh");
   writer.begin_object(JsonLayout::OneLine);
-  writer.member("replicate", index.mesh.replicate);
-  writer.member("shard", index.mesh.shard);
+  writer.member("replicate", index.mesh.dp_replicate());
+  writer.member("shard", index.mesh.dp_shard());
   writer.end_object();
   writer.key("files");
   writer.begin_array();

@@ -79,8 +79,8 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
   const auto wrong = [&](std::string where, std::string what, std::string hint) {
     errors.push_back({std::move(where), std::move(what), std::move(hint)});
   };
-  if (plan.mesh.shard != 1) {
-    wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", plan.mesh.shard),
+  if (plan.mesh.dp_shard() != 1) {
+    wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", plan.mesh.dp_shard()),
           fmt::format("Write replicate {} and shard 1.", plan.mesh.world_size()));
   }
   if (plan.units.size() != 1) {

@@ -55,7 +55,7 @@ void check_strategy(const Plan& plan, Errors& errors) {
     if (unit.reshard_after_forward.kind == Kind::Smaller) {
       errors.push_back({where, "FSDP1 has no number for reshard_after_forward.", "Write true or false."});
     }
-    if (plan.mesh.shard == 1 || !counts(plan, unit)) continue;
+    if (plan.mesh.dp_shard() == 1 || !counts(plan, unit)) continue;
     if (first == nullptr) first = &unit;
     if (keeps(unit) == keeps(*first)) continue;
     errors.push_back({where, "FSDP1 has one strategy for all units, and their reshard_after_forward differs.",
@@ -95,7 +95,7 @@ void check_buffers(const Plan& plan, const Model& model, Errors& errors) {
 }
 
 std::int64_t group_size(const Mesh& mesh) {
-  return mesh.shard > 1 ? mesh.shard : mesh.replicate;
+  return mesh.dp_shard() > 1 ? mesh.dp_shard() : mesh.dp_replicate();
 }
 
 std::int64_t round_up(std::int64_t value, std::int64_t to) {
@@ -153,7 +153,7 @@ Errors check_flat_plan(const Plan& plan) {
 }
 
 std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool adds_up) {
-  if (mesh.shard == 1) {
+  if (mesh.dp_shard() == 1) {
     return Error{"cpu_offload", "NO_SHARD with CPU offload is not predicted.",
                  "Shard over several GPUs, or write false."};
   }
@@ -179,7 +179,7 @@ std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const 
 
 // "attempting to assign a gradient with dtype 'c10::BFloat16' to a tensor with grad_dtype 'Float'."
 bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parameter) {
-  if (!is_flat(plan) || !plan.fsdp1.use_orig_params || mesh.shard > 1) return false;
+  if (!is_flat(plan) || !plan.fsdp1.use_orig_params || mesh.dp_shard() > 1) return false;
   const Dtype own = plan.parameter_dtype.value_or(parameter.dtype);
   return parameter.trainable && !parameter.tied_names.empty() && plan.mixed_precision.param_dtype.value_or(own) != own;
 }
@@ -189,7 +189,7 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
   if (auto error = misfit(unit, layout, plan, model, where)) return {*std::move(error)};
   const bool aligns = plan.fsdp1.use_orig_params;
   const std::int64_t alignment = aligns ? kAlignment / size_of(unit.param_dtype).count() : 1;
-  const std::int64_t ranks = plan.mesh.shard;
+  const std::int64_t ranks = plan.mesh.dp_shard();
   bool has_gradient = false;
   std::int64_t total = 0;
   for (ShardedParameter& of : unit.parameters) {
@@ -246,7 +246,8 @@ Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex
     }
     const bool has_backward = std::any_of(unit.windows.begin(), unit.windows.end(),
                                           [](const Window& window) { return window.pre_backward >= 0; });
-    const bool stays = layout.flat == FlatParameters::Whole && plan.mesh.shard > 1 && !reshards_after_forward(plan);
+    const bool stays =
+        layout.flat == FlatParameters::Whole && plan.mesh.dp_shard() > 1 && !reshards_after_forward(plan);
     if (has_backward || !stays || unit.parameters.empty() || unit.windows.empty()) continue;
     errors.push_back(
         {fmt::format("units/{}", u),

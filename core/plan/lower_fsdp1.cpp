@@ -95,7 +95,7 @@ class Fsdp1Lowering {
   bool is_frozen(const ShardedUnit& unit) const {
     return !unit.parameters.empty() && !index_.model->parameters[unit.parameters.front().parameter].trainable;
   }
-  bool is_sharded() const { return layout_.mesh.shard > 1; }
+  bool is_sharded() const { return layout_.mesh.dp_shard() > 1; }
 
   void find_hooks() {
     for (const UnitBoundary& pass : unit_passes(layout_)) {

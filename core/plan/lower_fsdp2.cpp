@@ -505,10 +505,10 @@ class Fsdp2Lowering {
     Tree& of = tree(unit);
     if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs(of);
     if (std::erase(of.all_reduced, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
-    const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
+    const bool keeps_output = layout_.mesh.dp_replicate() > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
-               .keeps_last_gradient =
-                   quirks_.last_gradient_kept_in_reduce && (layout_.mesh.shard > 1 || !quirks_.skip_reductions_of_one),
+               .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
+                                      (layout_.mesh.dp_shard() > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
                .calls_alone = !quirks_.skip_reductions_of_one,
                .unit = unit});

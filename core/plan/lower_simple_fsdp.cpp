@@ -31,7 +31,7 @@ class SimpleFsdpLowering {
         plan_(plan),
         layout_(layout),
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
-        gathers_(plan.mesh.shard > 1) {}
+        gathers_(plan.mesh.dp_shard() > 1) {}
 
   Schedule run() {
     if (gathers_) {

@@ -33,7 +33,7 @@ void check_parameters(const Plan& plan, const Model& model, const Wrong& wrong) 
             "Plan for --runtime fsdp2.");
       return;
     }
-    if (parameter.shape.empty() && plan.mesh.shard > 1) {
+    if (parameter.shape.empty() && plan.mesh.dp_shard() > 1) {
       wrong("runtime/name",
             fmt::format("\"{}\" has no dimension, and SimpleFSDP cuts along the first one.", parameter.name),
             "Plan for --runtime ddp, or write a shape of one element in the spec.");
@@ -126,7 +126,7 @@ std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Pl
       if (!model.parameters[p].trainable) continue;
       gradients.push_back({.parameters = {p},
                            .dtype = read_reduce_dtype(plan.mixed_precision, layout.parameter_dtype[p]),
-                           .elements = cut_parameter(model.parameters[p].shape, plan.mesh.shard, 0).full,
+                           .elements = cut_parameter(model.parameters[p].shape, plan.mesh.dp_shard(), 0).full,
                            .ready = position});
     }
   }

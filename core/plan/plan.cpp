@@ -160,6 +160,10 @@ bool is_root(const Unit& unit) {
   return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
 }
 
+std::int64_t micro_batches_of_step(const Plan& plan) {
+  return plan.accumulation * plan.mesh.data_parallel_size();
+}
+
 bool is_replicated(const Plan& plan) {
   return plan.runtime.framework == Framework::Ddp || is_zero(plan) || is_simple_fsdp(plan);
 }
@@ -206,7 +210,7 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
                  "Leave the precision of the optimizer's states as it is."};
   }
   const std::string_view release = torch_version_of(plan.runtime).name;
-  if (mesh.shard > 1 && plan.runtime.framework == Framework::Fsdp2 && release != "2.11") {
+  if (mesh.dp_shard() > 1 && plan.runtime.framework == Framework::Fsdp2 && release != "2.11") {
     return Error{"runtime",
                  fmt::format("How Muon multiplies sharded matrices is known of PyTorch 2.11, not of {}.", release),
                  "Plan for --torch 2.11, or with --strategy NO_SHARD."};
@@ -219,7 +223,7 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
 std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
   if (!plan.optimizer.muon) return std::nullopt;
   if (auto refusal = muon_refusal(plan, mesh, cpu_offload)) return refusal;
-  if (mesh.shard == 1 || is_replicated(plan)) return std::nullopt;
+  if (mesh.dp_shard() == 1 || is_replicated(plan)) return std::nullopt;
   const std::int64_t ranks = mesh.world_size();
   for (const Parameter& parameter : model.parameters) {
     if (!is_updated_by_muon(plan, parameter)) continue;

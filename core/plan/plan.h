@@ -14,18 +14,10 @@
 #include "core/base/units.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
+#include "core/plan/mesh.h"
 #include "core/plan/runtime.h"
 
 namespace fsdp {
-
-/// FSDP2's 2-D mesh. Ranks of a shard group are neighbors: rank = replica * shard + index in the shard group.
-struct Mesh {
-  std::int64_t replicate = 1;  ///< Mesh dimension 0, the outer one.
-  std::int64_t shard = 1;      ///< Mesh dimension 1, the inner one: the shard world size.
-
-  std::int64_t world_size() const { return replicate * shard; }
-  bool operator==(const Mesh&) const = default;
-};
 
 /// `reshard_after_forward` of fully_shard.
 struct ReshardAfterForward {
@@ -257,6 +249,9 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 };
+
+/// Micro-batches of one step on all ranks: a step trains on this many times the samples of one.
+std::int64_t micro_batches_of_step(const Plan& plan);
 
 /// The index in `Plan::units` of the unit with this module; -1 if there is none.
 int unit_of(const Plan& plan, std::string_view module);

@@ -222,8 +222,8 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
 
   writer.key("mesh");
   writer.begin_object(JsonLayout::OneLine);
-  writer.member("replicate", plan.mesh.replicate);
-  writer.member("shard", plan.mesh.shard);
+  writer.member("replicate", plan.mesh.dp_replicate());
+  writer.member("shard", plan.mesh.dp_shard());
   writer.end_object();
   write_units(writer, plan.units);
   write_optional(writer, "parameter_dtype", plan.parameter_dtype);

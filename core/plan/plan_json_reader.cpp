@@ -438,8 +438,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
 }
 
 void mesh_fields(Fields& fields, Mesh& mesh) {
-  fields.required("replicate", "Copies of the model: the outer dimension.", mesh.replicate, kRanks);
-  fields.required("shard", "Ranks that share one copy: the inner dimension.", mesh.shard, kRanks);
+  fields.required("replicate", "Copies of the model: the outer dimension.", mesh.dp_replicate(), kRanks);
+  fields.required("shard", "Ranks that share one copy: the inner dimension.", mesh.dp_shard(), kRanks);
 }
 
 void read_version(const JsonValue& value, JsonErrors& errors) {

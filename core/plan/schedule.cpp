@@ -349,7 +349,7 @@ class Validator {
     const int begin = index_.call_begin[instruction.call] + instruction.op_begin;
     if (begin != next_forward_) wrong("An op is skipped or run twice in forward.");
     next_forward_ = begin + instruction.op_end - instruction.op_begin;
-    if (layout_.gathers_each_read && layout_.mesh.shard > 1) check_reads(instruction);
+    if (layout_.gathers_each_read && layout_.mesh.dp_shard() > 1) check_reads(instruction);
     check_parameters(instruction);
   }
 

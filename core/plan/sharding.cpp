@@ -36,7 +36,7 @@ namespace {
 class LayoutMaker {
  public:
   LayoutMaker(const ModelIndex& index, const Plan& plan, std::int64_t rank)
-      : index_(index), model_(*index.model), plan_(plan), shard_(is_zero(plan) ? 1 : plan.mesh.shard) {
+      : index_(index), model_(*index.model), plan_(plan), shard_(is_zero(plan) ? 1 : plan.mesh.dp_shard()) {
     layout_.mesh = plan.mesh;
     layout_.rank = rank;
     if (is_flat(plan)) layout_.flat = plan.fsdp1.use_orig_params ? FlatParameters::Views : FlatParameters::Whole;
@@ -98,8 +98,9 @@ class LayoutMaker {
   }
 
   void check_sizes() {
-    if (plan_.mesh.replicate < 1 || shard_ < 1) {
-      wrong("mesh", fmt::format("{} x {} is not a mesh.", plan_.mesh.replicate, shard_), "Write sizes of at least 1.");
+    if (plan_.mesh.dp_replicate() < 1 || shard_ < 1) {
+      wrong("mesh", fmt::format("{} x {} is not a mesh.", plan_.mesh.dp_replicate(), shard_),
+            "Write sizes of at least 1.");
     }
     if (plan_.accumulation < 1) {
       wrong("accumulation", fmt::format("A step needs at least one micro-batch, not {}.", plan_.accumulation),
@@ -365,7 +366,7 @@ class LayoutMaker {
 
   void add_hooked(ShardedUnit& unit, int parameter) {
     ShardedParameter p{.parameter = parameter, .elements = num_elements(model_.parameters[parameter].shape)};
-    p.shard_elements = (p.elements + plan_.mesh.shard - 1) / plan_.mesh.shard;
+    p.shard_elements = (p.elements + plan_.mesh.dp_shard() - 1) / plan_.mesh.dp_shard();
     p.local_elements = p.shard_elements;
     p.receives_gradient = model_.parameters[parameter].receives_gradient;
     unit.parameters.push_back(p);
@@ -476,7 +477,7 @@ std::vector<std::int64_t> different_ranks(const Layout& layout) {
   if (layout.flat != FlatParameters::None) return ranks;
   // Where rows divide, which they mostly do, the last full rank is the last of all.
   const auto add = [&](std::int64_t rank) {
-    if (rank < layout.mesh.shard) ranks.push_back(rank);
+    if (rank < layout.mesh.dp_shard()) ranks.push_back(rank);
   };
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {

@@ -409,8 +409,8 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
           "made.",
           "Write meta.");
   }
-  if (plan.mesh.replicate != 1) {
-    wrong("mesh", fmt::format("ZeRO cuts over all ranks, and the mesh has {} copies.", plan.mesh.replicate),
+  if (plan.mesh.dp_replicate() != 1) {
+    wrong("mesh", fmt::format("ZeRO cuts over all ranks, and the mesh has {} copies.", plan.mesh.dp_replicate()),
           fmt::format("Write replicate 1 and shard {}.", plan.mesh.world_size()));
   }
   if (plan.units.size() != 1) {

@@ -167,10 +167,10 @@ void Calibrator::take_actions(const StepMeasurement& step, const std::vector<OpS
 }
 
 void Calibrator::measure_collectives() {
-  if (layout_.mesh.shard == 1) return;
+  if (layout_.mesh.dp_shard() == 1) return;
   Bytes largest{0};
   for (const ShardedUnit& unit : layout_.units) {
-    largest = std::max({largest, unit.gather_shard_bytes * layout_.mesh.shard,
+    largest = std::max({largest, unit.gather_shard_bytes * layout_.mesh.dp_shard(),
                         size_of(unit.reduce_dtype) * unit.reduced_full_elements});
   }
   const ShardedUnit& unit = layout_.units.back();

@@ -161,7 +161,7 @@ Result<std::string> CheckpointWriter::save() {
     std::filesystem::create_directories(temporary() + "/" + std::string(kCheckpointModel), error);
     if (!error) std::filesystem::create_directories(temporary() + "/" + std::string(kCheckpointOptimizer), error);
   }
-  const bool writes = trainer_.rank() < about_.mesh.shard;
+  const bool writes = trainer_.rank() < about_.mesh.dp_shard();
   const std::vector<std::string> random_states = agreement_.gather(random_state(trainer_.device()));
   // Ranks may have to send each other what they write, whether or not a folder is there.
   RankFiles files;
@@ -177,7 +177,7 @@ Result<std::string> CheckpointWriter::save() {
 }
 
 CheckpointWriter::RankFiles CheckpointWriter::files_of_rank(const std::vector<std::string>& random_states) {
-  const std::int64_t shard = about_.mesh.shard;
+  const std::int64_t shard = about_.mesh.dp_shard();
   const int shard_rank = trainer_.shard_group().rank();
   RankFiles files;
   files.emplace_back(shard_file(kCheckpointModel, shard_rank), model_parts(trainer_));

@@ -79,8 +79,7 @@ Result<void> ProgressOfRun::begin() {
 
 double ProgressOfRun::tokens_per_second(const StepMeasurement& step) const {
   const Plan& plan = trainer_.plan();
-  const double tokens =
-      static_cast<double>(trainer_.model().tokens_per_step * plan.accumulation * plan.mesh.world_size());
+  const double tokens = static_cast<double>(trainer_.model().tokens_per_step * micro_batches_of_step(plan));
   return tokens / step.wall.count();
 }
 

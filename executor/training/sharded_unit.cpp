@@ -48,7 +48,7 @@ RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layou
     : index_(index),
       unit_(unit),
       plan_(plan),
-      world_(layout.mesh.shard),
+      world_(layout.mesh.dp_shard()),
       groups_(groups),
       listener_(listener),
       place_(place) {

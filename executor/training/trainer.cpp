@@ -83,7 +83,7 @@ Errors check_executable(const Plan& plan) {
     errors.push_back({"/runtime/quirks/clip_reduces_each_norm",
                       "The norms of all parameters are reduced one by one, as in PyTorch 2.11.", "Write true."});
   }
-  if (plan.mesh.shard == 1 && !quirks.skip_collectives_of_one) {
+  if (plan.mesh.dp_shard() == 1 && !quirks.skip_collectives_of_one) {
     errors.push_back({"/runtime/quirks/skip_collectives_of_one",
                       "A shard group of one rank calls no collective, as in PyTorch 2.11.", "Write true."});
   }
@@ -254,7 +254,7 @@ StepMeasurement Trainer::step(bool measures) {
 }
 
 Progress Trainer::after_step() const {
-  const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
+  const std::int64_t micro_batches = micro_batches_of_step(plan_);
   const std::int64_t samples = settings_.tokens ? micro_batches * settings_.tokens->batch() : 0;
   return {progress_.steps + 1, progress_.micro_batches + micro_batches, progress_.samples + samples};
 }

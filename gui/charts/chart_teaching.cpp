@@ -11,7 +11,10 @@ namespace {
 class Teacher {
  public:
   Teacher(const simulator::StepCurves& curves, const Plan& plan)
-      : curves_(curves), ranks_(plan.mesh.shard), replicas_(plan.mesh.replicate), reduces_reads_(is_simple_fsdp(plan)) {
+      : curves_(curves),
+        ranks_(plan.mesh.dp_shard()),
+        replicas_(plan.mesh.dp_replicate()),
+        reduces_reads_(is_simple_fsdp(plan)) {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);

@@ -106,8 +106,8 @@ void TeachingWidget::set_snapshot(SnapshotPtr snapshot) {
   lesson_ = {};
   ranks_ = 0;
   if (snapshot_ != nullptr && !snapshot_->curves.empty()) {
-    ranks_ = snapshot_->report.plan.mesh.shard;
-    replicas_ = snapshot_->report.plan.mesh.replicate;
+    ranks_ = snapshot_->report.plan.mesh.dp_shard();
+    replicas_ = snapshot_->report.plan.mesh.dp_replicate();
     lesson_ = make_lesson(snapshot_->curves, snapshot_->report.plan);
   }
   set_frame(std::min(frame_, std::max(0, num_frames() - 1)));

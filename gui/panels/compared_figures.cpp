@@ -99,7 +99,7 @@ class Figures {
     text(QObject::tr("model"), QString::fromStdString(before_.model), QString::fromStdString(after_.model));
     text(QObject::tr("GPU"), QString::fromStdString(before_.gpu), QString::fromStdString(after_.gpu));
     both(QObject::tr("mesh"),
-         [](const Plan& p) { return QObject::tr("%1 x %2").arg(p.mesh.replicate).arg(p.mesh.shard); });
+         [](const Plan& p) { return QObject::tr("%1 x %2").arg(p.mesh.dp_replicate()).arg(p.mesh.dp_shard()); });
     std::set<std::string> names;
     for (const Plan* p : {&a, &b}) {
       for (const Dimension& dimension : p->dimensions) names.insert(dimension.name);

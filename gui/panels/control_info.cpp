@@ -218,7 +218,7 @@ std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
       return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
     }
     case PlanChoice::Shard:
-      return std::to_string(plan.mesh.shard);
+      return std::to_string(plan.mesh.dp_shard());
     case PlanChoice::Reshard:
       return reshard_of(plan);
     case PlanChoice::Wrap:
@@ -258,7 +258,7 @@ std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
     case PlanChoice::GlobalBatch: {
       const std::string batch = shown_dimension("batch", snapshot);
       if (batch.empty()) return "";
-      return fmt::format("{}", std::stoll(batch) * plan.accumulation * plan.mesh.world_size());
+      return fmt::format("{}", std::stoll(batch) * micro_batches_of_step(plan));
     }
     case PlanChoice::Precision:
       return precision_of(plan);

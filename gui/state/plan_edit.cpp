@@ -138,8 +138,8 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
 
 Mesh mesh_on(const Mesh& mesh, std::int64_t world_size) {
   if (mesh.world_size() == world_size) return mesh;
-  if (mesh.replicate == 1 || world_size % mesh.shard != 0) return {1, world_size};
-  return {world_size / mesh.shard, mesh.shard};
+  if (mesh.dp_replicate() == 1 || world_size % mesh.dp_shard() != 0) return {1, world_size};
+  return {world_size / mesh.dp_shard(), mesh.dp_shard()};
 }
 
 Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const Model& model, const Cluster& cluster) {

@@ -59,7 +59,7 @@ class FormulaFinder {
                                  Dtype::UInt8};
     const bool is_unsharded = what == ParameterTensor::Unsharded || what == ParameterTensor::OtherUnsharded;
     if (is_unsharded || what == ParameterTensor::Grad) std::swap(dtypes[0], dtypes[1]);
-    const std::int64_t shard = prepared_.layout.mesh.shard;
+    const std::int64_t shard = prepared_.layout.mesh.dp_shard();
     std::vector<Shaped> shapes;
     if (what == ParameterTensor::StepCount) return find({{"1", 1}}, {Dtype::Float32}, bytes_);
     if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
@@ -89,7 +89,7 @@ class FormulaFinder {
   }
 
   std::string of_unit(UnitTensor what, const ShardedUnit& unit) const {
-    const std::int64_t ranks = prepared_.layout.mesh.shard;
+    const std::int64_t ranks = prepared_.layout.mesh.dp_shard();
     const auto times = [](std::int64_t count, std::int64_t elements) {
       return Shaped{fmt::format("{} x {}", count, elements), count * elements};
     };

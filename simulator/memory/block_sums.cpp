@@ -34,7 +34,8 @@ LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
     for (const ShardedParameter& p : unit.parameters) {
-      sums.unsharded[u].add(layout.mesh.shard * p.shard_elements * gathered_size(layout, unit, precision, p.parameter));
+      sums.unsharded[u].add(layout.mesh.dp_shard() * p.shard_elements *
+                            gathered_size(layout, unit, precision, p.parameter));
       const std::int64_t copied = p.shard_elements * size_of(layout.parameter_dtype[p.parameter]).count();
       sums.fetches[u].add(copied, 1);
       if (is_cast(layout, unit, precision, p.parameter)) {

@@ -33,20 +33,20 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
   // The norm of clipped gradients is all-reduced over the shard group.
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
-  const int shard = static_cast<int>(plan.mesh.shard);
-  const int replicate = static_cast<int>(plan.mesh.replicate);
-  const int neighbors = static_cast<int>(std::min(plan.zero.hpz_partition_size, plan.mesh.shard));
-  std::vector<NcclCommunicator> communicators = {{"shard group", shard_group(cluster, shard), clips},
-                                                 {"replicate group", replicate_group(cluster, replicate, shard), true},
-                                                 {"hpZ group", shard_group(cluster, neighbors), false}};
+  const GroupShape shard = axis_group(cluster, plan.mesh, MeshAxis::DpShard);
+  const GroupShape replicate = axis_group(cluster, plan.mesh, MeshAxis::DpReplicate);
+  const int neighbors = static_cast<int>(std::min(plan.zero.hpz_partition_size, plan.mesh.dp_shard()));
+  std::vector<NcclCommunicator> communicators = {{"shard group", shard, clips},
+                                                 {"replicate group", replicate, true},
+                                                 {"hpZ group", group_shape(cluster, neighbors), false}};
   // Its connections are taken to need what those of the shard group do.
   if (plan.separate_reduce_scatter_group) {
-    communicators.push_back({"reduce-scatter group", shard_group(cluster, shard), false});
+    communicators.push_back({"reduce-scatter group", shard, false});
   }
   if (exchanges_gradients(plan, cluster.gpus_per_node)) {
-    communicators.push_back({"node group", shard_group(cluster, cluster.gpus_per_node), false});
+    communicators.push_back({"node group", group_shape(cluster, cluster.gpus_per_node), false});
     communicators.push_back(
-        {"group over nodes", replicate_group(cluster, shard / cluster.gpus_per_node, cluster.gpus_per_node), false});
+        {"group over nodes", group_shape(cluster, shard.ranks / cluster.gpus_per_node, cluster.gpus_per_node), false});
   }
   for (const NcclCommunicator& communicator : communicators) {
     for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));

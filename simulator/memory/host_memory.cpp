@@ -301,8 +301,8 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
   const std::vector<std::int64_t> ranks = different_ranks(layout);
   Held node;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.shard;
-    node += ranks_between(ranks[i], end, layout.mesh.shard, cluster.gpus_per_node) * model.of_rank(ranks[i]);
+    const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.dp_shard();
+    node += ranks_between(ranks[i], end, layout.mesh.dp_shard(), cluster.gpus_per_node) * model.of_rank(ranks[i]);
   }
   const bool is_zero_offload = plan.cpu_offload && is_zero(plan);
   const std::vector<HostTensor> tensors =

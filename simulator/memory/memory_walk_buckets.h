@@ -78,7 +78,8 @@ class BucketWalk {
 
   void reduce() {
     sink_.collective();
-    if (layout().gathers_each_read && layout().mesh.shard > 1 && layout().mesh.replicate > 1) sink_.collective();
+    if (layout().gathers_each_read && layout().mesh.dp_shard() > 1 && layout().mesh.dp_replicate() > 1)
+      sink_.collective();
     has_reduced_ = true;
   }
 

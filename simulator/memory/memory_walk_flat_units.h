@@ -259,7 +259,7 @@ class FlatUnitWalk {
 
   const Layout& layout() const { return *in_.layout; }
   const ShardedUnit& unit_of(const Instruction& step) const { return layout().units[step.unit]; }
-  bool is_sharded() const { return layout().mesh.shard > 1; }
+  bool is_sharded() const { return layout().mesh.dp_shard() > 1; }
   static bool is_cast(const ShardedUnit& unit) { return unit.param_dtype != unit.original_dtype; }
   // The all-gather's input is not the shard itself.
   bool has_own_input(const ShardedUnit& unit) const { return is_cast(unit) || in_.plan->cpu_offload; }
@@ -274,7 +274,7 @@ class FlatUnitWalk {
 
   void drop_sharded_grad(int u) {
     const ShardedUnit& unit = layout().units[u];
-    const bool is_used = layout().mesh.replicate > 1 && unit.reduce_dtype == unit.original_dtype;
+    const bool is_used = layout().mesh.dp_replicate() > 1 && unit.reduce_dtype == unit.original_dtype;
     const int grad = id(UnitTensor::ShardedGrad, u);
     is_used ? free_behind(grad, MemoryStream::AllReduce) : sink_.free(grad);
   }
@@ -357,7 +357,7 @@ class FlatUnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     const bool casts = unit.reduce_dtype != unit.original_dtype;
-    const bool hybrid = layout().mesh.replicate > 1;
+    const bool hybrid = layout().mesh.dp_replicate() > 1;
     if (unit.reduced_full_elements != unit.true_elements) {
       state.held = id(UnitTensor::ReduceScatterInput, step.unit);
       sink_.alloc(state.held, unit.reduced_full_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,

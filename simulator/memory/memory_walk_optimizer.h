@@ -112,7 +112,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     };
     const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
     if (!std::exchange(has_zero_, true)) make(ClipZero, 4);
-    if (in_.layout->mesh.shard == 1) return clip();
+    if (in_.layout->mesh.dp_shard() == 1) return clip();
     if (in_.plan->cpu_offload) return clip_offloaded();
     std::int64_t count = 0;
     for (const ShardedParameter* shard : shards_) {
@@ -247,8 +247,8 @@ class OptimizerWalk : private ShardLists<Sink> {
 
   // Each rank has them whole, so that a norm is no sum over ranks.
   bool has_whole_gradients() const {
-    if (in_.layout->gathers_each_read) return in_.layout->mesh.shard == 1;
-    return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.shard == 1);
+    if (in_.layout->gathers_each_read) return in_.layout->mesh.dp_shard() == 1;
+    return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.dp_shard() == 1);
   }
 
   // One number, in fp32, with what the kernel needs beside it.

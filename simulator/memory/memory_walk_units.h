@@ -49,7 +49,7 @@ class UnitWalk {
     if (!gathers()) return sink_.collective();
     const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
     // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
-    const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
+    const std::int64_t parts = step.smaller_group ? in_.layout->mesh.dp_shard() / unit.reshard.world_size : 1;
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
@@ -57,7 +57,7 @@ class UnitWalk {
     if (casts)
       sink_.alloc(cast, cast_size, stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
-                in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
+                in_.layout->mesh.dp_shard() * unit.gather_shard_bytes.count(),
                 stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
@@ -67,7 +67,7 @@ class UnitWalk {
   void wait(const Instruction& step) {
     if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
-    const std::int64_t shard = in_.layout->mesh.shard;
+    const std::int64_t shard = in_.layout->mesh.dp_shard();
     alloc_unsharded(step.unit);
     UnitState& state = units_[step.unit];
     const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
@@ -213,7 +213,7 @@ class UnitWalk {
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
 
   std::int64_t unsharded_bytes(const ShardedUnit& unit, const ShardedParameter& p) const {
-    return in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter);
+    return in_.layout->mesh.dp_shard() * p.shard_elements * gathered_size(unit, p.parameter);
   }
 
   // The tables of the copy out of an all-gather over `group` ranks.
@@ -223,7 +223,7 @@ class UnitWalk {
     const ShardedUnit& unit = in_.layout->units[u];
     chunks_.clear();
     for (const ShardedParameter& p : unit.parameters) {
-      chunks_.push_back(in_.layout->mesh.shard / group * p.shard_elements * gathered_size(unit, p.parameter));
+      chunks_.push_back(in_.layout->mesh.dp_shard() / group * p.shard_elements * gathered_size(unit, p.parameter));
     }
     copy_out = {group, copy_out_metadata(chunks_, group, in_.limits)};
     return copy_out.bytes;
@@ -293,7 +293,7 @@ class UnitWalk {
   }
 
   // Alone in its shard group a rank has all parameters, and calls no collective for them but before torch 2.9.
-  bool gathers() const { return in_.layout->mesh.shard > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
+  bool gathers() const { return in_.layout->mesh.dp_shard() > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
 
   // Instead of a gather, each shard is cast and copied. A cast one lives until the next is there.
   void copy_shards(const Instruction& step) {
@@ -397,7 +397,7 @@ class UnitWalk {
       if (bytes < 0) bytes = copy_in_metadata(unit);
       return metadata(bytes);
     }
-    const std::int64_t shard = in_.layout->mesh.shard;
+    const std::int64_t shard = in_.layout->mesh.dp_shard();
     const auto is_padded = [&](const ShardedParameter& p) {
       return p.receives_gradient && shard * p.shard_elements != p.elements;
     };
@@ -417,9 +417,10 @@ class UnitWalk {
   }
 
   void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p, ParameterTensor what) {
-    sink_.alloc(in_.ids->of(what, p.parameter),
-                in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
-                MemoryStream::Compute, MemoryCategory::ShardedParam);
+    sink_.alloc(
+        in_.ids->of(what, p.parameter),
+        in_.layout->mesh.dp_shard() * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
+        MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
   void drop_smaller(int u) {
@@ -436,7 +437,7 @@ class UnitWalk {
     const int u = step.unit;
     const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
     const bool casts = unit.reduce_dtype != unit.original_dtype;
-    const bool hybrid = in_.layout->mesh.replicate > 1;
+    const bool hybrid = in_.layout->mesh.dp_replicate() > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
     const bool is_grad = !state.has_sharded_grad;
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(),

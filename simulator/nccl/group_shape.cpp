@@ -121,12 +121,8 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
   return shape;
 }
 
-GroupShape shard_group(const Cluster& cluster, int shard) {
-  return group_shape(cluster, shard, 1);
-}
-
-GroupShape replicate_group(const Cluster& cluster, int replicate, int shard) {
-  return group_shape(cluster, replicate, shard);
+GroupShape axis_group(const Cluster& cluster, const Mesh& mesh, MeshAxis axis) {
+  return group_shape(cluster, static_cast<int>(mesh.size(axis)), static_cast<int>(mesh.stride(axis)));
 }
 
 }  // namespace fsdp::simulator

@@ -5,6 +5,7 @@
 
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
+#include "core/plan/mesh.h"
 
 namespace fsdp::simulator {
 
@@ -44,12 +45,9 @@ struct GroupShape {
 
 /// The shape of a group of `ranks` ranks that lie `stride` apart. Where groups of one mesh dimension lie differently on
 /// the nodes, it is the one that spans most nodes. REQUIRES: at least one rank, stride 1 or more.
-GroupShape group_shape(const Cluster& cluster, int ranks, int stride);
+GroupShape group_shape(const Cluster& cluster, int ranks, int stride = 1);
 
-/// The shard group of a mesh (replicate, shard): `shard` consecutive ranks.
-GroupShape shard_group(const Cluster& cluster, int shard);
-
-/// The replicate group of a mesh (replicate, shard): the ranks that hold the same shard, `shard` apart.
-GroupShape replicate_group(const Cluster& cluster, int replicate, int shard);
+/// The shape of the groups along an axis of a mesh.
+GroupShape axis_group(const Cluster& cluster, const Mesh& mesh, MeshAxis axis);
 
 }  // namespace fsdp::simulator

@@ -12,8 +12,8 @@ namespace {
 TensorMesh mesh_of(const Layout& layout, const Cluster& cluster) {
   const std::int64_t per_node = cluster.gpus_per_node;
   if (layout.is_replicated) return {.per_node = per_node};
-  if (layout.mesh.replicate == 1) return {.sizes = {layout.mesh.shard, 1}, .per_node = per_node};
-  return {.dimensions = 2, .sizes = {layout.mesh.replicate, layout.mesh.shard}, .per_node = per_node};
+  if (layout.mesh.dp_replicate() == 1) return {.sizes = {layout.mesh.dp_shard(), 1}, .per_node = per_node};
+  return {.dimensions = 2, .sizes = {layout.mesh.dp_replicate(), layout.mesh.dp_shard()}, .per_node = per_node};
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 bool LayoutCache::is_of(const Key& key, const Plan& plan) {
   return key.framework == plan.runtime.framework && key.quirks == plan.runtime.quirks && key.ddp == plan.ddp &&
          key.fsdp1 == plan.fsdp1 && key.zero == plan.zero &&
-         (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.replicate) && key.shard == plan.mesh.shard &&
-         key.parameter_dtype == plan.parameter_dtype && key.mixed_precision == plan.mixed_precision &&
+         (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.dp_replicate()) &&
+         key.shard == plan.mesh.dp_shard() && key.parameter_dtype == plan.parameter_dtype &&
+         key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
 }
@@ -47,8 +48,8 @@ std::list<LayoutCache::Entry>::iterator LayoutCache::find_or_add(const Plan& pla
           .ddp = plan.ddp,
           .fsdp1 = plan.fsdp1,
           .zero = plan.zero,
-          .replicate = plan.mesh.replicate,
-          .shard = plan.mesh.shard,
+          .replicate = plan.mesh.dp_replicate(),
+          .shard = plan.mesh.dp_shard(),
           .parameter_dtype = plan.parameter_dtype,
           .mixed_precision = plan.mixed_precision,
           .modules = {}};

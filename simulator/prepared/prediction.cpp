@@ -176,8 +176,10 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   settings.cast_inputs = inputs_cast_by_root(model, plan);
   settings.kept_workspaces = kept_workspaces(plan.runtime.quirks.cublas_workspaces);
   if (!is_simple_fsdp(plan)) return settings;
-  settings.rules.reads = {
-      .shard = plan.mesh.shard, .replicate = plan.mesh.replicate, .rank = rank, .precision = plan.mixed_precision};
+  settings.rules.reads = {.shard = plan.mesh.dp_shard(),
+                          .replicate = plan.mesh.dp_replicate(),
+                          .rank = rank,
+                          .precision = plan.mixed_precision};
   for (const Parameter& parameter : model.parameters) {
     const bool is_given = plan.parameter_dtype && parameter.trainable;
     settings.parameter_dtypes.push_back(is_given ? *plan.parameter_dtype : parameter.dtype);
@@ -231,26 +233,26 @@ std::array<double, 3> compute_shares(const MeshCosts& mesh, const ComputeCosts& 
 }  // namespace
 
 TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
-  return {
-      .index = index,
-      .layout = &layout,
-      .schedule = &schedule,
-      .calls = &times,
-      .units = &unit_times,
-      .buckets = &bucket_times,
-      .fetches = &fetch_times,
-      .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
-      .used_map = used_map_time(*this, mesh),
-      .zero = zero_times(*index->model, layout, plan, mesh, costs),
-      .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
-      .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)),
-      .clip = clip_time(layout, plan, mesh, costs),
-      .launch = costs.launch,
-      .on_host = costs.on_host ? &on_host : nullptr,
-      .compute_shares = compute_shares(mesh, costs),
-      .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
-      .reduces_apart = plan.separate_reduce_scatter_group,
-      .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
+  return {.index = index,
+          .layout = &layout,
+          .schedule = &schedule,
+          .calls = &times,
+          .units = &unit_times,
+          .buckets = &bucket_times,
+          .fetches = &fetch_times,
+          .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
+          .used_map = used_map_time(*this, mesh),
+          .zero = zero_times(*index->model, layout, plan, mesh, costs),
+          .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
+          .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)),
+          .clip = clip_time(layout, plan, mesh, costs),
+          .launch = costs.launch,
+          .on_host = costs.on_host ? &on_host : nullptr,
+          .compute_shares = compute_shares(mesh, costs),
+          .limits_gathers =
+              layout.flat != FlatParameters::None && layout.mesh.dp_shard() > 1 && plan.fsdp1.limit_all_gathers,
+          .reduces_apart = plan.separate_reduce_scatter_group,
+          .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
 }
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {

@@ -106,15 +106,13 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 }
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
-  const int shard = static_cast<int>(mesh.shard);
-  const int replicate = static_cast<int>(mesh.replicate);
-  const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.shard));
+  const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.dp_shard()));
   return {mesh,
-          collective_cost(shard_group(cluster, shard)),
-          collective_cost(replicate_group(cluster, replicate, shard)),
+          collective_cost(axis_group(cluster, mesh, MeshAxis::DpShard)),
+          collective_cost(axis_group(cluster, mesh, MeshAxis::DpReplicate)),
           cluster.host_link.bandwidth.value,
           BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
-          collective_cost(shard_group(cluster, in_node))};
+          collective_cost(group_shape(cluster, in_node))};
 }
 
 namespace {
@@ -122,25 +120,24 @@ namespace {
 // Groups of so many neighbors inside a shard group.
 CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, const Cluster& cluster) {
   if (ranks == mesh.node.shape.ranks) return mesh.node;
-  return collective_cost(shard_group(cluster, static_cast<int>(ranks)));
+  return collective_cost(group_shape(cluster, static_cast<int>(ranks)));
 }
 
 }  // namespace
 
 CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks) {
-  return collective_cost(
-      replicate_group(cluster, static_cast<int>(ranks / cluster.gpus_per_node), cluster.gpus_per_node));
+  return collective_cost(group_shape(cluster, static_cast<int>(ranks / cluster.gpus_per_node), cluster.gpus_per_node));
 }
 
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs) {
   std::vector<UnitTimes> times;
-  const double shard = static_cast<double>(layout.mesh.shard);
+  const double shard = static_cast<double>(layout.mesh.dp_shard());
   std::optional<CollectiveCost> small;
   for (const ShardedUnit& unit : layout.units) {
     UnitTimes t;
     const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
-    const Bytes full = unit.gather_shard_bytes * layout.mesh.shard;
+    const Bytes full = unit.gather_shard_bytes * layout.mesh.dp_shard();
     const Bytes reduce_input = size_of(unit.reduce_dtype) * unit.reduced_full_elements;
     const double gradients = static_cast<double>((size_of(unit.param_dtype) * unit.reduced_true_elements).count());
     const double original = static_cast<double>((size_of(unit.original_dtype) * unit.shard_elements).count());
@@ -273,8 +270,9 @@ BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layou
 BucketTimes read_bucket_times(const GradientBucket& bucket, const Model& model, const MeshCosts& mesh) {
   const Bytes whole = size_of(bucket.dtype) * num_elements(model.parameters[bucket.parameters.front()].shape);
   BucketTimes times;
-  if (mesh.mesh.replicate > 1) times.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, whole);
-  if (mesh.mesh.shard > 1)
+  if (mesh.mesh.dp_replicate() > 1)
+    times.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, whole);
+  if (mesh.mesh.dp_shard() > 1)
     times.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, bucket.bytes());
   return times;
 }
@@ -352,12 +350,12 @@ FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, cons
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
                                     const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
                                     const ComputeCosts& costs) {
-  const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.shard);
+  const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.dp_shard());
   const CollectiveCost among_neighbors = cost_among_neighbors(neighbors, mesh, cluster);
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
-    const std::int64_t ranks = group.from_neighbors ? neighbors : mesh.mesh.shard;
+    const std::int64_t ranks = group.from_neighbors ? neighbors : mesh.mesh.dp_shard();
     const CollectiveCost& cost = group.from_neighbors ? among_neighbors : mesh.shard;
     if (plan.zero.quantized_weights) {
       times.push_back(quantized_fetch(group, ranks, cost, layout, model, costs));
@@ -368,7 +366,7 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     if (layout.gathers_each_read) dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[group.last]);
     for (const int p : group.parameters) {
       payload += layout.gathers_each_read
-                     ? size_of(dtype) * cut_parameter(model.parameters[p].shape, mesh.mesh.shard, 0).full
+                     ? size_of(dtype) * cut_parameter(model.parameters[p].shape, mesh.mesh.dp_shard(), 0).full
                      : size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
     }
     const bool is_copied = group.parameters.size() > 1;
@@ -520,8 +518,8 @@ Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
   }
   // Norms are read once; scaling reads and writes.
   const Seconds passes = measured.value_or(over(3 * 4 * local_elements(layout), costs.memory));
-  const bool is_whole = layout.gathers_each_read ? layout.mesh.shard == 1 : layout.is_replicated;
-  if (is_whole || (layout.flat != FlatParameters::None && layout.mesh.shard == 1)) return passes;
+  const bool is_whole = layout.gathers_each_read ? layout.mesh.dp_shard() == 1 : layout.is_replicated;
+  if (is_whole || (layout.flat != FlatParameters::None && layout.mesh.dp_shard() == 1)) return passes;
   if (layout.flat != FlatParameters::None) count = 1;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
 }

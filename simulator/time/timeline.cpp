@@ -323,7 +323,7 @@ class Timeline {
 
   StreamPayload gather_payload(const Instruction& step) const {
     const ShardedUnit& unit = unit_of(step);
-    const std::int64_t shard = in_.layout->mesh.shard;
+    const std::int64_t shard = in_.layout->mesh.dp_shard();
     return {.kind = CollectiveKind::AllGather,
             .dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
             .bytes = unit.gather_shard_bytes * shard,
@@ -338,7 +338,7 @@ class Timeline {
             .dtype = unit.reduce_dtype,
             .bytes = size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
             .group = scatters ? MeshDimension::Shard : MeshDimension::Replicate,
-            .group_size = scatters ? in_.layout->mesh.shard : in_.layout->mesh.replicate};
+            .group_size = scatters ? in_.layout->mesh.dp_shard() : in_.layout->mesh.dp_replicate()};
   }
 
   std::string_view name_of_call(const Instruction& step) const {
@@ -387,7 +387,7 @@ class Timeline {
     last_gather_event_ = -1;
     last_reduce_event_ = reduce_event_;
     reduced_of_[step.unit] = {reduced_, reduce_slot_, reduce_event_, step.unit};
-    if (in_.layout->mesh.replicate > 1) {
+    if (in_.layout->mesh.dp_replicate() > 1) {
       const Seconds begin = std::max(all_reduce_, reduced_);
       all_reduce_ = begin + times.all_reduce;
       all_reduce_slot_ = new_collective();
@@ -400,7 +400,7 @@ class Timeline {
                             {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
     if (sent >= 0) to_host_event_ = sent;
     share_cores(CollectiveKind::ReduceScatter, times.reduce_scatter);
-    if (in_.layout->mesh.replicate > 1) share_cores(CollectiveKind::AllReduce, times.all_reduce);
+    if (in_.layout->mesh.dp_replicate() > 1) share_cores(CollectiveKind::AllReduce, times.all_reduce);
   }
 
   // The forward reads them, so it waits.
@@ -447,21 +447,21 @@ class Timeline {
     const Mesh& mesh = in_.layout->mesh;
     const Parameter& parameter = in_.index->model->parameters[bucket.parameters.front()];
     const std::string name = has_names() ? parameter.name : std::string();
-    if (mesh.replicate > 1) {
+    if (mesh.dp_replicate() > 1) {
       wait_for(Stream::AllReduce, name, times.all_reduce,
                {.kind = CollectiveKind::AllReduce,
                 .dtype = bucket.dtype,
                 .bytes = size_of(bucket.dtype) * num_elements(parameter.shape),
                 .group = MeshDimension::Replicate,
-                .group_size = mesh.replicate});
+                .group_size = mesh.dp_replicate()});
     }
-    if (mesh.shard == 1) return;
+    if (mesh.dp_shard() == 1) return;
     wait_for(Stream::ReduceScatter, name, times.reduce_scatter,
              {.kind = CollectiveKind::ReduceScatter,
               .dtype = bucket.dtype,
               .bytes = bucket.bytes(),
               .group = MeshDimension::Shard,
-              .group_size = mesh.shard});
+              .group_size = mesh.dp_shard()});
   }
 
   // A gather of ZeRO-3: nothing is copied in but the rank's own part.
@@ -537,7 +537,7 @@ class Timeline {
     finish_buckets();
     if (!has_reduce_) return;
     if (is_flat()) expose(reduced_, reduce_slot_, reduce_event_);
-    if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
+    if (in_.layout->mesh.dp_replicate() > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
     expose(to_host_, reduce_slot_, to_host_event_);
     has_reduce_ = false;
   }

@@ -25,7 +25,7 @@ class CheckpointIndexTest : public testing::Test {
     index_.seed = -1;
     index_.hyperparameters = {.learning_rate = 0.1, .schedule = RateSchedule::Cosine, .warmup_steps = 3};
     index_.optimizer = OptimizerKind::Sgd;
-    index_.mesh = {.replicate = 2, .shard = 4};
+    index_.mesh = {2, 4};
     index_.files = {{"model/a.safetensors", 3, 0x352441c2}};  // "abc", by zlib.
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

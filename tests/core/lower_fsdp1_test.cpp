@@ -145,7 +145,7 @@ TEST(FlatUnits, OriginalParametersBeginAtSixteenBytes) {
   const Model model = flat_chain(1, "5,3,5");
   const ModelIndex index = index_of(model);
   Plan plan = flat_plan(1);
-  plan.mesh.shard = 7;
+  plan.mesh.dp_shard() = 7;
   const auto is_of = [&](const Plan& of) { return make_layout(index, of)->units.front(); };
   EXPECT_EQ(is_of(plan).true_elements, 38);
   EXPECT_EQ(is_of(plan).shard_elements, 6);  // ceil(38 / 7)

@@ -106,7 +106,7 @@ TEST(PlanJson, APlanWrittenByHandNeedsNoMoreThanModelMeshAndUnits) {
   Plan expected;
   expected.model = "m";
   expected.model_file = "m.json";
-  expected.mesh = {.replicate = 2, .shard = 4};
+  expected.mesh = {2, 4};
   expected.units = {{.modules = {""}}};
   EXPECT_EQ(plan, expected);
 }

@@ -17,7 +17,7 @@ namespace {
 Plan plan_of_release(const Model& model) {
   Plan plan;
   plan.model = model.name;
-  plan.mesh.shard = 2;
+  plan.mesh.dp_shard() = 2;
   plan.units = {{{"0"}}, {{""}}};
   return plan;
 }

@@ -202,7 +202,7 @@ TEST(ZeroPlan, PartsOfTheOptimizerAndSecondCopiesAreOfStage3) {
     return places_after([=](Plan& plan) {
       plan.runtime.framework = stage;
       plan.initialization = Initialization::Meta;
-      plan.mesh.shard = ranks;
+      plan.mesh.dp_shard() = ranks;
       plan.zero.hpz_partition_size = neighbors;
     });
   };

@@ -126,7 +126,7 @@ TEST(CapturedSearch, FindsPlansOfMuonWithinItsBounds) {
     }
     const auto sent = std::count_if(found->report.traffic.collectives.begin(), found->report.traffic.collectives.end(),
                                     [](const Collective& each) { return each.phase == "optimizer"; });
-    EXPECT_EQ(sent > 0, found->best.plan.mesh.shard > 1);
+    EXPECT_EQ(sent > 0, found->best.plan.mesh.dp_shard() > 1);
   }
   EXPECT_GT(fitting, 0);
 }

@@ -285,7 +285,7 @@ TEST(StrategyNames, AHybridOnOneNodeIsEachPartOfItThatLeavesSeveralCopies) {
   ASSERT_TRUE(families);
   std::set<std::int64_t> shards;
   for (const Family& family : families->families) {
-    shards.insert(family.mesh.shard);
+    shards.insert(family.mesh.dp_shard());
     const Choice choice{static_cast<int>(&family - families->families.data()), 0, family.checkpointed.front()};
     EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), "HYBRID_SHARD");
   }

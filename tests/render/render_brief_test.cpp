@@ -81,7 +81,7 @@ TEST(Peak, IsOneTermWhereThatIsAll) {
 
 StepReport fast_step() {
   StepReport report;
-  report.plan.mesh = {.replicate = 1, .shard = 4};
+  report.plan.mesh = {1, 4};
   report.plan.dimensions = {{"batch", 8}};
   report.time.step = Seconds(2);
   report.time.tokens_per_second_per_gpu = 776.6;
@@ -105,9 +105,9 @@ TEST(Scope, IsSaidOfModelsThatAreUsuallySplitOtherwiseToo) {
   StepReport report = fast_step();
   report.parameters = 405'853'388'800;
   EXPECT_EQ(scope_of(report), "data parallel only: no tensor, pipeline or expert parallelism");
-  report.plan.mesh = {.replicate = 1, .shard = 1};
+  report.plan.mesh = {1, 1};
   EXPECT_EQ(scope_of(report), "") << "one GPU has nothing to split";
-  report.plan.mesh = {.replicate = 1, .shard = 8};
+  report.plan.mesh = {1, 8};
   report.parameters = 8'030'261'248;
   EXPECT_EQ(scope_of(report), "");
 }

@@ -26,7 +26,7 @@ struct Trained {
 
   Trained() {
     plan = *base_plan(spec, {});
-    plan.mesh = {.replicate = 1, .shard = kRanks};
+    plan.mesh = {1, kRanks};
     plan.units = {{.modules = {""}}};
   }
 

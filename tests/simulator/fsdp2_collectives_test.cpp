@@ -72,7 +72,7 @@ TEST(Fsdp2Collectives, AverageUnlessTheDtypeCouldOverflow) {
   for (const auto& [dtype, op] : {std::pair(Dtype::Float32, ReduceOp::Avg), std::pair(Dtype::BFloat16, ReduceOp::Avg),
                                   std::pair(Dtype::Float16, ReduceOp::Sum)}) {
     Plan plan = some.plan;
-    plan.mesh.replicate = 2;
+    plan.mesh.dp_replicate() = 2;
     plan.mixed_precision.reduce_dtype = dtype;
     plan.optimizer.clip_grad_norm = 1.0;
     plan.accumulation = 2;

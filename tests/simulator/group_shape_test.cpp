@@ -29,7 +29,7 @@ Cluster h100_nodes(int nodes, int gpus_per_node = 8) {
 }
 
 TEST(GroupShape, AShardGroupOfOneNodeStaysOnItsNvlink) {
-  const GroupShape shape = shard_group(h100_nodes(4), 8);
+  const GroupShape shape = group_shape(h100_nodes(4), 8);
   EXPECT_EQ(shape.nodes, 1);
   EXPECT_EQ(shape.ranks_per_node, 8);
   EXPECT_EQ(shape.nvlink_bandwidth, BytesPerSecond(450e9));
@@ -37,7 +37,7 @@ TEST(GroupShape, AShardGroupOfOneNodeStaysOnItsNvlink) {
 }
 
 TEST(GroupShape, AReplicateGroupOfWholeNodesHasOneRankOnEach) {
-  const GroupShape shape = replicate_group(h100_nodes(4), 4, 8);
+  const GroupShape shape = group_shape(h100_nodes(4), 4, 8);
   EXPECT_EQ(shape.nodes, 4);
   EXPECT_EQ(shape.ranks_per_node, 1);
   EXPECT_EQ(shape.groups_per_nic, 1);
@@ -46,22 +46,22 @@ TEST(GroupShape, AReplicateGroupOfWholeNodesHasOneRankOnEach) {
 TEST(GroupShape, EightReplicateGroupsShareTheOnlyNicOfANode) {
   Cluster cluster = h100_nodes(4);
   cluster.network.gpus_per_nic = kMostGpusPerNode;  // More than there are: all of them.
-  const GroupShape shape = replicate_group(cluster, 4, 8);
+  const GroupShape shape = group_shape(cluster, 4, 8);
   EXPECT_EQ(shape.gpus_per_nic, 8);
   EXPECT_EQ(shape.groups_per_nic, 8);
-  EXPECT_EQ(shard_group(cluster, 32).groups_per_nic, 1);
+  EXPECT_EQ(group_shape(cluster, 32).groups_per_nic, 1);
 }
 
 TEST(GroupShape, AReplicateGroupOfHalfNodesHasTwoRanksOnEach) {
-  const GroupShape shape = replicate_group(h100_nodes(4), 8, 4);
+  const GroupShape shape = group_shape(h100_nodes(4), 8, 4);
   EXPECT_EQ(shape.nodes, 4);
   EXPECT_EQ(shape.ranks_per_node, 2);
 }
 
 TEST(GroupShape, AShardGroupThatDoesNotDivideTheNodeIsPricedWhereItStraddlesTwo) {
-  EXPECT_EQ(shard_group(h100_nodes(3, 4), 3).nodes, 2);
-  EXPECT_EQ(shard_group(h100_nodes(1, 4), 3).nodes, 1);
-  EXPECT_EQ(shard_group(h100_nodes(3, 4), 6).nodes, 2);
+  EXPECT_EQ(group_shape(h100_nodes(3, 4), 3).nodes, 2);
+  EXPECT_EQ(group_shape(h100_nodes(1, 4), 3).nodes, 1);
+  EXPECT_EQ(group_shape(h100_nodes(3, 4), 6).nodes, 2);
 }
 
 // The oracle: list the ranks of every group of a dimension, and count its nodes.
@@ -85,9 +85,8 @@ RC_GTEST_PROP(GroupShape, CountsTheNodesOfAMeshThatFitsTheNodesAsListingTheRanks
       *rc::gen::suchThat(rc::gen::element(1, 2, 4, 8, 16, 32, 64), [&](int n) { return n <= world_size; });
   const int replicate = world_size / shard;
   const Cluster cluster = h100_nodes(nodes, gpus_per_node);
-  RC_ASSERT(shard_group(cluster, shard).nodes == most_nodes(gpus_per_node, world_size, shard, 1));
-  RC_ASSERT(replicate_group(cluster, replicate, shard).nodes ==
-            most_nodes(gpus_per_node, world_size, replicate, shard));
+  RC_ASSERT(group_shape(cluster, shard).nodes == most_nodes(gpus_per_node, world_size, shard, 1));
+  RC_ASSERT(group_shape(cluster, replicate, shard).nodes == most_nodes(gpus_per_node, world_size, replicate, shard));
 }
 
 RC_GTEST_PROP(GroupShape, CountsTheNodesOfConsecutiveRanksForAnySizes, ()) {
@@ -95,7 +94,7 @@ RC_GTEST_PROP(GroupShape, CountsTheNodesOfConsecutiveRanksForAnySizes, ()) {
   const int ranks = *rc::gen::inRange(1, 30);
   // As many nodes as it takes until the pattern of starts repeats.
   const Cluster cluster = h100_nodes(ranks * gpus_per_node, gpus_per_node);
-  RC_ASSERT(shard_group(cluster, ranks).nodes ==
+  RC_ASSERT(group_shape(cluster, ranks).nodes ==
             most_nodes(gpus_per_node, ranks * gpus_per_node * gpus_per_node, ranks, 1));
 }
 
@@ -103,8 +102,8 @@ TEST(GroupShape, APciePathAtHalfTheRateOfTheSlotCountsAsHalfTheLanes) {
   Cluster cluster = h100_nodes(1, 4);
   cluster.intra_node.kind = IntraLink::PcieHost;
   cluster.intra_node.bandwidth.value = BytesPerSecond(31.5e9);
-  EXPECT_EQ(shard_group(cluster, 4).pcie_lanes, 8);
-  EXPECT_EQ(shard_group(cluster, 4).nvlink_bandwidth, BytesPerSecond(0));
+  EXPECT_EQ(group_shape(cluster, 4).pcie_lanes, 8);
+  EXPECT_EQ(group_shape(cluster, 4).nvlink_bandwidth, BytesPerSecond(0));
 }
 
 // 5 GB/s were measured; gathering 1 GB over 4 ranks sends 0.75 GB each: 150 ms, and a little for the ramp.
@@ -112,21 +111,21 @@ TEST(GroupShape, AMeasuredBusBandwidthIsWhatLargeCollectivesReach) {
   Cluster cluster = h100_nodes(1, 4);
   cluster.intra_node.kind = IntraLink::PcieHost;
   cluster.intra_node.bus_bandwidth = {BytesPerSecond(5e9), Provenance::Measured, "nccl-tests"};
-  const CollectiveCost cost = collective_cost(shard_group(cluster, 4));
+  const CollectiveCost cost = collective_cost(group_shape(cluster, 4));
   EXPECT_NEAR(collective_time(cost, CollectiveKind::AllGather, Bytes(1'000'000'000)).count(), .150, .001);
   // But PCIe boxes of one kind differ, so another one's figure leaves a wide band. The user's own does not.
   EXPECT_EQ(cost.band, (UncertaintyBand{.low = .17, .high = 3}));
   EXPECT_NE(cost.provenance.find("one PCIe node at 5 GB/s (measured). Not calibrated"), std::string::npos);
   cluster.intra_node.bus_bandwidth->provenance = Provenance::Given;
-  EXPECT_EQ(collective_cost(shard_group(cluster, 4)).band, (UncertaintyBand{.low = .9, .high = 1.15}));
+  EXPECT_EQ(collective_cost(group_shape(cluster, 4)).band, (UncertaintyBand{.low = .9, .high = 1.15}));
 }
 
 TEST(GroupShape, AMeasuredBusBandwidthOfNvlinkHoldsForOtherNodesOfTheKindAnAssumedOneSaysNothingMore) {
   Cluster cluster = h100_nodes(1);
   cluster.intra_node.bus_bandwidth = {BytesPerSecond(358e9), Provenance::Measured, "nccl-tests"};
-  EXPECT_EQ(collective_cost(shard_group(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.2}));
+  EXPECT_EQ(collective_cost(group_shape(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.2}));
   cluster.intra_node.bus_bandwidth->provenance = Provenance::Assumed;
-  EXPECT_EQ(collective_cost(shard_group(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.25}));
+  EXPECT_EQ(collective_cost(group_shape(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.25}));
 }
 
 }  // namespace

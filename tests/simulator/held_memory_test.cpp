@@ -28,7 +28,7 @@ struct Held {
 };
 
 Held predicted_of(const Model& model, const Plan& plan, Bytes memory = Bytes(15LL << 30)) {
-  Predictor predictor(model, planner::small_cluster(static_cast<int>(plan.mesh.shard), 1, memory));
+  Predictor predictor(model, planner::small_cluster(static_cast<int>(plan.mesh.dp_shard()), 1, memory));
   auto report = predictor.report(plan);
   EXPECT_TRUE(report.has_value()) << (report ? "" : to_string(report.error().front()));
   auto quick = predictor.evaluate(plan, Detail::Device);

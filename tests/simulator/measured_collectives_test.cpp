@@ -29,7 +29,7 @@ Cluster node_of(const std::string& gpu, int gpus, int nodes = 1) {
 }
 
 double microseconds(const Cluster& cluster, CollectiveKind kind, Bytes total) {
-  return 1e6 * collective_time(collective_cost(shard_group(cluster, world_size(cluster))), kind, total).count();
+  return 1e6 * collective_time(collective_cost(group_shape(cluster, world_size(cluster))), kind, total).count();
 }
 
 TEST(MeasuredCollectives, AMeasuredSizeTakesTheMeasuredTime) {
@@ -46,7 +46,7 @@ TEST(MeasuredCollectives, BeyondTheTableTheClockGoesOnFromItsEnd) {
 }
 
 bool is_measured(const Cluster& cluster, int ranks) {
-  return shard_group(cluster, ranks).measured.get() != nullptr;
+  return group_shape(cluster, ranks).measured.get() != nullptr;
 }
 
 TEST(MeasuredCollectives, SpeakForTheirOwnLinkAndSizesAlone) {
@@ -70,7 +70,7 @@ TEST(MeasuredCollectives, AreOfNcclThatMayChoose) {
   cluster.nccl.version = "2.27.5";
   EXPECT_NEAR(microseconds(cluster, AllGather, 512_MiB), 1401.5, .1);
   cluster.nccl.protocols = "Simple";
-  EXPECT_NE(collective_cost(shard_group(cluster, 8)).provenance.find("tuning tables"), std::string::npos);
+  EXPECT_NE(collective_cost(group_shape(cluster, 8)).provenance.find("tuning tables"), std::string::npos);
 }
 
 // By itself and in steps, of the machine that is planned for; between the sizes that steps have, log-log; outside, the
@@ -87,16 +87,16 @@ TEST(MeasuredCollectives, OfThisMachineTakeWhatTheyTakeInSteps) {
   EXPECT_NEAR(microseconds(cluster, AllGather, 1_MiB), 300, .1);
   EXPECT_NEAR(microseconds(cluster, AllGather, 16_MiB), 1600, .1) << "no less than what less takes";
   EXPECT_NEAR(microseconds(cluster, ReduceScatter, 2_MiB), 400, .1) << "no shorter than by itself";
-  const CollectiveCost cost = collective_cost(shard_group(cluster, 2));
+  const CollectiveCost cost = collective_cost(group_shape(cluster, 2));
   EXPECT_DOUBLE_EQ(cost.busy[0], 1);
   tables.collectives[1].microseconds = {600, 1200};
   cluster.gpu.machine = MeasuredMachine({tables});
-  EXPECT_NEAR(collective_cost(shard_group(cluster, 2)).busy[0], 1. / 3, 1e-9);
+  EXPECT_NEAR(collective_cost(group_shape(cluster, 2)).busy[0], 1. / 3, 1e-9);
   EXPECT_NEAR(microseconds(cluster, AllGather, 16_MiB), 4800, .1);
 }
 
 TEST(MeasuredCollectives, TheProvenanceNamesWhatWasMeasured) {
-  EXPECT_EQ(collective_cost(shard_group(node_of("H100", 8), 8)).provenance,
+  EXPECT_EQ(collective_cost(group_shape(node_of("H100", 8), 8)).provenance,
             "Collectives: measured on 8 H100 SXM, NCCL 2.29.2 (aiconfigurator-core 0.12.0), which is not this machine: "
             "expect 0.95 to 1.1 times the predicted time (0.9 to 1.9 times below 64 MiB).");
 }
@@ -164,7 +164,7 @@ TEST(MeasuredCollectives, NineOfTenPointsOfOthersLieInTheBandThatTheCostStates) 
   int inside = 0;
   int all = 0;
   for (const Point& point : points_of_others()) {
-    const CollectiveCost cost = collective_cost(shard_group(point.cluster, world_size(point.cluster)));
+    const CollectiveCost cost = collective_cost(group_shape(point.cluster, world_size(point.cluster)));
     const double predicted = 1e6 * collective_time(cost, point.kind, point.total).count();
     const double ratio = point.measured / std::max(floor_of(point), predicted);
     const UncertaintyBand band = uncertainty(cost, point.total);

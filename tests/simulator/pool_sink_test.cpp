@@ -38,7 +38,7 @@ Plan any_plan_of_experts() {
   plan.mixed_precision = {.param_dtype = *rc::gen::element(Dtype::BFloat16, Dtype::Float32),
                           .reduce_dtype = Dtype::Float32};
   for (int i = 0; i < 3; ++i)
-    plan.units.push_back({{"model.layers." + std::to_string(i)}, any_reshard(plan.mesh.shard)});
+    plan.units.push_back({{"model.layers." + std::to_string(i)}, any_reshard(plan.mesh.dp_shard())});
   plan.units.push_back({{""}, {}});
   plan.optimizer.kind = *rc::gen::element(OptimizerKind::AdamW, OptimizerKind::Adam, OptimizerKind::Sgd);
   plan.optimizer.implementation = *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Foreach,
@@ -57,7 +57,7 @@ Plan any_plan_of_experts() {
 // 100 plans, from any of their ranks.
 RC_GTEST_PROP(PoolSink, GivesAWholePlanWhatTheCachingAllocatorGivesIt, ()) {
   const Plan plan = any_plan_of_experts();
-  const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, plan.mesh.shard);
+  const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, plan.mesh.dp_shard());
   const PreparedRun run(experts(), plan, 90, rank);
   const AllocatorSettings settings{.expandable_segments = *rc::gen::arbitrary<bool>()};
   PoolSink pools;

@@ -110,7 +110,7 @@ Plan make_any_plan() {
                      {.name = "seconds", .value = any_number()}};
   plan.trainable = *rc::gen::element(std::vector<std::string>{}, std::vector<std::string>{"*.mlp.*", "lm_head"});
   plan.frozen = *rc::gen::element(std::vector<std::string>{}, std::vector<std::string>{"embed"});
-  plan.mesh = {.replicate = *rc::gen::inRange(1, 65), .shard = *rc::gen::inRange(1, 4097)};
+  plan.mesh = {*rc::gen::inRange(1, 65), *rc::gen::inRange(1, 4097)};
   plan.units = any_units();
   plan.parameter_dtype = any_dtype();
   plan.mixed_precision = {.param_dtype = any_dtype(),

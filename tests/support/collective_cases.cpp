@@ -64,9 +64,9 @@ Plan plan_of(const Words& words) {
   plan.sync_every_micro_batch = false;
   for (const auto& [key, value] : words) {
     if (key == "replicate") {
-      plan.mesh.replicate = std::stoll(value);
+      plan.mesh.dp_replicate() = std::stoll(value);
     } else if (key == "shard") {
-      plan.mesh.shard = std::stoll(value);
+      plan.mesh.dp_shard() = std::stoll(value);
     } else if (key == "param") {
       plan.mixed_precision.param_dtype = parse_dtype(value);
     } else if (key == "reduce") {

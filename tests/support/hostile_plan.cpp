@@ -220,7 +220,7 @@ HostileFiles of_shipped_model(const std::string& name, const std::string& blocks
 Result<Cluster> machines_for(const Mesh& mesh) {
   static const Result<ClusterLibrary> library = read_cluster_library("model_specs/clusters");
   if (!library) return tl::unexpected(library.error());
-  const std::int64_t ranks = mesh.shard < 4096 && mesh.replicate < 4096 ? mesh.world_size() : 8;
+  const std::int64_t ranks = mesh.dp_shard() < 4096 && mesh.dp_replicate() < 4096 ? mesh.world_size() : 8;
   int per_node = 8;
   while (per_node > 1 && (ranks < per_node || ranks % per_node != 0)) --per_node;
   FSDP_TRY(const Gpu gpu, find_gpu("H100 SXM", library->gpus, "gpu"));

@@ -101,7 +101,7 @@ Errors run(const Job& job, const ClusterLibrary& library) {
   const ModelIndex index = index_of(*model);
   TapeLibrary tapes(index);
   const auto prepared =
-      prepare(index, *cluster, plan, mesh_costs(*cluster, plan.mesh), tapes, job.rank % plan.mesh.shard);
+      prepare(index, *cluster, plan, mesh_costs(*cluster, plan.mesh), tapes, job.rank % plan.mesh.dp_shard());
   JsonWriter writer;
   write_plan(writer, plan, nullptr);
   print_text("model", expanded_model_text(*model));

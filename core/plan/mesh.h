@@ -1,0 +1,68 @@
+#pragma once
+
+// The ranks of a training run as a mesh with named axes.
+//
+// Source: torchtitan 0.3.0, distributed/parallel_dims.py: the names of the axes, and which one is the outer one.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+/// The axes of a mesh, outermost first. Another kind of parallelism is one more of them.
+enum class MeshAxis : std::uint8_t {
+  DpReplicate,  ///< Copies of the model.
+  DpShard,      ///< Ranks that share one copy: FSDP's shard group.
+};
+
+inline constexpr std::size_t kNumMeshAxes = 2;
+
+/// "dp_replicate", "dp_shard".
+constexpr std::string_view name_of(MeshAxis axis) {
+  return axis == MeshAxis::DpReplicate ? "dp_replicate" : "dp_shard";
+}
+
+/// A rank is its coordinates as the digits of a number, outermost first: ranks of the innermost axis are neighbors.
+struct Mesh {
+  std::array<std::int64_t, kNumMeshAxes> sizes{1, 1};  ///< [axes], each at least 1.
+
+  std::int64_t& size(MeshAxis axis) { return sizes[static_cast<std::size_t>(axis)]; }
+  std::int64_t size(MeshAxis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  std::int64_t& dp_replicate() { return size(MeshAxis::DpReplicate); }
+  std::int64_t dp_replicate() const { return size(MeshAxis::DpReplicate); }
+  std::int64_t& dp_shard() { return size(MeshAxis::DpShard); }
+  std::int64_t dp_shard() const { return size(MeshAxis::DpShard); }
+
+  std::int64_t world_size() const { return product(sizes.data()); }
+
+  /// Ranks with samples of their own: each of them reads another part of a step's batch.
+  std::int64_t data_parallel_size() const { return dp_replicate() * dp_shard(); }
+
+  /// How far apart two ranks are that are neighbors on an axis.
+  std::int64_t stride(MeshAxis axis) const { return product(sizes.data() + static_cast<std::size_t>(axis) + 1); }
+
+  /// Where a rank stands on an axis, from 0.
+  std::int64_t coordinate_of(MeshAxis axis, std::int64_t rank) const { return rank / stride(axis) % size(axis); }
+
+  /// The ranks that differ from `rank` on one axis only, itself among them, in the order of that axis.
+  std::vector<std::int64_t> group(MeshAxis axis, std::int64_t rank) const {
+    std::vector<std::int64_t> ranks(static_cast<std::size_t>(size(axis)));
+    const std::int64_t first = rank - coordinate_of(axis, rank) * stride(axis);
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = first + static_cast<std::int64_t>(i) * stride(axis);
+    return ranks;
+  }
+
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::int64_t product(const std::int64_t* first) const {
+    return std::accumulate(first, sizes.data() + sizes.size(), std::int64_t{1}, std::multiplies<>());
+  }
+};
+
+}  // namespace fsdp
