@@ -306,15 +306,20 @@ Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex&
 
 /// The fastest plan that fits with expandable segments; nothing where there is none, or they are not searched.
 Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const Workload& workload,
-                                                    const Cluster& cluster, Ground& ground, Attempts& attempts,
-                                                    const SearchOptions& options) {
+                                                    const Cluster& cluster, const Space& space, Ground& ground,
+                                                    Attempts& attempts, const SearchOptions& options) {
   const std::optional<Space> wider = expanded(ground.space, cluster);
   if (!wider) return std::optional<SearchResult>();
   FSDP_TRY(const auto fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), options));
   if (is_stopped(options)) return stopped();
   if (!fits.value_or(false)) return std::optional<SearchResult>();
   SearchOptions told = options;
-  told.added_settings = kExpandableSegments;
+  // A search that ended early for them finds them again when a suggestion is typed without.
+  if (!attempts.slower_than()) {
+    told.added_settings = kExpandableSegments;
+  } else if (told.typed == nullptr) {
+    told.typed = &space;
+  }
   const auto does_fit = [](const SearchResult& result) { return result.verdict == Verdict::Fits; };
   const auto add_note = [&](SearchResult& result) {
     result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
@@ -426,7 +431,7 @@ Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Wo
 Result<std::optional<SearchResult>> search_elsewhere(const ModelSpec& spec, const Workload& workload,
                                                      const Cluster& cluster, const Space& space, Ground& ground,
                                                      Attempts& attempts, const SearchOptions& options) {
-  if (!attempts.answer().fitting) return search_expanded(spec, workload, cluster, ground, attempts, options);
+  if (!attempts.answer().fitting) return search_expanded(spec, workload, cluster, space, ground, attempts, options);
   return search_without_offload(spec, workload, cluster, space, ground, attempts.answer(), options);
 }
 
