@@ -171,7 +171,7 @@ simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enou
   }
   simulator::Outcome outcome =
       is_tight_ ? predict(choice, Detail::Tight) : predict(choice, Detail::Device, enough, too_large);
-  return known.insert_or_assign(point, std::move(outcome)).first->second;
+  return known.insert_or_assign(point, outcome).first->second;
 }
 
 const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
