@@ -17,11 +17,12 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import socket
 import subprocess
 import sys
 from typing import Any
+
+from fsdp_plan_runner.programs import find_program
 
 EXIT_INPUT, EXIT_RUN = 2, 3
 STEP = re.compile(r"step (?P<step>\d+): loss (?P<loss>[\d.einfa+-]+), (?P<seconds>[\d.]+) s, (?P<tokens>[\d.]+) tokens/s")
@@ -74,14 +75,11 @@ def run_rank(config: dict[str, Any]) -> None:
 
 
 def program_of(given: str | None, runtime: str) -> list[str]:
-    """The program of a rank. fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
+    """The program of a rank."""
     if runtime != "pytorch-fsdp2":
         return [sys.executable, "-B", "-m", "fsdp_plan_runner.execute"]
-    here = pathlib.Path(__file__).resolve()
-    beside = here.parents[3] / "bin" / "fsdp-exec" if len(here.parents) > 3 else None
-    for found in (given, str(beside) if beside and beside.is_file() else None, shutil.which("fsdp-exec")):
-        if found:
-            return [str(pathlib.Path(found).resolve())]
+    if found := find_program("fsdp-exec", given):
+        return [str(pathlib.Path(found).resolve())]
     raise SystemExit("error: There is no fsdp-exec on the path. Write: --program FILE")
 
 

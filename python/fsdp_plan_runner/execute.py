@@ -18,29 +18,26 @@ import json
 import math
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import traceback
 from typing import Any, NoReturn
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
-from fsdp_plan_runner.job_file import JOB_FORMAT_VERSION, Refused, read_job, read_parts, set_allocator
+from fsdp_plan_runner.job_file import JOB_FORMAT_VERSION, Refused, check_job, load, read_parts, set_allocator
 from fsdp_plan_runner.launch import NotStarted, Place, join, read_place
 from fsdp_plan_runner.limits import cpu_problems, problems_of
 from fsdp_plan_runner.plan import Plan, minor_of
+from fsdp_plan_runner.programs import find_program
 
 EXIT_INPUT, EXIT_RUN = 2, 3
 _DEFAULT_STEPS = 4
 
 
 def find_planner() -> str:
-    """fsdp-plan: as FSDP_PLAN names it, beside an installed package, or on the path."""
-    here = pathlib.Path(__file__).resolve()
-    beside = here.parents[4] / "bin" / "fsdp-plan" if len(here.parents) > 4 else None
-    for found in (os.environ.get("FSDP_PLAN"), str(beside) if beside and beside.is_file() else None, shutil.which("fsdp-plan")):
-        if found:
-            return found
+    """fsdp-plan, which FSDP_PLAN may name."""
+    if found := find_program("fsdp-plan", os.environ.get("FSDP_PLAN")):
+        return found
     raise Refused("FSDP_PLAN: There is no fsdp-plan on the path, which expands the model of a plan. Name it, or give a job file: "
                   "fsdp-plan execute PLAN --run-dir FOLDER leaves FOLDER/job.json.")
 
@@ -65,15 +62,11 @@ def job_of_plan(path: str, plan: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def read(arguments: argparse.Namespace) -> dict[str, Any]:
-    try:
-        with open(arguments.plan, encoding="utf-8") as file:
-            contents = json.load(file)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{arguments.plan}: {error}") from None
+    contents = load(arguments.plan)
     if isinstance(contents, dict) and "mesh" in contents:
         contents = job_of_plan(arguments.plan, contents, _DEFAULT_STEPS)
     else:
-        contents = read_job(arguments.plan)
+        check_job(arguments.plan, contents)
     return {**contents, "steps": arguments.steps or contents["steps"]}
 
 

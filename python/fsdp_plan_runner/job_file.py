@@ -16,17 +16,26 @@ class Refused(Exception):
     """The job cannot be run; the arguments are the reasons."""
 
 
-def read_job(path: str) -> dict[str, Any]:
+def load(path: str) -> Any:
+    """Whatever JSON is in a file."""
     try:
         with open(path, encoding="utf-8") as file:
-            job = json.load(file)
+            return json.load(file)
     except (OSError, ValueError) as error:
         raise Refused(f"{path}: {error}") from None
+
+
+def check_job(path: str, job: dict[str, Any]) -> None:
     missing = [key for key in ("format_version", "model", "plan", "steps") if key not in job]
     if missing:
         raise Refused(*[f'{path}: the key "{key}" is missing.' for key in missing])
     if job["format_version"].split(".")[0] != JOB_FORMAT_VERSION.split(".")[0]:
         raise Refused(f"{path}: the format has version {job['format_version']}, and {JOB_FORMAT_VERSION} is read.")
+
+
+def read_job(path: str) -> dict[str, Any]:
+    job = load(path)
+    check_job(path, job)
     return job
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ from fsdp_plan_runner.training import Job, StepResult, make_optimizer, prepare, 
 from fsdp_plan_runner.trial import SyntheticBatch, fill
 from fsdp_plan_runner.watch import Seen, Watch, count_bytes, mark
 from fsdp_plan_runner.zero import run_engine_step, start_engine
+from fsdp_rehearsal.whole_files import write_whole
 
 REPORT_FORMAT_VERSION = "1.0"
 _LOADED = "the first batch is there"
@@ -258,9 +258,4 @@ def say_step(job: Job, step: Step) -> None:
 
 
 def write_report(path: str, report: dict[str, Any]) -> None:
-    """Whole, or not at all."""
-    part = f"{path}.{os.getpid()}.partial"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=1)
-        file.write("\n")
-    os.replace(part, path)
+    write_whole(path, (json.dumps(report, indent=1) + "\n").encode())

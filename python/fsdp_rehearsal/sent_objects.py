@@ -18,6 +18,7 @@ from typing import Any, Optional
 
 from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.settings import Settings
+from fsdp_rehearsal.whole_files import write_whole
 
 _FOLDER = "FSDP_REHEARSAL_SENT"  # where sent objects are kept
 _UNTIL = "FSDP_REHEARSAL_UNTIL_SENT"  # "4 0": the process is there to send the first object to rank 4
@@ -65,10 +66,7 @@ class SentObjects:
         number = self._sent.get(receiver, 0)
         self._sent[receiver] = number + 1
         path = self._path(rank, receiver, number)
-        unfinished = f"{path}.{os.getpid()}"
-        with open(unfinished, "wb") as out:
-            pickle.dump(objects, out)
-        os.replace(unfinished, path)
+        write_whole(path, pickle.dumps(objects))
         if os.environ.get(_UNTIL) == f"{receiver} {number}":
             os.kill(os.getpid(), 9)  # it has done what it is there for, and writes no record
 
