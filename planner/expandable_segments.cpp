@@ -102,9 +102,7 @@ Result<std::optional<SearchResult>> faster_with_segments(const ModelSpec& spec, 
         fmt::format("Set {}: {} a step without it.", allocator_environment(wider->base.runtime), format_time(step)));
   };
   // A suggestion without the setting is searched as this was, and finds it by itself.
-  SearchOptions told = options;
-  if (told.typed == nullptr) told.typed = &space;
-  return search_if(spec, workload, cluster, *wider, told, is_worth_it, add_note);
+  return search_if(spec, workload, cluster, *wider, typed_as(space, options), is_worth_it, add_note);
 }
 
 Result<std::optional<SearchResult>> nearer_with_segments(const ModelSpec& spec, const Workload& workload,

@@ -313,13 +313,10 @@ Result<std::optional<SearchResult>> search_expanded(const ModelSpec& spec, const
   FSDP_TRY(const auto fits, fits_somewhere(*wider, ground.index(), cluster, ground.predictor_of(), options));
   if (is_stopped(options)) return stopped();
   if (!fits.value_or(false)) return std::optional<SearchResult>();
-  SearchOptions told = options;
   // A search that ended early for them finds them again when a suggestion is typed without.
-  if (!attempts.slower_than()) {
-    told.added_settings = kExpandableSegments;
-  } else if (told.typed == nullptr) {
-    told.typed = &space;
-  }
+  const bool are_found_again = attempts.slower_than().has_value();
+  SearchOptions told = are_found_again ? typed_as(space, options) : options;
+  if (!are_found_again) told.added_settings = kExpandableSegments;
   const auto does_fit = [](const SearchResult& result) { return result.verdict == Verdict::Fits; };
   const auto add_note = [&](SearchResult& result) {
     result.notes.insert(result.notes.begin(), note_on_segments(attempts, wider->base.runtime));
@@ -362,9 +359,7 @@ Result<std::optional<SearchResult>> search_without_offload(const ModelSpec& spec
   const auto is_faster = [&](const SearchResult& result) {
     return result.verdict == Verdict::Fits && result.best.step < step;
   };
-  SearchOptions told = options;
-  if (told.typed == nullptr) told.typed = &space;
-  return search_if(spec, workload, cluster, on_devices, told, is_faster);
+  return search_if(spec, workload, cluster, on_devices, typed_as(space, options), is_faster);
 }
 
 /// What a step takes with what giving back the cache adds.
@@ -396,8 +391,7 @@ Result<std::optional<SearchResult>> search_tight(const ModelSpec& spec, const Wo
   if (ground.space.room != Room::Either) return std::optional<SearchResult>();
   const Proof proof = attempt.proof();
   const std::string_view none = proof.is_proven && !proof.stopped_early ? "No plan" : "No plan was found that";
-  SearchOptions told = options;
-  if (told.typed == nullptr) told.typed = &space;
+  SearchOptions told = typed_as(space, options);
   // Which of two is named is known when both are.
   told.on_best = {};
   told.only_plan = false;
@@ -515,6 +509,11 @@ Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Worklo
   }
   if (!fits.value_or(false) && is_stopped(looking)) return stopped();
   return fits;
+}
+
+SearchOptions typed_as(const Space& space, SearchOptions options) {
+  if (options.typed == nullptr) options.typed = &space;
+  return options;
 }
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,

@@ -198,6 +198,9 @@ struct SearchOptions {
   bool only_plan = false;
 };
 
+/// Options of a search within that of `space`: its suggestions are searched as the outermost search was asked.
+SearchOptions typed_as(const Space& space, SearchOptions options);
+
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
 /// result, not an error.
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,

@@ -46,10 +46,6 @@ std::string beside_environment(const std::string& python, std::string_view name)
   return {};
 }
 
-void add_folder(std::string& path, const std::string& folder) {
-  if (!folder.empty()) path += (path.empty() ? "" : ":") + folder;
-}
-
 }  // namespace
 
 std::vector<std::string> FrameworkPython::words(const std::string& job) const {
@@ -85,10 +81,9 @@ Result<FrameworkPython> find_framework_python(const std::string& given, const Re
                                               Framework framework) {
   FrameworkPython python;
   FSDP_TRY(python.program, find_torch_python(given, places));
-  python.path = places.python;
-  add_folder(python.path, environment_variable("PYTHONPATH"));
+  python.path = path_list(places.python, environment_variable("PYTHONPATH"));
   const std::string_view packages = packages_of(framework);
-  if (!packages.empty()) add_folder(python.path, beside_environment(python.program, packages));
+  if (!packages.empty()) python.path = path_list(python.path, beside_environment(python.program, packages));
   return python;
 }
 

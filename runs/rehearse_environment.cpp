@@ -73,7 +73,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
       {"FSDP_REHEARSAL_STEPS", number(settings.steps)},
       {"FSDP_REHEARSAL_RANK", number(job.rank)},
       {"FSDP_REHEARSAL_ROUTING", settings.routing},
-      {"PYTHONPATH", settings.places.python + "/hook" + (path.empty() ? "" : ":" + path)},
+      {"PYTHONPATH", path_list(settings.places.python + "/hook", path)},
       // A crash must not take with it what was printed before.
       {"PYTHONUNBUFFERED", "1"},
   };

@@ -208,7 +208,7 @@ std::vector<std::pair<std::string, std::string>> overlay_environment(const Rehea
   const std::string preload = environment_variable("LD_PRELOAD");
   const std::string place = canonical(folder);
   std::vector<std::pair<std::string, std::string>> result = {
-      {"LD_PRELOAD", settings.places.overlay + (preload.empty() ? "" : ":" + preload)},
+      {"LD_PRELOAD", path_list(settings.places.overlay, preload)},
       {"FSDP_OVERLAY", place},
       {"FSDP_OVERLAY_FREE", free},
       {"FSDP_OVERLAY_WATCH", writes == Writes::Allowed ? "1" : "0"}};

@@ -13,4 +13,9 @@ inline std::string environment_variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+/// "/first:/rest", as PYTHONPATH and LD_PRELOAD have them; either may be empty.
+inline std::string path_list(const std::string& first, const std::string& rest) {
+  return first.empty() || rest.empty() ? first + rest : first + ":" + rest;
+}
+
 }  // namespace fsdp

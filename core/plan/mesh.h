@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
-#include <string_view>
 #include <vector>
 
 namespace fsdp {
@@ -21,11 +20,6 @@ enum class MeshAxis : std::uint8_t {
 };
 
 inline constexpr std::size_t kNumMeshAxes = 2;
-
-/// "dp_replicate", "dp_shard".
-constexpr std::string_view name_of(MeshAxis axis) {
-  return axis == MeshAxis::DpReplicate ? "dp_replicate" : "dp_shard";
-}
 
 /// A rank is its coordinates as the digits of a number, outermost first: ranks of the innermost axis are neighbors.
 struct Mesh {
