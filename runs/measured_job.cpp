@@ -31,10 +31,9 @@ std::vector<DeviceTerm> terms_of(const RehearsalRecord& record) {
 
 std::vector<std::pair<std::string, std::string>> measured_environment(const MeasuredJob& job) {
   const std::string path = environment_variable("PYTHONPATH");
-  std::vector<std::pair<std::string, std::string>> result = {
-      {"PYTHONPATH", path_list(job.python + "/hook", path)},
-      {"FSDP_MEASURE_FOLDER", job.folder},
-      {"FSDP_MEASURE_STEPS", fmt::format("{}", job.steps)}};
+  std::vector<std::pair<std::string, std::string>> result = {{"PYTHONPATH", path_list(job.python + "/hook", path)},
+                                                             {"FSDP_MEASURE_FOLDER", job.folder},
+                                                             {"FSDP_MEASURE_STEPS", fmt::format("{}", job.steps)}};
   if (!job.apply.empty()) {
     result.emplace_back("FSDP_MEASURE_APPLY", job.apply);
     result.emplace_back("FSDP_MEASURE_APPLY_NAME", job.apply_name);
