@@ -19,7 +19,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 
 # Folders and pages whose text is not rewritten yet.
-LATER = ("executor/", "tests/executor/", "docs/executor", "docs/checkpoints.md")
+LATER = ("executor/", "tests/executor/")
 
 # Places, not times.
 SPATIAL = re.compile(r"(?:leaves?|leaving|left|lags?) (?:\w+ ){0,4}?behind|behind (?:the scenes|a NAT|a proxy|a firewall|an IOMMU|one switch|one PCIe switch|a window|another window)"

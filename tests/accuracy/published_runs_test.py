@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The scoreboard: predicted tokens a second, memory and verdicts beside published runs (published_runs.py).
 
-usage: published_runs_test.py FSDP_PLAN [--document FILE | --rows]
+usage: published_runs_test.py FSDP_PLAN [--document FILE... | --rows]
 
 The shares that cards reach in training were fitted to many of these runs, so several things are held apart: the figures of all runs,
 whether nine in ten lie inside the printed range in each half of the sources, and what a card is worth that has no run of its own: A100
@@ -72,7 +72,7 @@ def alike(program: pathlib.Path, runs: list[Run]) -> list[Prediction]:
     return predict_all(program, [run for run in runs if run.is_eager and run.is_timed and run.nodes > 1], spread=0)
 
 
-def document(path: pathlib.Path, predictions: list[Prediction], swapped: list[Prediction], same: list[Prediction]) -> None:
+def document(pages: list[pathlib.Path], predictions: list[Prediction], swapped: list[Prediction], same: list[Prediction]) -> None:
     borrowed_error = scores.errors(p.ratio - 1 for p in swapped)
     lines = [f"With the shares of the other architecture, as a card without runs has them, the median error of {borrowed_error.number} "
              f"runs on A100 and H100 is {tables.percent(borrowed_error.median_absolute, 0)}, and "
@@ -88,7 +88,7 @@ def document(path: pathlib.Path, predictions: list[Prediction], swapped: list[Pr
         ("published runs, margin", tables.margins(predictions)),
         ("published runs, compiled", tables.compiled(predictions)),
     ):
-        marked_text.write_between(path, name, made)
+        marked_text.write_between(marked_text.page_with(pages, name), name, made)
 
 
 def failures(predictions: list[Prediction], swapped: list[Prediction], same: list[Prediction]) -> list[str]:
@@ -135,7 +135,7 @@ def main() -> int:
         return 0
     swapped = predict_all(program, [run for run in runs if run.is_eager and run.is_timed and run.gpu in published_runs.CARDS], borrow=True)
     if sys.argv[2:3] == ["--document"]:
-        document(pathlib.Path(sys.argv[3]), predictions, swapped, alike(program, runs))
+        document([pathlib.Path(name) for name in sys.argv[3:]], predictions, swapped, alike(program, runs))
         return 0
     found = failures(predictions, swapped, alike(program, runs))
     print("\n".join(found or tables.verdict(predictions)))

@@ -1,4 +1,4 @@
-"""The tables of docs/accuracy.md about published runs, worst first, with what is known of the reason."""
+"""The tables of docs/tables/published_runs.md, and the verdict of docs/accuracy.md, worst first, with what is known of the reason."""
 
 from __future__ import annotations
 

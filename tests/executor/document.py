@@ -1,5 +1,5 @@
-"""Writes the table of docs/executor.md: every case of parity_cases.py trained on this machine, what was measured beside
-what was predicted. scripts/executor_proof calls it.
+"""Writes the table of docs/tables/executor_predicted.md: every case of parity_cases.py trained on this machine, measured
+values next to predicted ones. scripts/executor_proof calls it.
 
     document.py FSDP_PLAN DOCUMENT
 """

@@ -1,5 +1,5 @@
-"""Writes the table of docs/executor.md that has each fault, what every rank is told of it, the exit code, and how long it
-took: as the tests of faults see it. scripts/executor_proof calls it.
+"""Writes the table of docs/tables/executor_faults.md with each fault, the message of every rank, the exit code, and how
+long it took, as the tests of faults see it. scripts/executor_proof calls it.
 
     faults_document.py BIN STUB TORCHRUN DOCUMENT      run by a Python that has torch
 

@@ -1,5 +1,5 @@
 """A run on text that stops twice and goes on is one run, and becomes a folder that transformers loads with equal loss; the
-table of docs/executor.md is that of such a run.
+table of docs/tables/executor_published.md is that of such a run.
 
     hugging_face_test.py FSDP_EXEC      run by a Python that has torch; without transformers it is skipped (77)
 """
@@ -57,7 +57,7 @@ class OnText(InAFolder):
         self.expect_refusals(run.checkpoint, config)
 
     def expect_documented(self, lines: list[str]) -> None:
-        page = (ROOT / "docs" / "executor.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "tables" / "executor_published.md").read_text(encoding="utf-8")
         quoted = page.split("<!-- text run: made by ")[1].split("<!-- end of text run -->")[0].splitlines()[1:]
         self.assertEqual(len(quoted), len(lines))
         for said, measured in zip(quoted, lines, strict=True):

@@ -193,7 +193,7 @@ class TheScript(unittest.TestCase):
             smi.write_text('#!/bin/sh\ncase "$*" in *memory.total*) end=", 81559" ;; esac\n'
                            'for i in 1 2; do echo "NVIDIA H100 80GB HBM3$end"; done\n', encoding="utf-8")
             smi.chmod(0o755)
-            page = (ROOT / "docs" / "executor.md").read_text(encoding="utf-8")
+            page = (ROOT / "docs" / "executor_gpus.md").read_text(encoding="utf-8")
             (folder / "page.md").write_text(page, encoding="utf-8")
             done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof"), "--out", "out", "--document", "page.md", "--plans", "1",
                                    "mlp"], cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
@@ -212,7 +212,7 @@ class TheScript(unittest.TestCase):
             self.assertEqual(written.count("\n| "), 2, written)  # The head and one plan.
             self.assertNotIn("failed", written)
             self.assertEqual([each.name for each in (folder / "out" / "measured").iterdir()], ["stub_h100_80gb_hbm3.jsonl"])
-        self.assertEqual((ROOT / "docs" / "executor.md").read_text(encoding="utf-8"), page)
+        self.assertEqual((ROOT / "docs" / "executor_gpus.md").read_text(encoding="utf-8"), page)
 
     def test_without_a_driver_it_is_skipped(self) -> None:
         done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof")], capture_output=True, text=True, check=False,

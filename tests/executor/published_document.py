@@ -1,5 +1,5 @@
-"""Writes the table of docs/executor.md that holds fsdp-exec against published model code: loss, gradients, and the losses of
-a training run. scripts/executor_proof calls it.
+"""Writes the table of docs/tables/executor_published.md that compares fsdp-exec with published model code: loss, gradients, and
+the losses of a training run. scripts/executor_proof calls it.
 
     published_document.py FSDP_EXEC FSDP_PLAN PACKAGES DOCUMENT      run by a Python that has torch
 """

@@ -2,8 +2,8 @@
 
     text_run.py FSDP_EXEC DOCUMENT      run by a Python that has torch and transformers
 
-writes the table of docs/executor.md; scripts/executor_proof calls it, and hugging_face_test.py holds the table against
-such a run.
+writes the table of docs/tables/executor_published.md; scripts/executor_proof calls it, and hugging_face_test.py compares the table
+with such a run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What each rank is told of a fault, written down by the tests that make it where FSDP_TOLD names a file: the table of
-docs/executor.md (faults_document.py)."""
+docs/tables/executor_faults.md (faults_document.py)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def tell(fault: str, ranks: list[Rank], began: float | None = None) -> None:
     the test has looked at what they have printed."""
     path = os.environ.get("FSDP_TOLD")
     if not path:
-        page = (ROOT / "docs" / "executor.md").read_text(encoding="utf-8")
-        assert f"\n| {fault} | " in page, f"docs/executor.md does not have the fault {fault!r}: scripts/executor_proof"
+        page = (ROOT / "docs" / "tables" / "executor_faults.md").read_text(encoding="utf-8")
+        assert f"\n| {fault} | " in page, f"docs/tables/executor_faults.md does not have the fault {fault!r}: scripts/executor_proof"
         return
     seconds = None if began is None else max(0.0, time.monotonic() - began)
     said = [{"rank": rank.rank, "code": rank.process.poll(),
