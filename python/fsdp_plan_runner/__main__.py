@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fsdp_plan_runner.kernels import KERNELS
     from fsdp_plan_runner.stored import NotReadable
     from fsdp_plan_runner.training import Job, Trial, train
+    from fsdp_plan_runner.trial import run_trial
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
     installed = torch.__version__.partition("+")[0]
@@ -53,8 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
         trial = Trial(arguments.seed, arguments.learning_rate, arguments.accumulation, arguments.results,
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     try:
-        root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
-                         "MASTER_ADDR" in os.environ, trial))
+        asked = Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
+                    "MASTER_ADDR" in os.environ, trial)
+        root = run_trial(asked) if trial else train(asked)
     except NotReadable as error:
         raise Refused(str(error)) from None
     # A parameter sharded by ZeRO-3 has its own size.

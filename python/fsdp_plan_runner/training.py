@@ -20,6 +20,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.flat_units import wrap
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
+from fsdp_plan_runner.micro_batch import Batch, StepResult, run_forward
 from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.replicas import replicate, synchronizing
@@ -130,50 +131,6 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
     return kind(parameters, lr=learning_rate, weight_decay=given.weight_decay, **implementation)
 
 
-class Batch:
-    """The tensors that a data loader would put on the device."""
-
-    has_values = False
-
-    def __init__(self, model: ExpandedModel, activation: torch.dtype, device: torch.device) -> None:
-        self._tensors = [model.tensors[tensor] for tensor in model.inputs]
-        self._activation = activation
-        self._device = device
-        self.values: list[torch.Tensor | None] = [None] * len(self._tensors)
-
-    def _dtype_of(self, i: int) -> torch.dtype:
-        name = self._tensors[i].dtype
-        return dtype_of(name) if name else self._activation
-
-    def load(self) -> None:
-        for i, tensor in enumerate(self._tensors):
-            dtype = self._dtype_of(i)
-            if dtype.is_floating_point:
-                self.values[i] = torch.randn(tensor.shape, dtype=dtype, device=self._device)
-            elif dtype == torch.bool:
-                self.values[i] = torch.ones(tensor.shape, dtype=dtype, device=self._device)
-            else:
-                self.values[i] = torch.zeros(tensor.shape, dtype=dtype, device=self._device)
-
-
-def run_forward(root: PlannedModule,
-                values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The loss of a batch, computed by the root or after it, and after it the tensors that the plan keeps."""
-    root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
-    called = root.wrapper[0] if root.wrapper else root
-    result = called(0, *(values[place] for place in root.argument_places))
-    root.beside = {}
-    return root.after_root(result, values) if root.after_root is not None else result
-
-
-@dataclasses.dataclass
-class StepResult:
-    """Both are 0 where values do not count."""
-
-    loss: float  # The mean of the micro-batches'.
-    gradient_norm: float  # Before clipping; 0 without it.
-
-
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,
              accumulation: str = "mean") -> StepResult:
     """One step.
@@ -217,10 +174,6 @@ def train(job: Job) -> PlannedModule:
     """Runs the whole job. Whatever PyTorch raises passes through."""
     start_process_group(job)
     root = prepare(job)
-    if job.trial:
-        from fsdp_plan_runner.trial import run_trial
-
-        return run_trial(job, root)
     optimizer = make_optimizer(root, job.plan)
     batch = Batch(job.model, root.context.activation, job.device)
     root.train()

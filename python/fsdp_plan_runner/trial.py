@@ -17,7 +17,8 @@ from torch.distributed.tensor import DTensor
 from fsdp_plan_runner.modules import PlannedModule
 from fsdp_plan_runner.stored import Weights, token_batch
 from fsdp_plan_runner.synthetic import buffer_values, input_values, parameter_values
-from fsdp_plan_runner.training import Batch, Job, make_optimizer, run_step
+from fsdp_plan_runner.micro_batch import Batch
+from fsdp_plan_runner.training import Job, make_optimizer, prepare, run_step, start_process_group
 from fsdp_plan_runner.zero import updated_parameters
 
 _SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
@@ -115,7 +116,10 @@ def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:
         file.writelines(pieces)
 
 
-def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
+def run_trial(job: Job) -> PlannedModule:
+    """Runs the whole job. REQUIRES: job.trial."""
+    start_process_group(job)
+    root = prepare(job)
     trial = job.trial
     fill(job, root)
     optimizer = make_optimizer(root, job.plan, trial.learning_rate)

@@ -20,20 +20,18 @@ import dataclasses
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fsdp_plan_runner import nvme
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernel_table import dtype_of
+from fsdp_plan_runner.micro_batch import Batch, StepResult, run_forward
 from fsdp_plan_runner.modules import PlannedModule, untied
 from fsdp_plan_runner.plan import OFFLOAD_KEYS, PLUS_KEYS, ZERO3_KEYS, Plan
 from fsdp_plan_runner.quantizer import QuantizerBuilder
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
-
-if TYPE_CHECKING:
-    from fsdp_plan_runner.training import Batch, StepResult
 
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
@@ -220,8 +218,6 @@ def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
 
 def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> StepResult:
     """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch."""
-    from fsdp_plan_runner.training import StepResult, run_forward
-
     engine = root.wrapper[0]
     total = 0.0
     for _ in range(plan.accumulation):

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fsdp_rehearsal.after_import import after_import
-from fsdp_rehearsal.bootstrap import environment_of_rank
 from fsdp_rehearsal.guard import guarded, warn
 from fsdp_rehearsal.launch_deepspeed import DeepSpeedLauncher
+from fsdp_rehearsal.rank_environment import environment_of_rank
 from fsdp_rehearsal.settings import Settings
 
 
