@@ -37,7 +37,8 @@ def count_bytes() -> None:
 
 @dataclasses.dataclass
 class Seen:
-    """`live`: time in ns, and the bytes of all tensors before or after each allocation and release, whichever is more."""
+    """`live`: time in ns, and the bytes of all tensors before or after each allocation and release, whichever is more, without the tensors
+    that Gloo's threads make for themselves."""
 
     live: list[tuple[int, int]]
     marks: dict[str, int]  # When each was first reached.
@@ -86,17 +87,32 @@ _MARK = "fsdp_plan_runner: "
 
 
 def _seen(roots: list[Any], groups: tuple[int, int] | None) -> Seen:
-    live: list[tuple[int, int]] = []
+    allocations: list[tuple[int, Any, bool]] = []
     marks: dict[str, int] = {}
-    waiting = list(roots)
+    waiting = [(root, False) for root in roots]
     while waiting:
-        event = waiting.pop()
-        waiting += event.children
+        event, is_in_gloo = waiting.pop()
+        is_in_gloo = is_in_gloo or event.name.startswith("gloo:")
+        waiting += ((child, is_in_gloo) for child in event.children)
         if type(event.typed[1]).__name__ == "_ExtraFields_Allocation":
             if event.typed[1].device.type == "cpu":
-                live.append((event.start_time_ns, max(event.typed[1].total_allocated, event.typed[1].total_allocated - event.typed[1].alloc_size)))
+                allocations.append((event.start_time_ns, event.typed[1], is_in_gloo))
         elif event.name.startswith(_MARK):
             name = event.name.removeprefix(_MARK)
             marks[name] = min(event.start_time_ns, marks.get(name, event.start_time_ns))
     collectives = collectives_of(roots, *groups) if groups else []
-    return Seen(sorted(live, key=lambda each: each[0]), marks, collectives)
+    return Seen(_live(allocations), marks, collectives)
+
+
+def _live(allocations: list[tuple[int, Any, bool]]) -> list[tuple[int, int]]:
+    """`Seen.live`, without the tensors that Gloo's threads make for themselves: a gather into a list goes through one of its size."""
+    live: list[tuple[int, int]] = []
+    of_gloo: dict[int, int] = {}
+    for at, change, is_in_gloo in sorted(allocations, key=lambda each: each[0]):
+        before = change.total_allocated - change.alloc_size - sum(of_gloo.values())
+        if change.alloc_size < 0:
+            of_gloo.pop(change.ptr, None)
+        elif is_in_gloo:
+            of_gloo[change.ptr] = change.alloc_size
+        live.append((at, max(before, change.total_allocated - sum(of_gloo.values()))))
+    return live

@@ -7,10 +7,10 @@ is run by a Python that has torch; zero needs DeepSpeed and simple_fsdp torchtit
 is not there. Without FSDP_EXECUTE=all only the cases that together cover every feature are run.
 
 Each must have all collectives as predicted: kind, dtype, elements, bytes and group, in order. Tensors hold in its steps what was predicted
-within 512 bytes, and 4 for each parameter, whose steps Adam counts in a tensor; or more by what Gloo's threads still hold of collectives that
-have ended, and under FSDP1 by what Gloo gathers a list into. Its initialization holds at least what was predicted: a prediction for CPUs has
-each rank's part made at once, while FSDP1, ZeRO-3 and DTensor make whole ones first. tests/rehearsal holds the predictions for GPUs to these
-frameworks to the byte.
+within 512 bytes, and 4 for each parameter, whose steps Adam counts in a tensor; or more by one collective, whose tensors a thread of Gloo
+may still hold after its end. Tensors that Gloo's threads make for themselves are not counted. Its initialization holds at least what was
+predicted: a prediction for CPUs has each rank's part made at once, while FSDP1, ZeRO-3 and DTensor make whole ones first. tests/rehearsal
+holds the predictions for GPUs to these frameworks to the byte.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def execute(plan: pathlib.Path, *options: str, **environment: str) -> subprocess
 
 
 def held_by_gloo(case: Case, report: dict[str, Any]) -> int:
-    """Bytes of the largest collective, which a thread of Gloo may still hold after its end; FSDP1 gathers into a list, which Gloo fills from a
-    tensor of its own. DDP's buckets are there anyway."""
+    """Bytes of the largest collective, which a thread of Gloo may still hold after its end. DDP's buckets are there anyway."""
     if case.ranks == 1 or case in DDP_CASES:
         return 0
     return max((each["payload_bytes"] for each in report["traffic"]["collectives"]), default=0)
