@@ -87,6 +87,14 @@ def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (header, marks, *rows)]
 
 
+def scripts(rows: list[list[str]]) -> list[str]:
+    """The rows of scripts, as row_of makes them: those that are equal throughout in one line, the others in a table."""
+    equal = [row for row in rows if {*row[2:-1]} == {"0 / 0 / 0"} and row[-1] == "equal"]
+    listed = "; ".join(f"{row[0]} ({row[1]})" for row in equal)
+    return [*([f"0 / 0 / 0 under all plans, collectives equal, with the CPU seconds of the capture: {listed}.", ""] if equal else []),
+            *table(["script", "capture, CPU s", *PLANS, "collectives"], [row for row in rows if row not in equal])]
+
+
 def sentence_of(refused: str) -> str:
     """The error alone: without the traceback before it, and with files named by their place in the project."""
     return refused.rpartition("error: ")[2].removeprefix("rank 0: ").replace(f"{ROOT}/", "")
@@ -103,7 +111,7 @@ def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
     founds = [(case, found) for case in CASES if (found := read(case)) and "plans" in found]
     lines = summary_of([found for _, found in founds])
     lines += ["", "Each cell: requested / allocated / reserved, predicted against rehearsed, in percent.", ""]
-    lines += table(["script", "capture, CPU s", *PLANS, "collectives"], [row_of(case, found) for case, found in founds])
+    lines += scripts([row_of(case, found) for case, found in founds])
     refused = [[case.title, sentence_of(found["refused"])] for case in (*REFUSED, *CASES)
                if (found := read(case)) and "refused" in found]
     lines += ["", "What cannot be captured, and what is printed:", "", *table(["script", "sentence"], refused, left=2), ""]
