@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rank computes and communicates on: the CPU of a machine with Gloo, or a GPU with NCCL. Everything else
+// The device and the library of a rank: the CPU of a machine with Gloo, or a GPU with NCCL. Everything else
 // of the executor asks here, so that the program for CPU loads nothing of CUDA.
 
 #include <c10/core/Device.h>

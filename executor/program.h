@@ -1,6 +1,6 @@
 #pragma once
 
-// What the programs for CPU and for GPUs have in common.
+// The part of main that the programs for CPU and for GPUs share.
 
 #include <functional>
 #include <memory>

@@ -46,7 +46,7 @@ std::string file_of_rank(std::string name, int rank) {
   return name;
 }
 
-/// What all ranks read alike.
+/// Values that all ranks read alike.
 struct Job {
   Plan plan;
   PlannedModel planned;
@@ -189,7 +189,7 @@ Result<void> write_tables(const RunOptions& options, const Calibrator& calibrato
   return write_result(options.measure, std::move(writer).take());
 }
 
-/// What the parameters begin with, where a seed gives them.
+/// The first values of the parameters, if a seed gives them.
 std::string initial_text(const Job& job) {
   if (job.start.weights || job.start.resumed) return {};
   std::string text;
@@ -201,7 +201,7 @@ std::string initial_text(const Job& job) {
   return text;
 }
 
-/// What all ranks must have alike, so that no two of them wait for different things.
+/// The facts that all ranks must share, so that no two of them wait for different things.
 std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
   file.plan.model_file.clear();
@@ -229,7 +229,7 @@ std::string words_on(const std::vector<int>& silent) {
                      ranks);
 }
 
-/// What every checkpoint of the run says alike.
+/// The part of the index that all checkpoints of the run share.
 CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
   CheckpointIndex index;
   index.model = job.planned.model.name;

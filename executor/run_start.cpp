@@ -94,7 +94,7 @@ std::string folder_of(const RunOptions& options, Errors& errors) {
   return steps.empty() ? "" : fmt::format("{}/{}", options.checkpoints.folder, checkpoint_name(steps.back()));
 }
 
-/// What the checkpoint knows need not be given again, and must not be given otherwise.
+/// The options may leave out a value that the checkpoint has, and must not contradict it.
 void settle_options(RunOptions& options, const CheckpointIndex& index, const std::string& folder, Errors& errors) {
   const auto seed = static_cast<std::uint64_t>(index.seed);
   if (options.has_seed && options.seed != seed) {
@@ -147,7 +147,7 @@ void check_folder(const RunOptions& options, const RunStart& start, Errors& erro
        "Add --resume latest, or choose another folder."});
 }
 
-/// What is written after the last step would be missed after hours of training.
+/// A file that cannot be written after the last step would be missed after hours of training.
 void check_results(const RunOptions& options, Errors& errors) {
   const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
                                                               {"--save-parameters", &options.parameters},

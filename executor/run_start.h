@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run begins with: values from a seed, or what the options name instead.
+// The values with which a run begins: from a seed, or from the files of the options.
 
 #include <memory>
 #include <optional>
@@ -23,8 +23,8 @@ namespace fsdp::executor {
 
 struct RunStart {
   std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
-  std::optional<ResumedCheckpoint> resumed;  ///< What the run goes on from.
-  std::vector<std::string> notes;            ///< What was read otherwise than it is written.
+  std::optional<ResumedCheckpoint> resumed;  ///< The checkpoint from which the run goes on.
+  std::vector<std::string> notes;            ///< Values that were read otherwise than they are written.
   std::shared_ptr<const SampleSource> tokens;
   std::shared_ptr<const SampleSource> evaluated;  ///< In the order of its files.
 };
@@ -44,7 +44,7 @@ class UnusableInput : public std::runtime_error {
 /// checkpoint; a folder for checkpoints that has some of another run; a result that has no folder to be written into.
 Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan);
 
-/// What all ranks must have alike, as far as it can be told without reading the tensors.
+/// The facts that all ranks must share, as far as they follow without reading the tensors.
 std::string summary_of(const RunStart& start);
 
 /// Puts what `start` has into a trainer that has not trained yet. Returns a line that says so, or nothing. `agreement`

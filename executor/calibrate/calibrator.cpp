@@ -1,4 +1,4 @@
-// What a step says.
+// The measurements of a step.
 //
 //   op          its own marks, forward and backward (executor/calibrate/op_clock.h)
 //   action      its time less what the computing thread stood still in it for collectives

@@ -50,7 +50,7 @@ class Calibrator {
   void measure_collectives();
   /// Copies between host and GPU. Nothing happens on a CPU.
   void measure_copies();
-  /// What was measured. `libraries`: what ran the collectives: "Gloo".
+  /// The measured tables. `libraries`: the library that ran the collectives: "Gloo".
   MachineTables tables(const std::string& device, const std::string& libraries) const;
 
  private:

@@ -26,7 +26,7 @@ class OpClock final : public OpListener {
  public:
   explicit OpClock(c10::Device device);
 
-  /// What ran since the last call, in forward order; waits for the device.
+  /// The ops that ran since the last call, in forward order; waits for the device.
   std::vector<OpSample> take();
 
   void op_begins() override;

@@ -3,7 +3,7 @@
 // too; a crash in between leaves a folder that nobody reads and the next run removes. An old checkpoint goes the same
 // way back: it is renamed first.
 //
-// What is written: parameters and persistent buffers in model/, moments and step counters in optimizer/, in the dtypes
+// The files: parameters and persistent buffers in model/, moments and step counters in optimizer/, in the dtypes
 // and rows in which ranks hold them, under the names that torch.distributed.checkpoint.state_dict gives them
 // (flatten_optimizer_state_dict); the state of each rank's generator as random.RANK beside the moments.
 //
@@ -97,7 +97,7 @@ std::string text_of(const Errors& errors) {
   return text;
 }
 
-/// What a rank says of a file that it wrote, and how rank 0 reads it.
+/// The message of a rank about a file that it wrote, and how rank 0 reads it.
 std::string status_of(const CheckpointFile& file) {
   return fmt::format("file {} {} {}\n", file.name, file.bytes, file.crc32);
 }

@@ -1,4 +1,4 @@
-// What a rank holds of a parameter is a range of its flat elements, and so is what is read. It comes through a buffer
+// A rank holds and reads a range of a parameter's flat elements. They come through a buffer
 // of a few megabytes, from which ATen converts it: so memory for a second copy is never needed, whatever the dtypes.
 
 #include "executor/checkpoint/weights.h"

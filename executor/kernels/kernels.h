@@ -18,7 +18,7 @@ namespace fsdp::executor {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What kernels may look at beside their op.
+/// The context of kernels beside their op.
 struct KernelContext {
   Implementations implementations;
   c10::ScalarType activation = c10::kFloat;  ///< Of values that say no dtype.

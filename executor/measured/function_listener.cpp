@@ -32,7 +32,7 @@ Registry& registry() {
 
 thread_local bool is_telling = false;
 
-/// What a listener itself calls is not told.
+/// A listener's own calls are not reported.
 struct Telling {
   Telling() { is_telling = true; }
   ~Telling() { is_telling = false; }

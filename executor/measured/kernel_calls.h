@@ -1,6 +1,6 @@
 #pragma once
 
-// What this machine's library takes for itself while it runs a product or a convolution. The calls of a training step
+// Workspaces that this machine's library takes for a product or a convolution. The calls of a training step
 // are noted as they come, and asked again, one by one, when training is done: with as many threads as each number of
 // ranks on this machine gets, so that the answers serve plans for other numbers of ranks too.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the cross entropies of a step are of: the logits, for whoever compares them with another program's.
+// The inputs of a step's cross entropies: the logits, to compare them with another program's.
 
 #include <memory>
 #include <string>

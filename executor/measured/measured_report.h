@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run measured, in the one shape of a report, to be held against the prediction of the same plan.
+// The measurements of a run as a report, to compare with the prediction of the same plan.
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace fsdp::executor {
 
-/// What is known of a run beside its steps.
+/// The facts of a run beside its steps.
 struct RunFacts {
   std::string device = "CPU";
   std::int64_t warm_up = 1;  ///< Steps at the beginning whose times do not count.

@@ -110,7 +110,7 @@ class TraceMaker {
     events_.push_back(std::move(event));
   }
 
-  // What is left of an instruction when the times are cut out at which it stood still.
+  // Adds an instruction without the times at which it stood still.
   void add_instruction(int instruction, Seconds start, Seconds end) {
     std::vector<std::int32_t> waited;
     for (; next_wait_ < waits_.size() && waits_[next_wait_].from < end; ++next_wait_) {

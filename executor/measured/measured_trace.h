@@ -13,7 +13,7 @@
 
 namespace fsdp::executor {
 
-/// What one rank did on `device` in one step. `rank` is that in the world.
+/// The work of one rank on `device` in one step. `rank` is that in the world.
 Trace measured_trace(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
                      const StepMeasurement& step, const std::string& device, std::int64_t rank);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run has come to, a line of JSON for each step and evaluation, on the disk as soon as it is there.
+// The progress of a run: a line of JSON for each step and evaluation, on the disk as soon as it is there.
 
 #include <cstdint>
 #include <cstdio>

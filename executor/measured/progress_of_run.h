@@ -1,6 +1,6 @@
 #pragma once
 
-// What is said and written while a run trains: a line for each step, metrics, evaluations, and a loss that is none.
+// The output of a run while it trains: a line for each step, metrics, evaluations, and a loss that is no number.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@ namespace fsdp::executor {
 /// A line on standard error, fit for a terminal.
 void say(const std::string& line);
 
-/// What one of the ranks could not do ends all of them, at once and with the same words. `others` null: there are none.
+/// A failure of one rank ends all of them, at once and with the same words. `others` null: there are none.
 Result<void> agree(const Result<void>& own, std::int64_t rank, Agreement* others);
 
 class ProgressOfRun {

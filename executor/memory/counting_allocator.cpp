@@ -205,7 +205,7 @@ class CountingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-/// What was freed stays with the process, as a GPU's memory stays with PyTorch's allocator. By default glibc gives
+/// Freed memory stays with the process, as a GPU's memory stays with PyTorch's allocator. By default glibc gives
 /// large blocks back to the system, and each step pays for fresh pages: a fifth of the step of a small model, more or
 /// less by what was allocated before (mallopt(3)).
 void keep_freed_memory() {

@@ -20,7 +20,7 @@ namespace fsdp::executor {
 /// REQUIRES: no tensor exists yet.
 void install_counting_allocator();
 
-/// What new allocations count as, on any thread, while it lives; then what they counted as before.
+/// The category of new allocations, on any thread, while it lives; then the one before.
 class CategoryScope {
  public:
   explicit CategoryScope(MemoryCategory category);
@@ -50,7 +50,7 @@ struct LivePeak {
   std::int64_t segments = -1;  ///< Pieces that it took from the device.
 };
 
-/// What is known of an allocator that keeps more than tensors hold.
+/// The facts of an allocator that keeps more than tensors hold.
 class ReserveMeter {
  public:
   virtual ~ReserveMeter() = default;
@@ -74,7 +74,7 @@ std::int64_t current_moment();
 LivePeak live_peak();
 
 /// The highest sum of bytes that the calling thread has asked for less those it has given back, since this was made.
-/// What other threads do meanwhile does not count. They nest.
+/// Allocations of other threads meanwhile do not count. Scopes nest.
 class ThreadPeak {
  public:
   ThreadPeak();

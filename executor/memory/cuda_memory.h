@@ -1,6 +1,6 @@
 #pragma once
 
-// What PyTorch's caching allocator of one GPU does and keeps: counted by category like the tensors of a CPU, and
+// The work of PyTorch's caching allocator on one GPU: counted by category like the tensors of a CPU, and
 // written down as a recording that `fsdp-plan replay` reads.
 
 #include <cstdint>

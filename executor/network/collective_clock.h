@@ -40,7 +40,7 @@ class CollectiveClock {
   std::unique_ptr<Pending> note(std::unique_ptr<Pending> pending, Seconds called);
 
   Clock::time_point began_ = Clock::now();
-  int step_ = 0;  // What began in a step before has no place in this one's list.
+  int step_ = 0;  // A collective that began in an earlier step has no place in this one's list.
   std::vector<CollectiveTimes> times_;
 };
 

@@ -97,7 +97,7 @@ class GlooNetwork {
   /// connected to it and no rank is put out. (A store that an engine's agent serves stays as it is.) Throws
   /// CollectiveFailure.
   void end_meeting();
-  /// What others than the ranks did to the store of this rank, which ended the meeting; empty: nothing.
+  /// The act of a stranger on the store of this rank that ended the meeting. Empty if there was none.
   std::string intrusion() const;
   /// Returns when no rank asks this one's store for anything any more, or after some seconds. Each rank calls it last,
   /// and uses the network no more. Never throws.
@@ -111,7 +111,7 @@ class GlooNetwork {
 
   /// From now on this rank tells the others that it lives, and hears whether they do (executor/network/heartbeat.h).
   void begin_heartbeat(std::chrono::milliseconds patience);
-  /// What has become of a rank that failed or is not heard any more, in words; empty: nothing is known, or no
+  /// The end of a rank that failed or is not heard any more, in words. Empty: nothing is known, or no
   /// heartbeat.
   std::string lost() const { return listener()(); }
   /// The same, from any thread and for longer than this network lives.

@@ -24,7 +24,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// What has become of a rank, in words; the same words on all ranks. Empty: nothing that is known.
+  /// The end of a rank, in words; the same words on all ranks. Empty if nothing is known.
   std::string lost() const;
   /// This rank has failed, and says why itself. Waits some moments until the others can hear that it has.
   void say_failed();

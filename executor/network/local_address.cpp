@@ -65,7 +65,7 @@ int listening(const addrinfo& at) {
   return -1;
 }
 
-/// What connecting comes to: 0, or errno.
+/// The result of connecting: 0, or errno.
 int tried(const addrinfo& at) {
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return errno;

@@ -23,7 +23,7 @@ namespace fsdp::executor {
 
 class NcclWatch {
  public:
-  /// What is wrong with other ranks, asked now and then; empty: nothing.
+  /// The fault of other ranks, asked now and then. Empty if there is none.
   using Others = std::function<std::string()>;
 
   /// A collective may take `timeout` from when its stream has come to it.

@@ -11,7 +11,7 @@
 
 namespace fsdp::executor {
 
-/// What all ranks together may send to a store while they meet, in bytes, with much room to spare: each tells each
+/// The most bytes that all ranks together send to a store while they meet, with much room to spare: each tells each
 /// other where its connections are, once per group.
 std::int64_t room_for_meeting(int world_size);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an option with a real number may be.
+// The range of an option with a real number.
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

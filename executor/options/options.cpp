@@ -184,7 +184,7 @@ std::vector<std::string> notes_on(const std::vector<std::string>& words) {
   return notes;
 }
 
-/// What follows from the texts. Errors: options that contradict each other.
+/// Values that follow from the texts. Errors: options that contradict each other.
 void settle(CommandLine& line, Errors& errors) {
   RunOptions& options = line.options;
   const Texts& texts = line.texts;

@@ -25,7 +25,7 @@ void describe_training_options(CLI::App& app, TrainingOptions& options);
 /// Which of them were given. REQUIRES: the command line is parsed.
 void note_given(const CLI::App& app, TrainingOptions& options);
 
-/// What `before` says, a checkpoint's, where nothing else was given.
+/// The values of `before`, a checkpoint's, for options that were not given.
 void go_on_with(const Hyperparameters& before, TrainingOptions& options);
 
 /// Settles the length of the schedule, that of the run unless given. Errors: options that contradict each other or the

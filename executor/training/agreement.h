@@ -1,6 +1,6 @@
 #pragma once
 
-// What ranks tell each other beside their training: whether each of them has done its part of a checkpoint, and whether
+// Messages of ranks beside their training: whether each of them has done its part of a checkpoint, and whether
 // its loss is a number.
 
 #include <cstddef>

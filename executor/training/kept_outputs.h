@@ -1,6 +1,6 @@
 #pragma once
 
-// What selective activation checkpointing keeps from a forward to its recomputation: the outputs of the calls of
+// Outputs that selective activation checkpointing keeps from a forward to its recomputation: those of the calls of
 // PyTorch below autograd, as torch.utils.checkpoint.create_selective_checkpoint_contexts does.
 
 #include <ATen/core/ivalue.h>
@@ -19,7 +19,7 @@ class KeptOutputs {
  public:
   /// From now on what was kept is given out, in the order of the calls of each function, instead of being computed.
   void begin_recomputation() { is_giving_ = true; }
-  /// What is kept of the calls from now on.
+  /// Chooses the outputs that the calls from now on keep.
   enum class Wanted : std::uint8_t {
     Nothing,
     Everything,

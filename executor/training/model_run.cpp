@@ -271,7 +271,7 @@ void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece,
   Tensors inputs;
   for (const int input : op.inputs) inputs.push_back(take_value(call, input, where, piece));
   const Tensors parameters = take_parameters(call, op, where, piece);
-  // What reading a parameter calls is not the op's.
+  // Calls that read a parameter are not the op's.
   if (keeps != nullptr) keeps->set_wanted(wanted_of(op));
   const KeptOutputs::Mode mode(is_training_ && op.kind == OpKind::Attention &&
                                checkpoint_modes_[call] == CheckpointMode::Selective);
@@ -301,11 +301,11 @@ Tensors ModelRun::take_parameters(int call, const Op& op, InGraph where, PieceRu
   return taken;
 }
 
-// What no later op reads and no other call gets.
+// Drops tensors that no later op reads and no other call gets.
 void ModelRun::drop_after(int call, int op_index, PieceRun& piece) {
   CallState& state = calls_[call];
   for (const int value : drops_[call_of(call).block][op_index]) {
-    // What a call is given its caller holds until it returns; a part of a longer forward is not called.
+    // The caller holds a call's inputs until it returns; a part of a longer forward is not called.
     if (value < block_of(call).num_inputs && !is_part_[call]) continue;
     state.values.erase(value);
     piece.entered.erase(value);

@@ -23,7 +23,7 @@
 
 namespace fsdp::executor {
 
-/// What a model's ops need of whoever holds the parameters.
+/// The calls of a model's ops to the owner of the parameters.
 class ParameterAccess {
  public:
   virtual ~ParameterAccess() = default;

@@ -66,7 +66,7 @@ bool RunningOptimizer::is_decayed(const Group& group, std::size_t member) const 
   return is_decayed_[parameters_[group.members[member]]->layout.parameter];
 }
 
-// What Adam and SGD add to a gradient. A gradient that nothing is added to stays where it is.
+// Gradients with the weight decay of Adam and SGD. A gradient without decay stays where it is.
 std::vector<at::Tensor> RunningOptimizer::with_decay(const Group& group) const {
   std::vector<at::Tensor> gradients, parameters;
   for (std::size_t i = 0; i < group.members.size(); ++i) {

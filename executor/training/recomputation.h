@@ -21,8 +21,8 @@ namespace fsdp::executor {
 /// Makes autograd ask for places. REQUIRES: no graph exists yet.
 void install_recomputation();
 
-/// What a checkpointed call keeps from its forward to its backward. The places own it, and nobody else after the
-/// forward: its inputs go with the last of them.
+/// Tensors that a checkpointed call keeps from its forward to its backward. The places own it, and nobody else after
+/// the forward: its inputs go with the last of them.
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -45,7 +45,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     Recomputation* before_;
   };
 
-  /// What autograd is given for a tensor that it saves.
+  /// The hooks of autograd for a tensor that it saves.
   std::unique_ptr<torch::autograd::SavedVariableHooks> place();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run is trained or evaluated on, in the place of data from a seed.
+// Samples from files to train on or to evaluate, in place of data from a seed.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +22,7 @@ class SampleSource {
   virtual std::int64_t samples() const = 0;
   /// Samples of a micro-batch.
   virtual std::int64_t batch() const = 0;
-  /// What the model is given as this input for samples [first, first + batch) of the run, which begins anew after the
+  /// The values of this input for samples [first, first + batch) of the run, which begins anew after the
   /// last; nothing when it is no input of the samples. Throws std::runtime_error for a number that the model cannot
   /// take.
   virtual std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const = 0;

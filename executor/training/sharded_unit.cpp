@@ -97,7 +97,7 @@ void RunningUnit::unshard(int slot, bool from_smaller) {
   copy_in_shards(slot, from_smaller);
 }
 
-// What changes its dtype is cast first, all of it into one tensor.
+// Shards that change their dtype are cast first, all into one tensor.
 void RunningUnit::copy_in_shards(int slot, bool from_smaller) {
   Gather& gather = gathers_[slot];
   Group& group = from_smaller ? *groups_.smaller : *groups_.shard;

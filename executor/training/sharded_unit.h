@@ -29,7 +29,7 @@ struct ParameterState {
   at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
   at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
   at::Tensor grad;                         ///< Like `local`; undefined: none.
-  at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
+  at::Tensor smaller;    ///< Kept by an integer reshard_after_forward. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
   at::Tensor whole;      ///< A view of it with the parameter's shape.
   at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
@@ -109,7 +109,7 @@ class RunningUnit {
   /// Reduces all gradients that are there, and frees them; the sharded gradients are there after. `step` says what
   /// lives on.
   void reduce(const Instruction& step);
-  /// What computes next comes after the last reduction.
+  /// The compute stream waits for the last reduction.
   void wait_for_reduction();
   /// Lets a buffer go when all that uses it has ended. Without one there it does nothing.
   void free(BufferKind buffer, int slot);
@@ -139,7 +139,7 @@ class RunningUnit {
   /// Copies them into the input of the reduction; returns which parameters had one, by position. Where it is given,
   /// `last` gets the last of them, which else goes with the others.
   std::vector<int> copy_in_gradients(at::Tensor* last);
-  bool is_on_host() const { return plan_.cpu_offload && place_.streams != nullptr; }  ///< What is sharded.
+  bool is_on_host() const { return plan_.cpu_offload && place_.streams != nullptr; }  ///< The shards.
   double num_ranks() const;  ///< Over which gradients are averaged.
   void reduce_scatter(const at::Tensor& output);
   void all_reduce(const at::Tensor& output);

@@ -62,7 +62,7 @@ void RunningUnit::gather_on_streams(int slot) {
   gathers_[slot].ended = StreamMark(streams.all_gather);
 }
 
-// What changes its dtype is cast first, all of it into one tensor; what lies on the host is fetched one by one.
+// Shards that change their dtype are cast first, all into one tensor; shards on the host are fetched one by one.
 std::vector<at::Tensor> RunningUnit::gather_sources() {
   const bool is_fetched = plan_.cpu_offload && !is_from_smaller_;
   std::vector<at::Tensor> sources;

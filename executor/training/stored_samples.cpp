@@ -31,7 +31,7 @@ bool is_read(const InputRange& range) {
   return range.kind == InputRange::Kind::Below || range.kind == InputRange::Kind::Normal;
 }
 
-/// What is wrong with a tensor for an input; empty: nothing.
+/// The fault of a tensor as an input. Empty if it has none.
 std::string mismatch(const StoredTensor& stored, const Value& value, const InputRange& range) {
   const bool has_rows = stored.shape.size() == value.shape.size() &&
                         std::equal(stored.shape.begin() + 1, stored.shape.end(), value.shape.begin() + 1);

@@ -23,7 +23,7 @@ class StreamMark {
  public:
   /// Of what the stream has been given until now.
   explicit StreamMark(const c10::Stream& stream);
-  /// What `stream` is given from now on waits for it; the host does not.
+  /// Work that `stream` gets from now on waits for it; the host does not.
   void hold(const c10::Stream& stream) const;
   /// Whether the device has come there.
   bool is_passed() const { return event_->query(); }

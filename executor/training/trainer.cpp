@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{20};
 
-constexpr Bytes kUnknown{-1};  // What an allocator reserves on CPU.
+constexpr Bytes kUnknown{-1};  // Reserved memory on CPU.
 
 Seconds cpu_time() {
   rusage usage{};
@@ -118,7 +118,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   if (settings.fills_parameters) fill_parameters();
-  // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
+  // The other values (frequencies, sinusoids) are made in host memory, which on a CPU is counted with the rest.
   if (settings.device.is_cpu()) begin_peak();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;

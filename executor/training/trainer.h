@@ -56,7 +56,7 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-/// What one step measured.
+/// The measurements of one step.
 struct StepMeasurement {
   const Schedule* schedule = nullptr;  ///< That it has run.
   double loss = 0;                     ///< Of this rank: the mean of its micro-batches.
@@ -77,13 +77,13 @@ struct StepMeasurement {
   std::vector<TraceMemory> memory;         ///< [actions] After each; on CPU.
 };
 
-/// What an evaluation measured.
+/// The measurements of an evaluation.
 struct Evaluation {
   double loss = 0;
   LivePeak peak;
 };
 
-/// What a plan asks for and the executor does not do; all of it.
+/// Everything that a plan asks for and the executor does not do.
 Errors check_executable(const Plan& plan);
 
 class Trainer final : private ParameterAccess, private CollectiveListener {

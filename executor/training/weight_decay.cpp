@@ -1,4 +1,4 @@
-// What a parameter is follows from the op that reads it, not from its name; of the published models both say the same.
+// The op that reads a parameter decides its kind, not its name; for the published models both agree.
 //
 // Sources: transformers/trainer.py (get_decay_parameter_names: weights of norms and all that is called bias are left
 // out).

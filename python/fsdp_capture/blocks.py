@@ -91,7 +91,7 @@ def _is_large(root: Any, number: Callable[[str], int]) -> Callable[[str, Any], b
     whole = weight(root)
 
     def is_large(name: str, module: Any) -> bool:
-        # What holds almost all is the model itself, of which checkpointing would keep nothing.
+        # A module that holds almost all is the model itself, of which checkpointing would keep nothing.
         return number(name) > 0 and whole <= _SHARE_OF_A_SINGLE * weight(module) and 2 * weight(module) <= whole
 
     return is_large

@@ -73,7 +73,7 @@ class ClearingWatch:
         return 2 * there > sum(p.numel() for p in self._parameters() if p.requires_grad)
 
     def rows(self, structure: Structure) -> dict[str, Any]:
-        """What a point says of it. `structure`: of the step as the script runs it."""
+        """The row of a point. `structure`: of the step as the script runs it."""
         if self._in_backward:
             return {"keeps_gradients": True}
         if not self._in_forward:

@@ -45,7 +45,7 @@ class HeldTensors:
                     self._given[id(tensor)] = (weakref.ref(tensor), step)
 
     def _given_again(self, step: int) -> dict[str, Any]:
-        """What was handed on in an earlier step than `step`, and is still there."""
+        """Tensors that were handed on in an earlier step than `step` and are still there."""
         found, seen = {}, set()
         for reference, first in self._given.values():
             tensor = reference()
@@ -68,7 +68,7 @@ class HeldTensors:
         return [_row(name, t) for name, t in tensors.items()]
 
     def limits(self) -> list[str]:
-        """What a reader is told of other models that are still there."""
+        """A note for readers about other models that are still there."""
         told = []
         for title, tensors in self._of_others.items():
             size = sum(t.untyped_storage().nbytes() for t in (reference() for reference in tensors.values()) if t is not None)

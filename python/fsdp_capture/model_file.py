@@ -114,7 +114,7 @@ def model_of(
 def _tapes_of(
     storages: dict[Kind, Storages], order: dict[str, int], limits: list[str]
 ) -> tuple[dict[Kind, Interface], dict[Kind, list[CallTape]]]:
-    """What passes between calls, and their tapes. A recording that cannot be played again leaves `storages`, with a limit; the first
+    """Values that pass between calls, and their tapes. A recording that cannot be played again leaves `storages`, with a limit; the first
     one, of the script as it is, has to be played: else raises CaptureError."""
     base = next(iter(storages))
     while True:

@@ -79,7 +79,7 @@ class OldTensors:
         return found
 
     def limits(self) -> list[str]:
-        """What a reader is told of them."""
+        """A note for readers about them."""
         told = []
         if self._whole >= _LARGE:
             told.append(

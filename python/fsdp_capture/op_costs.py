@@ -1,4 +1,4 @@
-"""What an op costs on the device, by the tensors that it is handed: FLOPs by their shapes, bytes by their sizes.
+"""The cost of an op on the device, by its tensors: FLOPs by their shapes, bytes by their sizes.
 
 The op is known by its name. ATen's ops without a row read their inputs and write their outputs once; those that compute more than that
 have a row. The ops of a library have a row, or it is said that they have no known cost: a step is then longer than predicted, by what
@@ -40,7 +40,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Operands:
-    """What an op was called with."""
+    """The arguments of an op."""
 
     args: Sequence[Any]
     kwargs: dict[str, Any]
@@ -149,7 +149,7 @@ def _nothing(of: Operands) -> Cost:
 
 
 def _unknown(of: Operands) -> Cost:
-    """What it computes does not follow from sizes, or nobody measured it."""
+    """The cost of an op whose work does not follow from sizes, or that nobody measured."""
     return Cost(is_known=False)
 
 

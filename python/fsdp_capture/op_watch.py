@@ -19,7 +19,7 @@ DISPATCHED = "D|"
 
 @dataclass
 class Tensor:
-    """What is known of an argument or result of an op."""
+    """The facts of an argument or result of an op."""
 
     address: int  # of its storage
     bytes: int

@@ -1,4 +1,4 @@
-"""What a plan is told of the script's optimizers, and which are refused: those whose states are neither known nor as large as what
+"""The facts of the script's optimizers for a plan. Refused are those whose states are neither known nor as large as those that
 would stand in for them. torch.optim.Muon, which takes some of the matrices, may stand beside one that takes the rest.
 """
 

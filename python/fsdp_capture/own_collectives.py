@@ -30,7 +30,7 @@ class OwnCollectives:
         self._bytes = sum(each["payload_bytes"] for each in large)
 
     def limit(self, ranks: int) -> str:
-        """What a reader of the model must know; nothing where there are none."""
+        """A note for readers of the model; empty without such collectives."""
         if not self.kinds:
             return ""
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(self.kinds).items()))

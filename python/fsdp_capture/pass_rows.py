@@ -11,7 +11,7 @@ from fsdp_capture.structure import Structure
 
 
 def passes_of(structure: Structure, point: dict[str, Any]) -> dict[str, Any]:
-    """What a point of several backwards has beside that of one. `point`: what is written of it so far. Raises NotAlike where a
+    """The keys that a point of several backwards has beside those of one. `point`: the keys so far. Raises NotAlike where a
     backward has gradients for a part of a model."""
     _check_gradients(structure)
     losses = point.pop("losses", [point["loss"]])

@@ -1,4 +1,4 @@
-"""What a capture does of its own where the models of a script are trained by turns: a step is recorded from one end of a step to the
+"""A capture of a script that trains its models by turns: a step is recorded from one end of a step to the
 next, with all of its backwards. A step before it is only looked at: when there are gradients says whether it is known when they go.
 """
 

@@ -19,7 +19,7 @@ Mark = Callable[[str], None]  # writes a name into what is recorded
 
 
 class CaptureError(Exception):
-    """What keeps a script from being captured, in one sentence."""
+    """The reason why a script cannot be captured, in one sentence."""
 
 
 class NotAlike(CaptureError):

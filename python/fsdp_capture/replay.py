@@ -153,7 +153,7 @@ class Replay:
 
 
 def recorded_peak(storages: Storages, carried: Optional[dict[int, int]] = None) -> int:
-    """What the tapes tell of, in the order in which it happened."""
+    """The events of the tapes, in the order in which they happened."""
     structure = storages.structure
     carried = carried or {}
     live = peak = sum(structure.recording.events[position].bytes for position in carried.values())

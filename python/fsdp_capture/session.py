@@ -151,7 +151,7 @@ class Session:
 
         @functools.wraps(real)
         def clip_grad_norm_(parameters, max_norm, *args, **kwargs):
-            # What is clipped at infinity is only measured, by the same kernels.
+            # Clipping at infinity only measures the norm, by the same kernels.
             is_number = isinstance(max_norm, (int, float)) and 0 <= max_norm <= 1e6
             self._clip_grad_norm = float(max_norm) if is_number else 1.0
             return real(parameters, max_norm, *args, **kwargs)
@@ -288,7 +288,7 @@ class Session:
             raise CaptureError(why)
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
-        """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
+        """The model's inputs in the first step that is recorded. A script may have made them in the step before."""
         self._note_given_to_part(root, args, kwargs, is_noted=not self._given)
 
     def _note_given_to_part(self, part: Any, args: Any, kwargs: Any, is_noted: bool = True) -> None:
@@ -525,7 +525,7 @@ def _what_failed(what: str, error: Exception) -> str:
 
 
 def _tf32(torch: Any) -> dict[str, bool]:
-    """What of float32 may run as TF32. Since PyTorch 2.9 the older words raise an error where a script uses the newer ones."""
+    """The ops of float32 that may run as TF32. Since PyTorch 2.9 the older words raise an error where a script uses the newer ones."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     if hasattr(matmul, "fp32_precision"):
         return {"cudnn_allow_tf32": cudnn.conv.fp32_precision == "tf32", "matmul_allow_tf32": matmul.fp32_precision == "tf32"}

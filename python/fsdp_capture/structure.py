@@ -288,7 +288,7 @@ def _attribute_backward(structure: Structure) -> None:
 
 
 def _drop_empty(structure: Structure) -> None:
-    """What happened in a part in which nothing was computed belongs to the one before."""
+    """Joins a part in which nothing was computed with the one before."""
     kept: list[OpPart] = []
     number: list[int] = []
     for part in structure.parts:

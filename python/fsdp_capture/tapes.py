@@ -34,7 +34,7 @@ class CallTape:
 
 @dataclass
 class Interface:
-    """What all recordings of a step agree on."""
+    """The facts on which all recordings of a step agree."""
 
     values: list[Value]
     inputs: list[list[int]]  # [num calls] in `values`
@@ -180,7 +180,7 @@ class TapeWriter:
         self._ends[call, op if op >= 0 else last, op >= 0].append(event)
 
     def _find_carried(self) -> dict[int, int]:
-        """What a variable of the script holds into the next step (`out = model(x)`, whose logits go when `out` is assigned
+        """Tensors that a variable of the script holds into the next step (`out = model(x)`, whose logits go when `out` is assigned
         again): allocation -> event in which what the step before left there is freed."""
         recording = self._recording
         left = [
@@ -433,7 +433,7 @@ class TapeWriter:
         return [self._recording.ops[d].cost for d in part.dispatched if self._recording.ops[d].cost.kind != VIEW]
 
     def _arithmetic(self, number: int) -> Optional[str]:
-        """What the products, convolutions and attention of an op are computed in; under autocast it is not the dtype of the
+        """The dtype in which products, convolutions and attention of an op compute; under autocast it is not that of the
         activations."""
         ops = [self._recording.ops[d] for d in self._structure.parts[number].dispatched]
         counted = [op for op in ops if op.cost.flops > 0 and op.outputs]

@@ -1,4 +1,4 @@
-"""What passes between calls: which call makes a value, and which ones read or hold it."""
+"""Values that pass between calls: which call makes one, and which ones read or hold it."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def train(arguments: argparse.Namespace, contents: dict[str, Any], model: Expand
     if arguments.device == "cuda":
         if not torch.cuda.is_available():
             raise Refused("--device cuda: PyTorch finds no GPU here. Write: --device cpu")
-        # What an engine hides from a rank is not its own: with one in sight it is that.
+        # A launcher may hide the other GPUs from a rank: with one in sight it is that.
         device = torch.device("cuda", place.local_rank if torch.cuda.device_count() > 1 else 0)
         torch.cuda.set_device(device)
     join(place, backend_of(arguments.device, plan), arguments.timeout)

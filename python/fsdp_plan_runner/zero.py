@@ -156,7 +156,7 @@ def run_on_cpu() -> None:
     _deepspeed()
     from deepspeed.comm import torch as communication
 
-    # What inference reduces in takes a minute to compile.
+    # The extension that reduces for inference takes a minute to compile.
     communication.build_shm_op = lambda: None
 
 

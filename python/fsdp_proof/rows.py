@@ -1,4 +1,4 @@
-"""What was found, judged row by row. A row says what was found, what it is held against, and how far they may differ.
+"""The findings, judged row by row. A row has a finding, its reference, and how far they may differ.
 
 Results: "pass", "fail", "note" (nothing to judge by), "not run" (with the reason). A trial that failed is a row.
 """

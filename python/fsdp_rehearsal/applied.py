@@ -1,4 +1,4 @@
-"""What was really applied to the model that is trained: wrapper, version, units, parameters, precision, optimizers.
+"""The parts of a plan that were really applied to the model: wrapper, version, units, parameters, precision, optimizers.
 
 The models are the roots whose forward was called with gradients on; sizes are those of the whole model, not of the shard.
 """

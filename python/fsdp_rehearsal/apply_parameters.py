@@ -26,7 +26,7 @@ class Replaced:
 
     @staticmethod
     def listed(params: Any) -> Any:
-        """What was given to an optimizer, with generators taken out once; lists and dicts stay the same objects."""
+        """The arguments of an optimizer, with generators read once; lists and dicts stay the same objects."""
         if _is_tensor(params):
             return params  # the optimizer says what is wrong with it
         groups = params if isinstance(params, list) else list(params)
@@ -89,12 +89,12 @@ class Replaced:
                 holder[key] = news[0]
 
     def _of(self, value: Any) -> list[Any]:
-        """What takes the place of a value; itself where nothing does."""
+        """The replacement of a value, or itself if there is none."""
         reference, news = self._new.get(id(value), (None, []))
         return news if news and reference is not None and reference() is value else [value]
 
     def of_groups(self, groups: Any) -> Any:
-        """What the optimizer is given in the place of what the script gave."""
+        """The optimizer's parameters in place of the script's."""
         if not self._new or _is_tensor(groups):
             return groups
         return [

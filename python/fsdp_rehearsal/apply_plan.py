@@ -321,7 +321,7 @@ class ApplyPlan:
         return sharding.make_mesh(self.plan, _device())
 
     def _turn_off(self, root: Any) -> None:
-        """What the script recomputes by transformers' own switch is for the plan to say."""
+        """Turns off transformers' own recomputation: the plan decides it."""
         if turn_off_checkpointing(root):
             warn("plan_in_place", "gradient_checkpointing of the script is off: the plan says what is recomputed.")
 

@@ -1,4 +1,4 @@
-"""What a script wraps its model in gives way to the plan.
+"""The wrappers of a script give way to the plan.
 
 DistributedDataParallel, FullyShardedDataParallel and DataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
 forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns what it is given; where that is the
@@ -18,7 +18,7 @@ from typing import Any
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.switches import casting_to
 
-# What a script may tell FSDP2 about its own units; the plan says it.
+# Settings that a script may give FSDP2 for its own units; the plan decides them.
 _SETTERS = (
     "set_modules_to_forward_prefetch",
     "set_modules_to_backward_prefetch",
@@ -158,7 +158,7 @@ class Wrappers:
         module.fully_shard = fully_shard  # type: ignore[attr-defined]
 
     def _move(self, module: Any, device: Any) -> None:
-        """What lies on the CPU goes to the `device` that a wrapper of the script would have moved it to; a plan moves what it shards by
+        """Tensors on the CPU go to the `device` to which a wrapper of the script would have moved them; a plan moves its shards by
         itself."""
         import torch
 
@@ -171,7 +171,7 @@ class Wrappers:
                     tensor.data = tensor.to(device)
 
     def _cast_inputs(self, module: Any, precision: Any) -> None:
-        """What the script's mixed precision would have cast to its dtype meets parameters in the dtype that they are in: it is cast to
+        """Inputs that the script's mixed precision would have cast meet parameters in the dtype that they are in: they are cast to
         that, unless the plan has a mixed precision, which casts it by itself."""
         is_asked = getattr(precision, "param_dtype", None) is not None
         casts = getattr(precision, "cast_forward_inputs", False) or getattr(precision, "cast_root_forward_inputs", False)
@@ -253,7 +253,7 @@ class Wrappers:
         return property(lambda holder: holder.__dict__["_require_backward_grad_sync"], change)
 
     def _checkpointing(self, module: ModuleType) -> None:
-        """What the script would recompute by itself runs as it is: what is recomputed, the plan says."""
+        """The script's own recomputation runs as it is: the plan decides what is recomputed."""
         real = module.checkpoint
 
         @functools.wraps(real)
@@ -362,7 +362,7 @@ def _as_device(device: Any) -> Any:
 
 
 def _all_setters() -> list[str]:
-    """What this PyTorch's units can be told, but for which micro-batch is the last one."""
+    """The setters of this PyTorch's units, without the one for the last micro-batch."""
     from torch.distributed.fsdp import FSDPModule
 
     return [name for name in dir(FSDPModule) if name.startswith("set_") and name not in _SYNC_SETTERS]
@@ -398,7 +398,7 @@ def _is_on_cpu(value: Any) -> bool:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """What the plan says already."""
+    """Ignores a setting that the plan has already."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the bytes that were alive at the peak are for: parameters, gradients, optimizer states, activations, communication.
+"""The bytes alive at the peak by purpose: parameters, gradients, optimizer states, activations, communication.
 
 The storages of parameters, gradients and states are looked up whenever they may be new: after a backward, and after a step. An
 address that the allocator has given out again is told apart by the phase in which its block was made. What has no owner is told

@@ -22,7 +22,7 @@ def install(utils: ModuleType) -> None:
     wrapper = utils._DistWrapper
 
     def all_of(self: Any, mine: Any) -> list[Any]:
-        """What all ranks have sent: this one's, and empty plans of the others."""
+        """The plans of all ranks: this one's, and empty ones of the others."""
         if not dataclasses.is_dataclass(mine) or not hasattr(mine, "items"):
             return [mine] * self.get_world_size()
         empty = dataclasses.replace(mine, items=[])

@@ -89,7 +89,7 @@ class Faults:
 
 
 def _missing_module(error: BaseException) -> Optional[BaseException]:
-    """What libraries that import lazily raise their own error from."""
+    """The error from which a library that imports lazily raised its own."""
     at, seen = error.__cause__, 0
     while at is not None and not isinstance(at, ModuleNotFoundError) and seen < _MOST_CAUSES:
         at, seen = at.__cause__, seen + 1

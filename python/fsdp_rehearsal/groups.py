@@ -55,7 +55,7 @@ def _replace_gloo(c10d: ModuleType) -> None:
         def create_device(*args: Any, **kwargs: Any) -> None:
             return None
 
-    # What the fake group does not have, and a group of Gloo is asked for.
+    # The fake group lacks these methods of a group of Gloo.
     FakeProcessGroup._set_sequence_number_for_group = lambda self: None
     FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
     FakeProcessGroup._set_default_timeout = lambda self, timeout: None

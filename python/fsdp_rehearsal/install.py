@@ -105,7 +105,7 @@ def install(settings: Settings, is_owner: bool) -> None:
 
 
 def install_with_libraries(record: Record, settings: Settings) -> None:
-    """What hangs on modules of torch.distributed and of other libraries."""
+    """Installs the hooks of torch.distributed and of other libraries."""
     stub, phases, steps, units, ties = record.stub, record.phases, record.steps, record.units, record.ties
     after_import("torch.distributed", store.install)
     after_import("torch.distributed", lambda dist: groups.install(dist, stub))

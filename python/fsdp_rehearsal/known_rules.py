@@ -123,7 +123,7 @@ class Rules:
                 warn("balanced_routing", *router)
 
     def collective(self, name: str, args: Any, kwargs: dict[str, Any], size: int) -> list[tuple[Any, Optional[Any]]]:
-        """What a collective of torch.distributed writes: tensors, and what they hold afterwards if that is known."""
+        """The tensors that a collective of torch.distributed writes, with their values if they are known."""
         torch = self._torch
         if name == "all_reduce":
             tensor = args[0] if args else kwargs["tensor"]

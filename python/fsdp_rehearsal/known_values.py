@@ -102,7 +102,7 @@ def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:
 
 
 def _follow_backward(torch: Any, mode: Any) -> None:
-    """What checkpointing computes again is followed as well. A mode is off in the functions that it is asked about, and
+    """Recomputation by checkpointing is followed as well. A mode is off in the functions that it is asked about, and
     both `Tensor.backward` and `torch.autograd.backward` are such: it is on again where they call the engine."""
     real = torch.autograd._engine_run_backward
 
@@ -201,7 +201,7 @@ class KnownValues:
         return result
 
     def _answer_to_a_loop(self, name: str, args: Any) -> list[bytes]:
-        """What ends a loop that has asked for the same unknown value many times; as a rule, nothing."""
+        """The value that ends a loop that asked for the same unknown value many times; as a rule none, an empty list."""
         tensor = args[0] if args else None
         if not self.copies.on_device(tensor) or tensor.numel() != 1:
             return []
@@ -265,7 +265,7 @@ class KnownValues:
         return self._torch.utils._pytree.tree_flatten(tree)[0]
 
     def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
-        """What the device is about to be asked, in order."""
+        """The tensors whose values the device is about to be asked for, in order."""
         if name in (*_INDEXES, "masked_select"):  # what is selected from need not be known
             index = args[1] if isinstance(args[1], (tuple, list)) else (args[1],)
             ends = [end for i in index if isinstance(i, slice) for end in (i.start, i.stop, i.step)]
@@ -367,7 +367,7 @@ class KnownValues:
                     tensor.copy_(value)
 
     def _mark(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What follows from a router's choice is marked as it is."""
+        """Marks results that follow from a router's choice."""
         if name == "topk" and self._rules.router is not None:
             router, self._rules.router = self._rules.router, None
             return router

@@ -67,7 +67,7 @@ class Launchers:
     @guarded("torch.multiprocessing.spawn")
     def _spawn(self, spawn: ModuleType) -> None:
         class Done:
-            """What spawn(join=False) returns: everything has happened already."""
+            """The result of spawn(join=False): everything has happened already."""
 
             processes: list[Any] = []
 

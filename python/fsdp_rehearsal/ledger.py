@@ -19,7 +19,7 @@ _COUNTED = ("alloc", "free_requested", "free_completed")
 
 @dataclass(frozen=True)
 class Label:
-    """What the program was doing when it allocated."""
+    """The work of the program when it allocated."""
 
     phase: str
     module: str = ""
@@ -157,7 +157,7 @@ def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
 
 
 def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:
-    """What was alive at the peak by line of Python, largest first; what comes after `most` rows is one row with file ""."""
+    """The bytes alive at the peak by line of Python, largest first; all after `most` rows are one row with file ""."""
     rows: dict[tuple, list[int]] = {}
     for (place, label), (count, size) in ledger.peak.alive.items():
         stack = stack_of(ledger, place, label)

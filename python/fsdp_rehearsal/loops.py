@@ -51,7 +51,7 @@ class Loops:
         self._places: dict[tuple[CodeType, int], _Place] = {}
 
     def answer(self, is_bool: bool) -> Optional[float]:
-        """What the running code is told instead of zero; nothing: zero. Called before each read of one unknown value."""
+        """The value that the running code gets instead of zero. None: zero. Called before each read of one unknown value."""
         if self._steps() != self._step:
             self._step = self._steps()
             self._places.clear()

@@ -95,14 +95,14 @@ def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline, sho
 
 
 def _pinned(meter: Meter) -> int:
-    """What PyTorch has pinned of host memory, in its blocks; it gives none back."""
+    """Host memory that PyTorch has pinned, in its blocks; it gives none back."""
     if not meter.running:
         return 0
     return int(sys.modules["torch"].cuda.host_memory_stats().get("allocated_bytes.peak", 0))
 
 
 def _at_end(stats: dict[str, Any]) -> dict[str, int]:
-    """What lives at the end. PyTorch counts a freed block that still waits for another stream (record_stream) as requested, and
+    """The bytes alive at the end. PyTorch counts a freed block that still waits for another stream (record_stream) as requested, and
     not as allocated any more."""
     kinds = ("requested", "allocated")
     requested, allocated = (stats[f"{kind}_bytes"]["all"]["current"] if stats else 0 for kind in kinds)
@@ -144,7 +144,7 @@ def _where(ledger: Ledger, timeline: Timeline, shown: Shown, position: int, plac
     stack = ledgers.stack_of(ledger, place, label)[:_MOST_FRAMES]
     return {
         "phase": label.phase,
-        # What is no part of a step came after one.
+        # A phase beside the steps came after one.
         "step": timeline.step_at(position) - (label.phase in ASIDE),
         "module": shown(label.module),
         "at": frames.named(stack),

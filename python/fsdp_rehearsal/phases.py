@@ -1,4 +1,4 @@
-"""What the program is doing: initialization, forward, backward or optimizer; and in which module.
+"""The phase of the program: initialization, forward, backward or optimizer; and its module.
 
 Initialization ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
 begins, so the input data and the loss belong to it; what comes between backward and the end of the optimizer step, clipping

@@ -1,4 +1,4 @@
-"""What this process is at, for those who wait: one short text, and its stack.
+"""The progress of this process: one short text, and its stack.
 
 Who knows where a step begins says so. What takes the time between two of them is seen by the command, which asks for the stack of the
 main thread by a signal. A process that does not know the signal ignores it.

@@ -16,7 +16,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command asks of this process."""
+    """The settings of the command for this process."""
 
     stub: str  # the library that stands in for the GPU
     record: str = ""  # file for the record; "" writes none

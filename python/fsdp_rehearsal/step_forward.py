@@ -22,7 +22,7 @@ Hook = Callable[[Any, Any, Any], Any]  # of a module, its positional and its nam
 
 
 def parts_called(kind: str) -> str:
-    """What a reader is told of a script that calls parts of its `kind` of model."""
+    """A note for readers about a script that calls parts of its `kind` of model."""
     return (
         f"The script calls parts of its {kind}, and not the model itself. FSDP2 gathers the root in its forward, so a plan runs with "
         "a forward of the root around each step: from the first part to the backward."
@@ -118,7 +118,7 @@ class StepForward:
             self._close(())
 
     def _at_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """What was called and not trained on ends here: parameters that stay gathered would miss the step."""
+        """Ends a forward without a backward: parameters that stay gathered would miss the step."""
         if self.is_open and not self._phases.in_backward:
             self._close(())
             getattr(self._root, "reshard", _nothing)()

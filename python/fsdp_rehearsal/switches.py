@@ -1,4 +1,4 @@
-"""What is changed of a script's model for a plan, and for a recording of what a plan would do."""
+"""Changes of a script's model for a plan, and for a recording of a plan's work."""
 
 from __future__ import annotations
 

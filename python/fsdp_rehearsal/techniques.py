@@ -1,4 +1,4 @@
-"""What else a training does that decides its memory: recomputation, accumulation, tensor, context and pipeline parallelism.
+"""Other techniques of a training that decide its memory: recomputation, accumulation, tensor, context and pipeline parallelism.
 
 Seen by what the program calls, not by what it was asked for.
 """

@@ -99,7 +99,7 @@ def _commit(module: ModuleType, args: tuple, kwargs: dict) -> Any:
 
 
 class _Future:
-    """What run_as_future=True returns: it has happened already."""
+    """The result of run_as_future=True: the upload has happened already."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
