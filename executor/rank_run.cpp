@@ -255,7 +255,7 @@ Result<void> write_results(const RunOptions& options, const Job& job, const std:
 /// Where a rank is, for whoever reports its failure.
 struct Place {
   const Schedule* schedule = nullptr;
-  int instruction = -1;  ///< Of it; -1: between steps.
+  int instruction = -1;  ///< Its index; -1 between steps.
   std::string doing = "joining the other ranks";
 
   void is_at(std::string what) {
@@ -317,7 +317,7 @@ class RunOfRank {
   std::vector<StepMeasurement> steps_;
   KernelCalls calls_;
   LossInputs logits_;
-  std::unique_ptr<Calibrator> calibrator_;  ///< Of --measure; else null.
+  std::unique_ptr<Calibrator> calibrator_;  ///< With --measure; else null.
 };
 
 Result<void> RunOfRank::begin() {

@@ -22,7 +22,7 @@
 namespace fsdp::executor {
 
 struct RunStart {
-  std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
+  std::optional<StoredTensors> weights;      ///< All parameters. nullopt: from the seed or the checkpoint.
   std::optional<ResumedCheckpoint> resumed;  ///< The checkpoint from which the run goes on.
   std::vector<std::string> notes;            ///< Values that were read otherwise than they are written.
   std::shared_ptr<const SampleSource> tokens;

@@ -6,8 +6,8 @@
 //   collective  on a CPU, from its call, or the end of the one before it, until nobody waited for it any more; nothing
 //               where it was there before anybody waited
 //
-// Of an op, copy or reduction there are as many samples as steps and layers. Other programs disturb some of them,
-// always upward, so that the mean of those between the quartiles is taken.
+// An op, copy or reduction has as many samples as steps and layers. Other programs make some of them longer, never
+// shorter, so we take the mean of those between the quartiles.
 //
 // Not modeled: the first two steps; recomputation, whose ops are those of the forward.
 

@@ -1,8 +1,8 @@
 // A collective is called and waited for, again and again, so that its ranks come to it at the same time, as they do in
 // a step. Sizes are four times apart. Every rank makes the same calls, so that their numbers follow from sizes alone.
 //
-// On a CPU who computes and who sends share the cores. Computing is timed by itself and behind an all-gather that has
-// begun; both ranks do the same products. What it takes longer, over what the all-gather takes by itself, is the share.
+// On a CPU computing and sending share the cores. Computing is timed by itself and after the start of an all-gather;
+// both ranks do the same products. The share is the extra time over the time of the all-gather by itself.
 //
 // Sources: nccl-tests, doc/PERFORMANCE.md, for what the size of a collective is.
 //

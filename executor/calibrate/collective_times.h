@@ -14,7 +14,7 @@
 namespace fsdp::executor {
 
 struct CollectiveSettings {
-  Bytes largest{0};  ///< Of the whole buffer.
+  Bytes largest{0};  ///< The bytes of the whole buffer.
   c10::ScalarType gathered = c10::kFloat;
   c10::ScalarType reduced = c10::kFloat;
   c10::Device device = c10::Device(c10::kCPU);
@@ -26,7 +26,7 @@ std::vector<WorkTimes> time_collectives(Group& group, const CollectiveSettings& 
 /// By how much computing takes longer while an all-gather runs, as a share of the all-gather's time, 0 to 1.
 double compute_share(Group& group, const CollectiveSettings& settings);
 
-/// Of large copies out of pinned memory and into it. REQUIRES: a GPU.
+/// The rates of large copies out of pinned memory and into it. REQUIRES: a GPU.
 std::pair<BytesPerSecond, BytesPerSecond> time_copies(c10::Device device);
 
 /// The host's time to start a small kernel. REQUIRES: a GPU.

@@ -19,7 +19,7 @@ struct ResumedCheckpoint {
   std::string folder;
   CheckpointIndex index;
   StoredTensors model;   ///< Parameters and buffers.
-  StoredTensors states;  ///< Of the optimizer, and of generators.
+  StoredTensors states;  ///< States of the optimizer and of generators.
 };
 
 /// Looks at the files of a checkpoint, and reads no tensor. Errors: all that is wrong with the index and the headers;

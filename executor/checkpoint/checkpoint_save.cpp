@@ -109,7 +109,7 @@ void add_files(const std::string& status, CheckpointIndex& index) {
   while (lines >> word >> file.name >> file.bytes >> file.crc32) index.files.push_back(file);
 }
 
-/// Of rank 0: the complaint about a file that another host has kept to itself; empty where all are here.
+/// For rank 0: the error about a file that only another host has. Empty if all files are here.
 std::string missing_file(const std::string& folder, const CheckpointIndex& index) {
   for (const CheckpointFile& file : index.files) {
     std::error_code error;
@@ -206,7 +206,7 @@ std::string CheckpointWriter::write_own_files(const RankFiles& files) {
   return status;
 }
 
-// Of rank 0: the checkpoint becomes visible, or goes. Returns its size and place, or the error.
+// For rank 0: publishes the checkpoint, or removes it. Returns its size and place, or the error.
 std::string CheckpointWriter::publish(const std::vector<std::string>& statuses) {
   const Progress progress = trainer_.progress();
   CheckpointIndex index = about_;

@@ -16,7 +16,7 @@ namespace fsdp::executor {
 struct TensorPart {
   std::string name;
   at::Tensor rows;             ///< Contiguous, on any device.
-  std::int64_t first_row = 0;  ///< Of the whole tensor.
+  std::int64_t first_row = 0;  ///< Counted in the whole tensor.
 };
 
 /// Writes a file that was not there, and returns when it is on the disk. `name` is relative to `folder`. Error: the

@@ -59,7 +59,7 @@ at::Tensor buckets_of_distances(std::int64_t distances, std::int64_t num_buckets
   return at::where(distance < exact, distance, shared.clamp_max(num_buckets - 1));
 }
 
-// Of [queries, keys]: key - query, which is a memory position minus the own one.
+// For each of [queries, keys]: key - query, which is a memory position minus the own one.
 void fill_buckets(std::int64_t* out, const Shape& shape, const OpAttributes& a) {
   const std::int64_t queries = shape[0], keys = shape[1];
   const std::int64_t in_direction = a.bidirectional ? a.num_buckets / 2 : a.num_buckets;

@@ -21,7 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 /// The context of kernels beside their op.
 struct KernelContext {
   Implementations implementations;
-  c10::ScalarType activation = c10::kFloat;  ///< Of values that say no dtype.
+  c10::ScalarType activation = c10::kFloat;  ///< The dtype of values without one.
   c10::Device device = c10::Device(c10::kCPU);
   std::map<std::string, at::Tensor> buffers;  ///< By fully qualified name.
 };

@@ -123,7 +123,7 @@ Tensors sum(const OpRun& run) {
   return {run.inputs[0].sum(run.attributes().dim, run.attributes().keep_dim)};
 }
 
-// Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root.
+// From ECAPA-TDNN's attentive statistics: weighted, with a floor below the root.
 Tensors std_deviation(const OpRun& run) {
   const std::int64_t dim = run.attributes().dim;
   const bool keep = run.attributes().keep_dim;
@@ -193,7 +193,7 @@ Tensors index(const OpRun& run) {
   return {at::index(x, indices)};
 }
 
-// Half of what is missing in front, the rest behind, as convolutions with padding "same" do.
+// Half of the padding before the data, the rest after it, as convolutions with padding "same" do.
 Tensors pad(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
   const std::int64_t dim = (run.attributes().dim + x.dim()) % x.dim();

@@ -47,9 +47,9 @@ struct KnownCall {
   const char* name;
   std::size_t first_operand = 0;
   std::size_t num_operands = 2;
-  int settings = -1;  ///< Of a convolution: stride, padding, dilation; three later the groups.
+  int settings = -1;  ///< Where a convolution has stride, padding, dilation; three later the groups.
   bool has_gradients = false;
-  int causal = -1;  ///< Of attention, of which the order of operands does not matter.
+  int causal = -1;  ///< For attention, whose operands may come in any order.
 };
 
 constexpr std::array kKnownCalls = {

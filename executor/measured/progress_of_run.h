@@ -37,7 +37,7 @@ class ProgressOfRun {
   bool evaluates_after(std::int64_t number) const;
   /// All ranks call it. REQUIRES: evaluates_after(number).
   Result<void> evaluate(std::int64_t number);
-  /// Of the last one.
+  /// The last evaluation.
   const std::optional<Evaluation>& evaluation() const { return evaluation_; }
 
  private:

@@ -1,4 +1,4 @@
-// A record lies in front of each block, so that a release knows the size and the category whoever releases it: Gloo's
+// A record lies before each block, so that a release knows the size and the category whoever releases it: Gloo's
 // threads too. A block's deleter gets the address of its data, as libraries want it that release by address (oneDNN's
 // scratch goes through c10::Allocator::raw_deallocate).
 //
@@ -30,7 +30,7 @@ namespace {
 struct alignas(64) BlockRecord {
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::Temp;
-  std::int64_t number = 0;  ///< Of allocations, in order.
+  std::int64_t number = 0;  ///< The number of the allocation, in order.
 
   static BlockRecord& of(void* data) { return *(static_cast<BlockRecord*>(data) - 1); }
   void* data() { return this + 1; }
@@ -75,7 +75,7 @@ class Counts {
     record.category = to;
   }
 
-  // Blocks without a record in front of them are found by their address.
+  // Blocks without a record before them are found by their address.
   void add_foreign(const void* address, std::int64_t bytes) {
     const std::lock_guard lock(mutex_);
     foreign_[address] = {.bytes = bytes, .category = category_};

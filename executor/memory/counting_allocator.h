@@ -43,7 +43,7 @@ struct LivePeak {
   Bytes bytes;
   BytesByCategory at_peak{};
   std::int64_t moment = 0;  ///< `set_moment`'s value then.
-  // Of the allocator that the tensors come from, each the highest since then; -1: it says nothing.
+  // Figures of the tensors' allocator, each the highest since then; -1 if it has none.
   Bytes allocated{-1};         ///< In blocks.
   Bytes reserved{-1};          ///< Kept for blocks.
   Bytes device{-1};            ///< In use on the device by all processes, at the end.

@@ -42,7 +42,7 @@ class CudaMemory final : public ReserveMeter {
   std::int64_t free_at_start_ = 0;
   mutable std::mutex mutex_;
   std::string recording_;
-  std::map<std::uintptr_t, std::int64_t> ids_;  ///< Of live allocations.
+  std::map<std::uintptr_t, std::int64_t> ids_;  ///< The ids of live allocations.
   std::int64_t next_id_ = 0;
   std::map<const void*, int> streams_;
 };

@@ -35,7 +35,7 @@ const IdType* type_called(std::string_view name) {
   return nullptr;
 }
 
-/// The value behind 'key': in the dict of a .npy header, up to the comma that ends it.
+/// The value after 'key': in the dict of a .npy header, up to the comma that ends it.
 std::string_view value_of(std::string_view header, std::string_view key, char end) {
   const std::size_t at = header.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};

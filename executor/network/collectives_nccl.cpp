@@ -1,4 +1,4 @@
-// NCCL behind the seam of executor/network/collectives.h.
+// NCCL as an implementation of executor/network/collectives.h.
 //
 // A collective goes to the stream that is current when it is called, and nothing else happens: which stream that is,
 // what it waits for and who waits for it is the schedule's matter (executor/training/sharded_unit_streams.cpp), as in

@@ -88,7 +88,7 @@ struct Heartbeat::State {
   std::string lost;
   Clock::time_point answered = Clock::now();
 
-  // Of the thread alone.
+  // Only the thread uses these.
   std::int64_t beats = 0;
   std::string heard;
   Clock::time_point heard_at = Clock::now();

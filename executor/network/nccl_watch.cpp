@@ -1,8 +1,9 @@
 // Each call stands between two events of its stream. Every tenth of a second the thread asks which of them the device
 // has passed, NCCL whether it has noted an error, and the store whether a rank is lost. The time of a collective counts
 // from its first event: the host runs ahead of the device by up to a step, so that a healthy step may be longer than
-// the time-out. (ProcessGroupNCCL counts from the call, with a default of ten minutes.) What stands still before its
-// first event stands behind another collective, here or on the rank that waits for this one, whose time runs.
+// the time-out. (ProcessGroupNCCL counts from the call, with a default of ten minutes.) A collective that stands still
+// before its first event waits for another one, here or on a rank that waits for this one, and the time of that one
+// runs.
 //
 // ncclCommAbort makes kernels that wait return; what they leave behind is worth nothing, and the thread that trains
 // finds out at its next check. What CUDA says of an event that is neither "passed" nor "not yet" is an error of the
@@ -67,7 +68,7 @@ void NcclWatch::called(std::string what, std::int64_t instruction, cudaStream_t 
   flights_.push_back({std::move(what), instruction, begin, record(stream), std::nullopt});
 }
 
-// A collective behind which no event stands is one that nobody watches.
+// A collective without an event after it is not watched.
 cudaEvent_t NcclWatch::record(cudaStream_t stream) {
   cudaEvent_t event = nullptr;
   cudaError_t result = cudaSuccess;

@@ -12,7 +12,7 @@ namespace fsdp::executor {
 
 /// A GPU, as ranks of any machine can tell it from others.
 struct DeviceIdentity {
-  std::string host;  ///< Of the running kernel, so that containers of one machine have the same.
+  std::string host;  ///< The running kernel's id, which containers of one machine share.
   std::string bus;   ///< PCI address in its machine. Parts of one card have the same.
   std::string uuid;
 

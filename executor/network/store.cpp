@@ -23,7 +23,7 @@ namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// Of the name of a run in the keys; engines give shorter ones.
+/// Bytes of a run's name in the keys; engines give shorter ones.
 constexpr std::size_t kLongestRunId = 128;
 
 MeetingPlace at_address(const Launch& launch, std::chrono::milliseconds timeout) {

@@ -125,8 +125,8 @@ struct StoreDoor::State {
   std::condition_variable wake;
   bool is_closed = false;
   std::string problem;
-  std::map<std::string, std::int64_t> received;  // By the other end of connections that are there.
-  std::int64_t gone = 0;                         // Of those that are not there any more.
+  std::map<std::string, std::int64_t> received;  // Open connections, by their other end.
+  std::int64_t gone = 0;                         // Closed connections.
   std::thread thread;
 
   std::vector<Connection> visitors() const;

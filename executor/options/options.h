@@ -29,7 +29,7 @@ struct RunOptions {
   std::vector<std::string> weights;        ///< Safetensors files, folders or indices; none: parameters from the seed.
   std::vector<std::string> tokens;         ///< Files of token ids; none: data from the seed.
   std::vector<std::string> labels;         ///< One for each of them, or none.
-  std::optional<std::string> token_dtype;  ///< Of raw token files.
+  std::optional<std::string> token_dtype;  ///< The dtype of raw token files.
   std::vector<std::string> evaluated;      ///< Token files of an evaluation; none: there is none.
   std::int64_t evaluate_every = 0;         ///< Steps; 0: only after the last one.
   std::int64_t evaluate_samples = 0;       ///< At most; 0: all.
@@ -45,7 +45,7 @@ struct RunOptions {
   std::string trace;                       ///< File of the last step as a Chrome trace; empty: none.
   std::string workspaces;                  ///< File of what kernels take for themselves; empty: none.
   std::string measure;                     ///< File of what the run says about the machine (rank 0); empty: none.
-  bool measures_collectives = false;       ///< Of --measure: collectives by themselves, too.
+  bool measures_collectives = false;       ///< With --measure: times collectives by themselves, too.
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
   std::chrono::milliseconds heartbeat{30'000};  ///< Silence after which a rank is given up. On GPUs.

@@ -14,8 +14,8 @@ namespace fsdp::executor {
 
 /// Where a micro-batch of this rank stands in the data.
 struct BatchPlace {
-  std::uint64_t stream = 0;  ///< Of numbers from the seed.
-  std::int64_t sample = 0;   ///< Of a token file: the first.
+  std::uint64_t stream = 0;  ///< The stream of numbers from the seed.
+  std::int64_t sample = 0;   ///< The first one of a token file.
 
   bool operator==(const BatchPlace&) const = default;
 };

@@ -23,7 +23,7 @@ class KeptOutputs {
   enum class Wanted : std::uint8_t {
     Nothing,
     Everything,
-    FusedAttention,  ///< Of attention, and not what stands around the fused call: copies of K and V, padding.
+    FusedAttention,  ///< Attention without the ops around the fused call: copies of K and V, padding.
   };
   void set_wanted(Wanted wanted) { wanted_ = wanted; }
 
@@ -63,7 +63,7 @@ class KeptOutputs {
  private:
   struct Output {
     c10::IValue value;
-    std::uint32_t version = 0;  ///< Of a tensor.
+    std::uint32_t version = 0;  ///< A tensor's version.
   };
 
   bool is_giving_ = false;

@@ -15,7 +15,7 @@ class LaterNumber {
   double value() const;
 
  private:
-  at::Tensor on_host_;  ///< Of a GPU: pinned. Of a CPU it is read at once.
+  at::Tensor on_host_;  ///< On a GPU: pinned. On a CPU the number is read at once.
   double value_ = 0;
 };
 

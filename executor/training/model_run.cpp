@@ -4,7 +4,7 @@
 //   value from before, wants a gradient   enters the graph anew (`entering`), once per piece
 //   value needed after the piece          its edge is written down, and it goes on without a history
 //
-// In the backward a piece takes the gradients of the values that went on, from the pieces and calls behind it, and
+// In the backward a piece takes the gradients of the values that went on, from the pieces and calls after it, and
 // gives those of the values that entered. The graph of a checkpointed call has no tensors
 // (executor/training/recomputation.h); when the first is asked for, all ops of the call run once more, in one piece and
 // from the same state of the random generator.
@@ -63,11 +63,11 @@ struct ModelRun::CallState {
     AutogradPiece graph;
   };
 
-  std::map<int, at::Tensor> values;     // Of the block, without a history.
-  std::map<int, at::Tensor> gradients;  // Of values that go from piece to piece.
+  std::map<int, at::Tensor> values;     // The block's, without a history.
+  std::map<int, at::Tensor> gradients;  // The gradients of values that go from piece to piece.
   std::vector<Piece> pieces;
   AutogradPiece unused;                          // The graph that does not lead to the loss.
-  std::shared_ptr<Recomputation> recomputation;  // Of a checkpointed call, during its forward.
+  std::shared_ptr<Recomputation> recomputation;  // A checkpointed call's, during its forward.
 };
 
 ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
@@ -402,7 +402,7 @@ void ModelRun::recompute(int call, const Tensors& inputs, const std::string& ran
   run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
 }
 
-// From the pieces and calls behind.
+// From the pieces and calls after it.
 at::Tensor ModelRun::take_gradient(int call, int value) {
   const Block& block = block_of(call);
   at::Tensor sum;

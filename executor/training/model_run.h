@@ -63,7 +63,7 @@ class ModelRun {
   /// The forward of the root has returned.
   void leave_root();
   void forward(const Instruction& step);
-  /// The hooks behind the last forward have run: its call lets go of what it was given.
+  /// Call after the hooks of the last forward have run: its call releases its inputs.
   void return_from_call();
   /// The loss gets its gradient, unless it has it.
   void begin_backward();
@@ -75,7 +75,7 @@ class ModelRun {
   /// After backward: whatever nothing has asked for.
   void end_micro_batch();
 
-  /// Of the micro-batch whose forward has ended.
+  /// The loss of the micro-batch whose forward has ended.
   LaterNumber loss() const { return loss_; }
 
  private:
@@ -112,15 +112,15 @@ class ModelRun {
   KernelContext context_;
   ParameterAccess& parameters_;
   float first_gradient_;                         ///< With which a backward begins.
-  std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
-  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
+  std::optional<c10::ScalarType> output_dtype_;  ///< The loss's; other units return that of activations.
+  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< The loss's dtype before that.
   bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
   std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
   std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
-  std::vector<int> ends_of_unused_;    ///< [num_calls] In front of which position the part of its graph goes that
+  std::vector<int> ends_of_unused_;    ///< [num_calls] The position before which the part of its graph goes that
                                        ///< leads nowhere.
   std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
   std::vector<at::Tensor> values_;     ///< [num values]

@@ -37,7 +37,7 @@ namespace fsdp::executor {
 
 /// Parameters of one dtype and one age, which a foreach call takes together.
 struct RunningOptimizer::Group {
-  std::vector<std::size_t> members;  // Of `parameters_`.
+  std::vector<std::size_t> members;  // Indices in `parameters_`.
   std::vector<at::Tensor> parameters, gradients, first, second;
   std::vector<at::Tensor> steps;  // With the fused implementation.
   std::int64_t step = 0;

@@ -53,7 +53,7 @@ class RunningOptimizer {
 
   Optimizer plan_;  ///< With the weight decay of the settings, where they have one.
   Hyperparameters settings_;
-  double rate_ = 0;  ///< Of the step at work.
+  double rate_ = 0;  ///< The current step's learning rate.
   std::vector<ParameterState*> parameters_;
   std::vector<bool> is_decayed_;
   std::vector<Moments> moments_;

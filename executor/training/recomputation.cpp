@@ -99,7 +99,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Recomputation::place() {
 void Recomputation::fill(const at::Tensor& tensor) {
   TORCH_CHECK(filled_ < places_.size(), "The recomputation saves more than the ", places_.size(),
               " tensors of the forward.");
-  // Of a node that is gone already nobody will ask for it.
+  // If the node is gone already, nobody will ask for its tensor.
   if (const std::shared_ptr<Place> place = places_[filled_].lock()) place->tensor = tensor;
   ++filled_;
   if (stops_early_ && filled_ == places_.size()) throw Stop();

@@ -42,7 +42,7 @@ class SampleOrder {
  private:
   std::int64_t samples_;
   std::optional<std::int64_t> shuffle_seed_;
-  mutable std::vector<std::int64_t> order_;  ///< Of an epoch.
+  mutable std::vector<std::int64_t> order_;  ///< The order of an epoch.
   mutable std::int64_t epoch_ = -1;
 };
 

@@ -24,8 +24,8 @@ namespace fsdp::executor {
 struct ParameterState {
   const Parameter* parameter = nullptr;
   ShardedParameter layout;
-  c10::ScalarType dtype = c10::kFloat;     ///< Of the shard.
-  c10::ScalarType gathered = c10::kFloat;  ///< Of the unsharded parameter.
+  c10::ScalarType dtype = c10::kFloat;     ///< The shard's dtype.
+  c10::ScalarType gathered = c10::kFloat;  ///< The unsharded parameter's dtype.
   at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
   at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
   at::Tensor grad;                         ///< Like `local`; undefined: none.
@@ -42,7 +42,7 @@ struct ParameterState {
   void add_new_gradient(at::Tensor gradient);
 };
 
-/// Where what a rank holds of a parameter begins in it, in elements. Where it holds nothing, somewhere behind it.
+/// The first element of a parameter that a rank holds. Somewhere after the parameter's end if the rank holds none.
 std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard_rank);
 
 /// The groups that a unit communicates in. `smaller` is there where a unit keeps a smaller shard.
@@ -152,7 +152,7 @@ class RunningUnit {
   int index_;
   const ShardedUnit& unit_;
   const Plan& plan_;
-  std::int64_t world_ = 1;  ///< Of the shard group.
+  std::int64_t world_ = 1;  ///< The size of the shard group.
   UnitGroups groups_;
   CollectiveListener& listener_;
   std::vector<ParameterState> parameters_;

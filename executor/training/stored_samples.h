@@ -35,7 +35,7 @@ class StoredSamples final : public SampleSource {
   struct Input {
     std::string name;
     InputRange range;
-    Shape shape;  ///< Of a micro-batch.
+    Shape shape;  ///< The shape of a micro-batch.
     const StoredTensor* stored;
   };
 

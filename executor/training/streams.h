@@ -21,7 +21,7 @@ namespace fsdp::executor {
 /// A point in the work of a stream, for others to wait for.
 class StreamMark {
  public:
-  /// Of what the stream has been given until now.
+  /// Marks the end of the work that the stream has now.
   explicit StreamMark(const c10::Stream& stream);
   /// Work that `stream` gets from now on waits for it; the host does not.
   void hold(const c10::Stream& stream) const;

@@ -23,7 +23,7 @@ struct InputRange {
   };
   Kind kind = Kind::Normal;
   std::int64_t below = 0;
-  bool is_label = false;  ///< Of `Below`: cross entropies alone read it, which leave -100 out.
+  bool is_label = false;  ///< For `Below`: only cross entropies read it, which ignore -100.
 };
 
 /// Per input of `Model::inputs`: what the ops that read it allow, all of them.

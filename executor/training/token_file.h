@@ -35,7 +35,7 @@ Result<TokenShape> token_shape(const Model& model);
 struct TokenSource {
   std::vector<std::string> files;    ///< One after the other; a sample is of one file.
   std::vector<std::string> labels;   ///< One for each file, or none: the tokens themselves. -100 counts for nothing.
-  std::optional<std::string> dtype;  ///< Of raw files.
+  std::optional<std::string> dtype;  ///< The dtype of raw files.
   std::optional<std::int64_t>
       shuffle_seed;  ///< Samples come in another order in each epoch; else in that of the files.
   std::optional<std::int64_t> document_end{};  ///< The token after this one is not a target.

@@ -333,7 +333,7 @@ void Trainer::begin(const Action& action) {
 
 void Trainer::run(const Action& action) {
   begin(action);
-  // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
+  // A module's caller holds its arguments until the hooks after the forward, which reshard, have run.
   const InstructionKind kind = schedule_.instructions[action.main].kind;
   const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
   if (!is_hook) model_run_->return_from_call();

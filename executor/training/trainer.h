@@ -30,7 +30,7 @@
 namespace fsdp::executor {
 
 struct TrainingSettings {
-  std::uint64_t seed = 0;  ///< Of weights and data.
+  std::uint64_t seed = 0;  ///< The seed of weights and data.
   Hyperparameters hyperparameters;
   bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
   std::shared_ptr<const SampleSource> tokens;   ///< In the place of data from the seed. May be null.
@@ -44,14 +44,14 @@ struct RankGroups {
   std::unique_ptr<Group> replicate;  ///< Null without copies.
   std::unique_ptr<Group> norms;  ///< The shard group on the host, for norms of gradients that lie there. May be null.
   std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
-  std::int64_t rank = 0;                                                 ///< Of all ranks.
+  std::int64_t rank = 0;                                                 ///< Its number among all ranks.
 };
 
 /// How far a run has come. Data follow from it and from the seed.
 struct Progress {
   std::int64_t steps = 0;
-  std::int64_t micro_batches = 0;  ///< Of all ranks together.
-  std::int64_t samples = 0;        ///< Of --tokens, of all ranks together.
+  std::int64_t micro_batches = 0;  ///< The sum over all ranks.
+  std::int64_t samples = 0;        ///< With --tokens: the sum over all ranks.
 
   bool operator==(const Progress&) const = default;
 };
@@ -59,13 +59,13 @@ struct Progress {
 /// The measurements of one step.
 struct StepMeasurement {
   const Schedule* schedule = nullptr;  ///< That it has run.
-  double loss = 0;                     ///< Of this rank: the mean of its micro-batches.
+  double loss = 0;                     ///< This rank's: the mean of its micro-batches.
   double gradient_norm = 0;            ///< With clipping; else 0.
   std::int64_t number = 0;             ///< From 1 on, those before a checkpoint counted.
   std::int64_t mean_of = 1;            ///< Steps since the last that was measured, of which `wall` is the mean.
   double learning_rate = 0;            ///< That the optimizer has taken.
   Seconds wall{0};
-  Seconds cpu{0};                       ///< Of all threads of the process.
+  Seconds cpu{0};                       ///< All threads of the process.
   Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
   LivePeak before;                      ///< From the end of the step before until the first batch is there.
   LivePeak peak;                        ///< From then on.
@@ -73,7 +73,7 @@ struct StepMeasurement {
   std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The action that called it.
   std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On CPU.
   std::vector<Seconds> instruction_times;             ///< [actions] On a GPU those of the compute stream.
-  std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
+  std::vector<StreamEvent> stream_events;  ///< On a GPU: collectives, and the compute stream's waits for them.
   std::vector<TraceMemory> memory;         ///< [actions] After each; on CPU.
 };
 
@@ -169,7 +169,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::chrono::steady_clock::time_point measured_to_{};  ///< When the device had come to its end.
   std::function<void(int)> on_instruction_;
   Progress progress_;
-  std::vector<LaterNumber> losses_;  ///< Of the step's micro-batches.
+  std::vector<LaterNumber> losses_;  ///< The losses of the step's micro-batches.
   LaterNumber gradient_norm_;
   int current_ = 0;          ///< In the schedule,
   std::int32_t action_ = 0;  ///< and of its actions, by number.

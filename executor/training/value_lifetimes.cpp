@@ -37,7 +37,7 @@ bool carries_history(const ModelIndex& index, int call, int value) {
   return false;
 }
 
-// Behind the op of a call that lets go of a value.
+// The position after the op of a call that releases a value.
 int end_of_reading(const ModelIndex& index, int call, int value, const std::vector<std::vector<int>>& drops) {
   const std::vector<int>& inputs = index.model->calls[call].inputs;
   const auto is_it = [&](int local) { return local < static_cast<int>(inputs.size()) && inputs[local] == value; };

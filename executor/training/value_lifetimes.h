@@ -11,9 +11,10 @@ namespace fsdp::executor {
 /// are, as if the block were part of a longer forward.
 std::vector<std::vector<int>> values_to_drop(const Block& block);
 
-/// Per call the position in front of which the part of its graph goes that does not lead to the loss: behind the last
-/// op that reads a value with it in its history, and behind the call itself at the earliest. `drops` [num blocks]: of
-/// values_to_drop; `is_part` [num calls]: no caller holds what the call is given, so that the op lets go of it.
+/// For each call, the position before which the part of its graph is freed that does not lead to the loss: after the
+/// last op that reads a value with that part in its history, and after the call itself at the earliest. `drops`
+/// [num blocks] comes from values_to_drop. `is_part` [num calls]: no caller holds the call's inputs, so the op frees
+/// them.
 std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<std::vector<std::vector<int>>>& drops,
                                 const std::vector<bool>& is_part);
 

@@ -108,7 +108,7 @@ class AcrossPrograms(Converted):
         text = ["--tokens", str(self.folder / "ids.bin")]
         data = [*text, "--token-dtype", "int32"]
         whole = self.ours(case, "whole", *data)
-        # Of one micro-batch the sum is the mean, and the index says which.
+        # With one micro-batch the sum is the mean, and the index names it.
         self.ours(case, "half", *data, "--checkpoint-dir", str(self.folder / "ours"), "--accumulation", "sum", steps=2)
         step = self.folder / "ours" / "step-00000002"
         self.assertGreater(index_of(step)["samples"], 0)

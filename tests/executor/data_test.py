@@ -90,7 +90,7 @@ class Labels(OnFiles):
 
     def test_a_rank_that_has_nothing_to_predict_stops_all(self) -> None:
         ids = [5] * (8 * SEQ)
-        labels = [5] * (4 * SEQ) + [IGNORED] * (4 * SEQ)  # Of rank 1.
+        labels = [5] * (4 * SEQ) + [IGNORED] * (4 * SEQ)  # The second half is rank 1's.
         tokens, masks = (str(write_ids(self.folder / name, values, "i")) for name, values in
                          (("ids", ids), ("labels", labels)))
         began = time.monotonic()

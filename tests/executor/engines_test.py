@@ -49,7 +49,7 @@ through_a_file = functools.cache(by_hand)
 
 
 def by_engine(words: list[str], **environment: str) -> tuple[dict[str, Any], str]:
-    """What `words`, with fsdp-exec behind them, leaves and prints."""
+    """The report and the output of `words` followed by fsdp-exec."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         command = [*words, str(EXECUTOR), str(CASE.write(folder)), "--threads", "1", "--steps", "2", "--seed", SEED,

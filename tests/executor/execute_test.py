@@ -28,7 +28,7 @@ WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
 EXACT = 0.001
 EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
-SHARE_OF_CATEGORIES = 0.01  # Of the peak.
+SHARE_OF_CATEGORIES = 0.01  # A share of the peak.
 # Two moments of one peak, which differ by less than EXACT_BYTES: their categories are not those of one moment.
 TWO_PEAKS = ("gemma2", "gemma2_mixed")
 MORE_THAN_MEASURED = {"t5_selective": 0.004}  # On a GPU it is equal to the byte.

@@ -44,7 +44,7 @@ NORMAL, UNIFORM = 3.0, 1.8  # Fourth moments over the square of the second.
 
 
 def noise(count: int) -> float:
-    """Of a standard deviation of so many numbers, relative to it."""
+    """The noise of a standard deviation of so many numbers, relative to it."""
     return SIGMAS / math.sqrt(2.0 * max(count - 1, 1))
 
 

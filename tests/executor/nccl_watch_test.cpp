@@ -79,7 +79,7 @@ TEST(NcclWatch, WithoutAnEventBeforeItNoCollectiveIsCalled) {
   }
 }
 
-// STUB_GPU_FAULT=event:2: the one behind it.
+// STUB_GPU_FAULT=event:2: the event after it fails.
 TEST(NcclWatch, WithoutAnEventBehindItACollectiveIsSaidToBeUnwatched) {
   NcclWatch watch(std::chrono::hours(1), {});
   const cudaEvent_t begin = watch.begin(nullptr);

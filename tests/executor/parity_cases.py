@@ -19,7 +19,7 @@ CONVOLUTIONS = ("vit_b_16", "whisper_large_v3", "resnet18", "qwen3_tts")
 @dataclass
 class Case:
     name: str
-    model: str  # Of small_models.CUTS.
+    model: str  # A key of small_models.CUTS.
     shard: int
     plan: dict[str, Any] = field(default_factory=dict)  # Members of the plan file that differ from its defaults.
     replicate: int = 1
@@ -28,7 +28,7 @@ class Case:
     dimensions: dict[str, float] = field(default_factory=dict)
     steps: int = 3
     learning_rate: float = 1e-3
-    dtype: str = "float32"  # Of the checkpoint, in place of the spec's own.
+    dtype: str = "float32"  # The checkpoint's, in place of the spec's own.
     always: bool = False  # In the ordinary run, which as a whole covers every feature.
     layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers beside the spec's.
     numbers: dict[float, float] = field(default_factory=dict)  # As of small_models.Cut, in place of the model's own.

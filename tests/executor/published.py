@@ -27,9 +27,9 @@ LEARNING_RATE = 1e-3
 # A power of two, so that a step of plain SGD writes the gradients down: parameter - rate * gradient is the gradient
 # to the last bits of fp32.
 RATE = float(1 << 24)
-# Of the largest gradient: what is smaller is what rounding has left of a zero, such as a key's bias.
+# A share of the largest gradient: smaller ones are what rounding has left of a zero, such as a key's bias.
 ROUNDED_ZERO = 1e-5
-HALF_UNIT = 2.0**-8  # Of the last place of a number in bf16, relative, at most.
+HALF_UNIT = 2.0**-8  # Half a unit in the last place of a number in bf16, relative, at most.
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 
@@ -51,7 +51,7 @@ def spec_of(model: Published, dtype: str) -> dict[str, Any]:
 
 
 def without_dropout(value: Any) -> Any:
-    """Of a spec: what draws random numbers cannot be compared."""
+    """The spec without dropout: random numbers cannot be compared."""
     if isinstance(value, dict):
         return {key: 0 if key in ("dropout", "probability") else without_dropout(inner) for key, inner in value.items()}
     return [without_dropout(inner) for inner in value] if isinstance(value, list) else value

@@ -31,15 +31,15 @@ class Published:
     """A family: the spec of the library and the published code."""
 
     name: str
-    spec: str  # Of small_models.CUTS.
+    spec: str  # A key of small_models.CUTS.
     make: Callable[[], Module]
     loss: Callable[[Module, Inputs], torch.Tensor] = lambda model, inputs: model(**inputs).loss
     dimensions: dict[str, float] = field(default_factory=dict)  # That differ from the cut's.
     upcasts: bool = True  # The code's loss is of logits in fp32.
-    gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
+    gain: float = 2.0  # The gain of random weights. T5, which does not scale its scores, has large ones as it is.
     in_bf16: bool = True  # It runs in bf16 on CPU.
     is_folder: bool = True  # Its library reads config.json and weights beside it.
-    samples: Callable[[torch.Tensor, Inputs], Tensors] | None = None  # Of token ids of a text, for inputs of these shapes.
+    samples: Callable[[torch.Tensor, Inputs], Tensors] | None = None  # Makes samples of a text's token ids, for inputs of these shapes.
     once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
 
 

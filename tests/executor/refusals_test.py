@@ -200,7 +200,7 @@ class Refusals(InAFolder):
             help_text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
             names[words[0]] = set(re.findall(r"^  (?:-\w,\s*)?(--[a-z-]+)", help_text, re.MULTILINE))
         missing = names[str(EXECUTOR)] - names[str(PLANNER)]
-        # Of one rank, or settled by execute and calibrate themselves.
+        # For one rank, or set by execute and calibrate themselves.
         self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
                                    "--heartbeat", "--save-logits", "--measure", "--measure-collectives"})
 
@@ -249,7 +249,7 @@ class Refusals(InAFolder):
         self.assertEqual(list(run.iterdir()), [])
 
     def test_execute_ends_when_nobody_reads_its_words(self) -> None:
-        """As behind `2>&1 | head -1`."""
+        """As in `fsdp-plan execute ... 2>&1 | head -1`."""
         words = [str(PLANNER), "execute", str(self.files.plan(2, 4)), "--steps", "1000000"]
         with subprocess.Popen(words, env={**clean_environment(), "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:

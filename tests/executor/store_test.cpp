@@ -188,7 +188,7 @@ TEST(ListenAt, TheAddressThatIsMeantAndNoOther) {
   close(*socket);
 }
 
-// TEST-NET-1 of RFC 5737, which no machine has: as behind a forwarded port.
+// TEST-NET-1 of RFC 5737, which no machine has, as with a forwarded port.
 TEST(ListenAt, AllAddressesWhereNoneOfThisMachineIsMeant) {
   const Result<int> socket = listen_at("192.0.2.1", 0);
   ASSERT_TRUE(socket);

@@ -239,7 +239,7 @@ class MeetingPlaces(InAFolder):
                         is_told = True
                         resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # To write it down.
                         tell("too few descriptors", ranks, began)
-            except OSError:  # Of this process, which has the limit, too.
+            except OSError:  # This process has the limit, too.
                 continue
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -30,7 +30,7 @@ EVALUATE_EVERY = 15
 HELD_OUT = 8 * RANKS * BATCH * SEQ
 SHOWN = (1, 15, 30, 45, 60)
 CASE = Case("text", "llama3_2_1b", RANKS, {"optimizer": {"clip_grad_norm": 1.0}}, dimensions={"batch": BATCH, "seq": SEQ})
-# Of small_models.CUTS["llama3_2_1b"]; rotary frequencies and epsilon as published, at the size of a head that it has.
+# The sizes of small_models.CUTS["llama3_2_1b"]; rotary frequencies and epsilon as published, at the size of a head that it has.
 CONFIGURATION = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 257, "hidden_size": 64,
     "intermediate_size": 172, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,

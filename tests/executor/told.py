@@ -14,7 +14,7 @@ from typing import Any
 from ranks import ROOT, Rank
 
 GOES_ON = "nothing: it trains on"
-LONGEST = 320  # Of a sentence in the table: PyTorch's own go on.
+LONGEST = 320  # Characters of a sentence in the table; PyTorch's own are longer.
 
 
 def sentence(printed: str) -> str:

@@ -3,8 +3,8 @@ schedule, optimizers have their constants, and weight decay leaves alone what it
 
     training_test.py FSDP_EXEC      run by a Python that has torch
 
-The other side is a loop over torch.nn and torch.optim (plain_model.py), which imports nothing of this project. Of
-schedules it is torch.optim.lr_scheduler, and transformers where it is installed.
+The other side is a loop over torch.nn and torch.optim (plain_model.py), which imports nothing of this project. For
+schedules it is torch.optim.lr_scheduler, and transformers if it is installed.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ranks import InAFolder, expanded, run_executor, run_reference, started  # n
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 STEPS = ["--seed", "7", "--steps", "3", "--lr", "0.001"]
 BYTES = {"F32": 4, "BF16": 2, "I64": 8}
-VOCABULARY = 131  # Of the small Qwen 3.
+VOCABULARY = 131  # The small Qwen 3's.
 
 
 def values(name: str, shape: list[int], dtype: str) -> bytes:
