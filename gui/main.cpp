@@ -29,7 +29,7 @@ namespace {
 
 using fsdp::gui::ThemeChoice;
 
-/// Qt ends the program when it finds no display, with advice that helps nobody.
+/// If Qt finds no display it ends the program, with advice that does not help.
 void explain_missing_display(QtMsgType type, const QMessageLogContext& /*context*/, const QString& text) {
   if (type == QtFatalMsg && text.contains("platform plugin")) {
     std::fputs(
@@ -40,14 +40,14 @@ void explain_missing_display(QtMsgType type, const QMessageLogContext& /*context
         stderr);
     std::_Exit(2);
   }
-  // Its hints on plugins belong to the text above.
+  // Qt's hints on plugins belong to the message above.
   if (!text.startsWith("could not connect to display") && !text.contains("platform plugin")) {
     std::fputs((text + "\n").toUtf8().constData(), stderr);
   }
   if (type == QtFatalMsg) std::abort();
 }
 
-/// Settings needed before there is an application: a picture and a help text need no display.
+/// Settings needed before the application exists: a picture and a help text need no display.
 void prepare(int argc, char** argv) {
   qInstallMessageHandler(explain_missing_display);
   for (int i = 1; i < argc; ++i) {
@@ -74,7 +74,7 @@ int input_error(const fsdp::Errors& errors) {
   return 2;
 }
 
-/// " Did you mean --gpus?" for an option that is probably a slip; else empty.
+/// " Did you mean --gpus?" for an option that is probably a slip. Empty if none is near.
 QString nearest_option(const QStringList& unknown) {
   if (unknown.isEmpty()) return {};
   std::vector<std::string_view> known = {"--theme",    "--scale",    "--size",      "--view",
@@ -92,7 +92,7 @@ int usage_error(const QString& text) {
   return 2;
 }
 
-/// The request of the command line.
+/// The parsed command line.
 struct Asked {
   QString file;
   fsdp::gui::GivenOptions options;
@@ -103,12 +103,13 @@ struct Asked {
   QString view;
   QString measured;
   QString baseline;
-  QString screenshot;  ///< Empty: a window is shown.
+  QString screenshot;  ///< Empty to show a window.
   bool is_searching = false;
   bool has_palette = false;
 };
 
-/// The options of a plan over those of the window. The exit code of what is wrong, which is said.
+/// Reads the options of the plan after those of the window. Prints what is wrong and returns the exit code; nullopt if
+/// nothing is.
 std::optional<int> read_options(const QCommandLineParser& parser, const QCommandLineOption& objective,
                                 const fsdp::planner::ChoiceTexts& texts, Asked& asked) {
   asked.options.texts = texts;
@@ -118,7 +119,7 @@ std::optional<int> read_options(const QCommandLineParser& parser, const QCommand
     if (!read) return input_error(read.error());
     asked.options.objective = *read;
   }
-  // Whatever cannot be read by itself is said before there is a window.
+  // Errors of a single option are printed before a window opens.
   if (const auto read = fsdp::gui::with_options({}, asked.options); !read) return input_error(read.error());
   if (asked.file.isEmpty() && !asked.options.empty()) {
     return usage_error("Name a model or a file as well: fsdp-plan-gui qwen3_tts --gpus 4 --mem 16G.");
@@ -126,7 +127,7 @@ std::optional<int> read_options(const QCommandLineParser& parser, const QCommand
   return std::nullopt;
 }
 
-/// How the window looks. The exit code of what is wrong, which is said.
+/// Reads how the window looks. Prints what is wrong and returns the exit code; nullopt if nothing is.
 std::optional<int> read_looks(const QString& theme, const QString& size, Asked& asked) {
   if (!QStringList{"", "light", "dark", "system"}.contains(theme)) {
     return usage_error(QString("\"%1\" is not a theme. Write light, dark or system.").arg(theme));
@@ -140,7 +141,7 @@ std::optional<int> read_looks(const QString& theme, const QString& size, Asked& 
   return std::nullopt;
 }
 
-/// Reads the command line. The exit code of what is wrong, which is said.
+/// Reads the command line. Prints what is wrong and returns the exit code; nullopt if nothing is.
 std::optional<int> read_command_line(Asked& asked) {
   QCommandLineParser parser;
   parser.setApplicationDescription(
@@ -195,7 +196,7 @@ int main(int argc, char** argv) {
   if (const auto code = read_command_line(asked)) return *code;
   const std::string library = fsdp::library_of_process();
   if (!asked.screenshot.isEmpty()) {
-    // The picture does not depend on who takes it, nor on what was opened for the one before.
+    // The picture must not depend on the user's settings, nor on a previous picture.
     const QTemporaryDir settings;
     QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, settings.path());
     QStandardPaths::setTestModeEnabled(true);

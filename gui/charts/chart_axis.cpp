@@ -1,6 +1,6 @@
 // Round labels: the distance of the ticks is the smallest of 1, 2, 5 times a power of ten (in the unit of the axis)
-// that gives no more ticks than there is room for. Ticks are counted as integers and multiplied, so that rounding never
-// adds up, and all of an axis share one unit and one number of decimals.
+// that gives no more ticks than fit. Ticks are counted as integers and multiplied, so that rounding never adds up, and
+// all ticks of an axis share one unit and one number of decimals.
 
 #include "gui/charts/chart_axis.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// An axis of a chart: values to pixels and back, zooming, and round places for its labels. No Qt: tested without a
+// An axis of a chart: maps values to pixels and back, zooms, and finds round values for labels. No Qt: tested without a
 // display.
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fsdp::gui {
 
-/// A range of values; empty when it is not wider than nothing.
+/// A range of values. Empty unless its width is positive.
 struct ValueRange {
   double begin = 0;
   double end = 0;
@@ -28,12 +28,12 @@ struct ChartAxis {
   double to_value(double pixel) const;
 };
 
-/// The range after a zoom by `factor` (above 1: closer) that leaves `at` where it is on the screen, never outside of
-/// `full` and never narrower than `narrowest`.
+/// The range after a zoom by `factor` (above 1: closer). `at` keeps its position on the screen. The result stays inside
+/// `full` and is at least `narrowest` wide.
 ValueRange zoomed(const ValueRange& now, double factor, double at, const ValueRange& full, double narrowest);
-/// Moved by `distance`, stopping at the ends of `full`.
+/// The range moved by `distance`, stopping at the ends of `full`.
 ValueRange panned(const ValueRange& now, double distance, const ValueRange& full);
-/// As near to `wanted` as lies inside of `full`.
+/// The range inside `full` that is nearest to `wanted`.
 ValueRange clamped(const ValueRange& wanted, const ValueRange& full, double narrowest);
 
 struct Tick {
@@ -41,11 +41,11 @@ struct Tick {
   std::string label;
 };
 
-/// Multiples of 1, 2 or 5 times a power of ten; at most `most` of them inside of the range. Counts: never a fraction.
+/// Multiples of 1, 2 or 5 times a power of ten, at most `most` of them, inside the range. For counts: never a fraction.
 std::vector<Tick> count_ticks(const ValueRange& range, int most);
-/// Bytes: round numbers of the binary unit that suits the end of the range, "12 GiB", all in one unit.
+/// For bytes: round numbers of the binary unit that suits the end of the range, "12 GiB", all in one unit.
 std::vector<Tick> byte_ticks(const ValueRange& range, int most);
-/// Seconds: "12.5 ms", all in one unit, with as many decimals as the distance of the ticks needs.
+/// For seconds: "12.5 ms", all in one unit, with as many decimals as the distance of the ticks needs.
 std::vector<Tick> time_ticks(const ValueRange& range, int most);
 
 }  // namespace fsdp::gui

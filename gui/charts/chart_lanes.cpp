@@ -1,5 +1,6 @@
-// Joining must not make a lane look busier than it is: a joined run carries the share of its width that work covers,
-// and is drawn with that strength, and how many spans it holds, which is written on it.
+// Joining spans must not make a lane look busier than it is. A joined run therefore stores two figures: the share of
+// its width that work covers, which sets the strength of its color, and the number of its spans, which is written on
+// it.
 
 #include "gui/charts/chart_lanes.h"
 
@@ -15,7 +16,7 @@ std::vector<LaneSpan>::const_iterator first_after(const std::vector<LaneSpan>& s
                           [](const LaneSpan& span, double at) { return span.end <= at; });
 }
 
-/// A span that takes no time has no width that can be shared out.
+/// A span that takes no time has no width to share out.
 double width_of(double begin, double end) {
   return std::max(end - begin, 1e-9);
 }
@@ -24,7 +25,7 @@ double width_of(double begin, double end) {
 
 std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis& axis) {
   std::vector<LaneRun> runs;
-  double covered = 0;  // Width of the last run, in pixels, while it is a joined one.
+  double covered = 0;  // Width of the last run, in pixels, if it is a joined one.
   bool is_open = false;
   std::uint8_t group = 0;
   const auto close = [&] {

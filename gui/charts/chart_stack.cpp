@@ -1,7 +1,7 @@
-// Decimation of a stack. The maximum of each series by itself would draw a stack that never was: parameters from before
-// a free on top of activations from after it. So a column shows one moment, the one of the highest total in it, and
-// that moment's categories. Maxima of totals are kept for blocks of 16, 32, 64, ... moments; a column asks for the
-// range of its moments and looks at no more than two blocks of each size.
+// Decimation of a stack. The maximum of each series by itself would draw a stack that never existed: parameters from
+// before a free on top of activations from after it. So a column shows one moment, the one with the highest total in
+// it, and that moment's categories. The pyramid stores the maxima of the totals for blocks of 16, 32, 64, ... moments;
+// a column asks for the range of its moments and looks at no more than two blocks of each size.
 
 #include "gui/charts/chart_stack.h"
 
@@ -83,14 +83,14 @@ std::vector<StackColumn> decimate(const StackPyramid& pyramid, const std::vector
       columns.push_back({begin, end, static_cast<std::uint32_t>(moment)});
     }
   };
-  // All moments at the begin belong to it, not only the last of them.
+  // All moments at the start belong to it, not only the last one.
   std::size_t next = first_at(positions, axis.values.begin);
   for (int p = 0; p < pixels; ++p) {
     const double begin = axis.left + axis.width * p / pixels;
     const double end = axis.left + axis.width * (p + 1) / pixels;
     const double until = axis.to_value(end);
     const auto from = positions.begin() + static_cast<std::ptrdiff_t>(next);
-    // A pixel that is wider than the moments has its moment from the one before.
+    // A pixel without a moment of its own shows the one that lasts into it.
     const bool is_last = p + 1 == pixels;
     auto after = std::lower_bound(from, positions.end(), until);
     if (is_last) after = std::upper_bound(after, positions.end(), until);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A stack of step curves, decimated to pixel columns without lying. No Qt.
+// A stack of step curves, decimated to pixel columns that still show every peak. No Qt.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace fsdp::gui {
 
-/// For each power of two of neighboring moments the one of the highest total, so that the highest of any range is
-/// found in a few steps.
+/// Stores, for each power of two of neighboring moments, the one with the highest total, so that the highest moment of
+/// any range is found in a few steps.
 class StackPyramid {
  public:
   StackPyramid() = default;
-  /// `totals` [moments] is kept by the caller, where it is.
+  /// `totals` [moments] belongs to the caller, who must not move it.
   explicit StackPyramid(const std::vector<std::int64_t>& totals);
 
   std::size_t size() const { return totals_ == nullptr ? 0 : totals_->size(); }
@@ -23,7 +23,7 @@ class StackPyramid {
   std::size_t highest(std::size_t begin, std::size_t end) const;
 
  private:
-  static constexpr std::size_t kBlock = 16;  // Moments below the lowest level, which are looked at one by one.
+  static constexpr std::size_t kBlock = 16;  // Moments below the lowest level, which are searched one by one.
 
   std::size_t better(std::size_t a, std::size_t b) const;
 
@@ -40,13 +40,13 @@ struct StackColumn {
   bool operator==(const StackColumn&) const = default;
 };
 
-/// One column for each of `pixels` pixels of the axis, neighbors that show the same moment joined. A moment lasts
-/// until the next one; in a pixel with several the one of the highest total is shown, so that a peak of one event is as
-/// high as it was and its categories are those that lived together. `positions` [moments] never fall.
+/// One column for each of `pixels` pixels of the axis; neighbors that show the same moment are joined. A moment lasts
+/// until the next one. A pixel with several moments shows the one with the highest total, so that a peak of one event
+/// has its full height and its categories were live together. `positions` [moments] never fall.
 std::vector<StackColumn> decimate(const StackPyramid& pyramid, const std::vector<double>& positions,
                                   const ChartAxis& axis, int pixels);
 
-/// The moment that is shown at a position: the last at or before it. REQUIRES: positions not empty.
+/// The moment shown at a position: the last at or before it. REQUIRES: positions not empty.
 std::size_t moment_at(const std::vector<double>& positions, double position);
 
 }  // namespace fsdp::gui

@@ -42,7 +42,7 @@ class Teacher {
   }
 
  private:
-  // Nothing is ever gathered.
+  // Nothing is gathered at any time.
   bool is_whole() const { return lesson_.units.empty() && !gathers_reads(); }
   bool gathers_reads() const { return reduces_reads_ && ranks_ > 1; }
 
@@ -192,7 +192,7 @@ class Teacher {
       case InstructionKind::FinishReduce:
         if (reduces_reads_) return add("The backward is over", "Each gradient was waited for where it was reduced.");
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
-      default:  // The parameters or the optimizer; or nothing to be seen, as of a Free.
+      default:  // Instructions of the parameters or the optimizer, or of nothing visible, such as a Free.
         return;
     }
   }

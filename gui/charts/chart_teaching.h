@@ -1,7 +1,7 @@
 #pragma once
 
-// One iteration of FSDP, instruction by instruction: what each unit is in after each of them, and what to say of it.
-// Read off the schedule that is predicted and executed, never told from memory. No Qt.
+// One iteration of FSDP, instruction by instruction: the state of each unit after each instruction, and a sentence
+// about it. Derived from the same schedule that is predicted and executed. No Qt.
 
 #include <cstdint>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace fsdp::gui {
 
-/// How a rank holds the parameters of a unit.
+/// The form in which a rank holds the parameters of a unit.
 enum class HeldParameters : std::uint8_t {
   Sharded,    ///< Its own part only.
-  Gathering,  ///< An all-gather is under way.
+  Gathering,  ///< An all-gather is running.
   Unsharded,  ///< All of them, ready to compute with.
 };
 
 enum class HeldGradients : std::uint8_t {
   None,
   Unsharded,  ///< From this rank's own batch.
-  Sharded,    ///< Reduced over all ranks: the part of this one.
+  Sharded,    ///< Reduced over all ranks: this rank's part.
 };
 
 struct UnitFrame {
@@ -41,13 +41,14 @@ struct TeachingFrame {
 };
 
 struct Lesson {
-  std::vector<std::string> units;     ///< In the order in which the forward runs them; "" is the root.
-  std::vector<TeachingFrame> frames;  ///< The first is the state before the step; then after each that shows something.
-  std::vector<std::string> headings;  ///< [frames] "All-gather of layers.3".
-  std::vector<std::string> sentences;  ///< [frames] What that does, and why.
-  std::vector<int> instructions;       ///< [frames] The instruction of the schedule; -1: none yet.
-  bool has_optimizer_states = true;    ///< Each GPU keeps those of its part; plain SGD has none.
-  bool has_states_on_host = false;     ///< They are in the memory of the CPU, or on drives.
+  std::vector<std::string> units;      ///< In the order in which the forward runs them; "" is the root.
+  std::vector<TeachingFrame> frames;   ///< The first is the state before the step; then one after each visible
+                                       ///< instruction.
+  std::vector<std::string> headings;   ///< [frames] "All-gather of layers.3".
+  std::vector<std::string> sentences;  ///< [frames] The effect of the instruction, and its reason.
+  std::vector<int> instructions;       ///< [frames] The instruction of the schedule; -1 before the first.
+  bool has_optimizer_states = true;    ///< Each GPU stores those of its part; plain SGD has none.
+  bool has_states_on_host = false;     ///< They are in CPU memory, or on drives.
 };
 
 /// The lesson of a step under a plan.

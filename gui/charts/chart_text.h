@@ -1,6 +1,6 @@
 #pragma once
 
-// Where labels go so that they do not lie on each other. No Qt: widths are measured by whoever draws.
+// Places labels so that they do not overlap. No Qt: the caller measures widths.
 
 #include <cstddef>
 #include <string>
@@ -12,19 +12,19 @@ namespace fsdp::gui {
 struct WantedLabel {
   double at = 0;
   double width = 0;
-  int priority = 0;  ///< Higher ones are placed first; of equal ones the first in the list.
+  int priority = 0;  ///< Higher ones are placed first; among equals, the first in the list.
 };
 
 struct PlacedLabel {
-  std::size_t index = 0;  ///< In what was wanted.
+  std::size_t index = 0;  ///< The index in the list of wanted labels.
   double left = 0;
 };
 
-/// Labels that fit between `left` and `right` with `gap` between them, moved inwards at the ends; those that would lie
-/// on one of a higher priority are left out. In order of place.
+/// The labels that fit between `left` and `right` with `gap` between them, moved inwards at the ends, in order of
+/// place. A label that would overlap one of higher priority is left out.
 std::vector<PlacedLabel> place_labels(const std::vector<WantedLabel>& wanted, double left, double right, double gap);
 
-/// "model.layers.27.mlp" in at most `most` characters: "model…27.mlp"; the end says most.
+/// "model.layers.27.mlp" in at most `most` characters: "model…27.mlp". The end is the most specific part.
 std::string shortened_name(const std::string& name, std::size_t most);
 
 }  // namespace fsdp::gui

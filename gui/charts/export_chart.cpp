@@ -60,7 +60,7 @@ QByteArray pdf_of(const QSize& size, const QString& title, const DrawChart& draw
   return bytes;
 }
 
-// A picture that leaves the window says what it is of.
+// A picture that leaves the window carries its own title.
 int heading_of(const PlotWidget& chart) {
   return static_cast<int>(std::ceil(2 * QFontMetricsF(chart.font()).height() + 14));
 }

@@ -16,19 +16,19 @@ namespace fsdp::gui {
 /// Draws into a rectangle whose top left corner is the origin.
 using DrawChart = std::function<void(QPainter&, const QRectF&)>;
 
-/// Writes a picture: PNG (`scale` pixels for each of `size`), SVG or PDF, by the end of the name. Errors: another end,
-/// the file cannot be written.
+/// Writes a picture: PNG (`scale` pixels for each of `size`), SVG or PDF, by the end of the name. Errors: another
+/// ending, or the file cannot be written.
 Result<void> save_picture(const QString& path, const QSize& size, qreal scale, const QString& title,
                           const DrawChart& draw);
-/// The same of a chart, at its own size when `size` is empty.
+/// Writes a chart in the same way, at its own size if `size` is empty.
 Result<void> save_chart(PlotWidget& chart, const QString& path, const QSize& size = {}, qreal scale = 2);
 /// A chart at its own size as the bytes of a PNG.
 QByteArray png_of(PlotWidget& chart, qreal scale = 2);
 
-/// A table as text: RFC 4180 with exact values; Markdown with what people read.
+/// A table as text. CSV (RFC 4180) has the exact values, Markdown the displayed texts.
 QString to_csv(const QAbstractItemModel& table);
 QString to_markdown(const QAbstractItemModel& table);
-/// By the end of the name: .csv or .md.
+/// Writes a table as CSV or Markdown by the end of the name, .csv or .md.
 Result<void> save_table(const QAbstractItemModel& table, const QString& path);
 
 }  // namespace fsdp::gui

@@ -1,11 +1,10 @@
-// How the memory chart is drawn. Everything below the capacity adds up to the device's memory: first what lies outside
-// of PyTorch's allocator, then the live tensors by category, then, up to the line of what is reserved, what the
-// allocator keeps besides: its overhead. The legend has the bytes of terms at the peak, and they add up to the
-// device.
+// Drawing of the memory chart. Everything below the capacity adds up to the device's memory: first the memory outside
+// of PyTorch's allocator, then the live tensors by category, then, up to the line of reserved memory, the allocator's
+// overhead. The legend lists the bytes of each term at the peak, and they add up to the device.
 //
-// Where what lies outside would fill most of the chart, as beside a tiny model, the axis is cut: it begins shortly
-// below the first curve, at the same scale, a torn edge runs through the whole width and the band says so. The ticks
-// keep counting from 0.
+// If the memory outside would fill most of the chart, as for a tiny model, the axis is cut: it begins shortly below the
+// first curve, at the same scale; a torn edge runs through the whole width and the band names the cut. The ticks still
+// count from 0.
 
 #include <algorithm>
 #include <cmath>
@@ -22,22 +21,22 @@ constexpr qreal kLeft = 108;
 constexpr qreal kRight = 14;
 constexpr qreal kMinimap = 20;
 constexpr qreal kLeastPlot = 64;
-// Below it the overview, and somewhat lower the legend, is not worth the room that the curves would have.
+// Below this height the overview, and somewhat lower the legend, would take room that the curves need.
 constexpr qreal kGoodPlot = 104;
-// A category that is nowhere as high as a pixel would only lengthen the legend; the note at the pointer has it.
+// A category that never reaches one pixel would only lengthen the legend; the note at the pointer lists it.
 constexpr double kLeastShown = 1.0 / 400;
 // A floor that takes more of the axis than this is cut.
 constexpr double kMostFloor = 0.5;
-// Height of the rest, in lines of text.
+// Height of the remainder, in lines of text.
 constexpr qreal kCutLines = 2.2;
-// A device that is filled to less than this share is drawn without its capacity, of which a note tells.
+// If the device is filled to less than this share, its capacity is not drawn; a note gives it.
 constexpr double kLeastFilled = 0.3;
 
 QColor floor_color(const Theme& theme) {
   return mixed(theme.background, theme.text_weak, 0.35);
 }
 
-/// Memory that the allocator holds and no tensor uses, above the tensors.
+/// Memory that the allocator holds and no tensor uses, drawn above the tensors.
 QColor overhead_color(const Theme& theme) {
   return mixed(theme.background, theme.text_weak, 0.16);
 }
@@ -55,7 +54,7 @@ QPolygonF steps_of(const std::vector<StackColumn>& columns, const ChartAxis& axi
 
 }  // namespace
 
-// A low window shows the curves rather than what is beside them: first the overview goes, then the legend.
+// A low window gives the room to the curves: first the overview goes, then the legend.
 MemoryTimelineWidget::Parts MemoryTimelineWidget::parts_of(const QRectF& bounds) const {
   const qreal line = QFontMetricsF(font()).height();
   Parts parts;
@@ -261,7 +260,7 @@ void MemoryTimelineWidget::draw_overhead(QPainter& painter, const ChartAxis& val
   painter.drawRects(bars);
 }
 
-// For the screen: a bar for each column is filled faster than one shape of all.
+// On the screen, one bar for each column is faster than one shape for all.
 void MemoryTimelineWidget::draw_bars(QPainter& painter, const std::vector<StackColumn>& columns,
                                      const std::vector<qreal>& above, const std::vector<qreal>& below,
                                      std::size_t category) const {
@@ -348,7 +347,7 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   QPainterPath path;
   path.addRect(zone);
   draw_hatch(painter, path, theme().bad, 9);
-  // On a ground of its own, because it may cross any of the categories.
+  // The text has its own background, because it may cross any category.
   painter.setPen(hairline(theme().background, 4));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
   painter.setPen(hairline(theme().bad, 2));

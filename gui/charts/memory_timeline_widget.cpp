@@ -76,7 +76,7 @@ void MemoryTimelineWidget::take_phase() {
       most_live_[c] = *std::max_element(live.begin(), live.end());
     }
     events_.set_full({0, static_cast<double>(curve().size())});
-    // A first step of an order of its own takes longer.
+    // A first step with its own order of units takes longer.
     const double end = std::max(snapshot()->curves.step.count(), curve().time.back().count());
     if (has_clock) PlotWidget::range().set_full({0, std::max(1e-9, end)});
   }
@@ -213,7 +213,7 @@ void MemoryTimelineWidget::activate(const QPointF& at) {
   const QRectF plot = current_plot();
   const double value = time_axis(plot).to_value(at.x());
   if (value < range().full().begin || value > range().full().end) return;
-  // A click means the pixel, and the pixel shows its highest moment.
+  // A click selects the pixel, and the pixel shows its highest moment.
   const ChartAxis pixel{{value, time_axis(plot).to_value(at.x() + 1)}, 0, 1};
   const std::vector<StackColumn> columns = decimate(pyramid_, positions_, pixel, 1);
   const std::size_t moment = columns.empty() ? moment_at(positions_, value) : columns.front().moment;

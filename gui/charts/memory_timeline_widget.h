@@ -1,6 +1,6 @@
 #pragma once
 
-// Memory over one step: what is live by category, stacked on what the device holds besides, below its capacity.
+// Memory over one step: live bytes by category, stacked on the other memory of the device, below its capacity.
 
 #include <QString>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace fsdp::gui {
 
-/// Categories from the bottom of the stack to its top: what stays lies below what comes and goes.
+/// Categories from the bottom of the stack to its top: permanent ones below temporary ones.
 inline constexpr std::array<MemoryCategory, kNumMemoryCategories> kStackOrder = {
     MemoryCategory::ShardedParam, MemoryCategory::OptState,      MemoryCategory::ShardedGrad,
     MemoryCategory::Buffer,       MemoryCategory::Inputs,        MemoryCategory::UnshardedParam,
@@ -30,10 +30,10 @@ class MemoryTimelineWidget : public PlotWidget {
 
   void set_snapshot(SnapshotPtr snapshot) override;
   void set_baseline(SnapshotPtr baseline) override;
-  void set_overlay(OverlayPtr overlay);  ///< May be null.
+  void set_overlay(OverlayPtr overlay);  ///< `overlay` may be null.
   void set_axis(Axis axis);
   Axis axis() const { return axis_; }
-  /// "initialization", "first_step" or "steady_step"; the first has no clock and is shown by events.
+  /// "initialization", "first_step" or "steady_step". The first has no clock; its axis counts events.
   void set_phase(const QString& phase);
   QString phase() const;
   /// Marks a moment and brings it into view.
@@ -47,7 +47,7 @@ class MemoryTimelineWidget : public PlotWidget {
 
  signals:
   void moment_changed(double seconds);
-  /// A moment was chosen, by a click or by Enter; both count in Snapshot::curves.
+  /// A click or Enter chose a moment; both numbers are indices in Snapshot::curves.
   void moment_chosen(int phase, int moment);
   void unit_chosen(QString unit);
 
@@ -78,7 +78,7 @@ class MemoryTimelineWidget : public PlotWidget {
   QRectF minimap_of(const QRectF& bounds) const;
   std::int64_t highest() const;  // Bytes that the axis must reach.
   ValueRange shown_bytes() const;
-  /// Whether the axis leaves out most of what lies outside of PyTorch, which would fill the chart.
+  /// Whether the axis leaves out most of the memory outside of PyTorch, which would fill the chart.
   bool is_cut() const;
   std::int64_t floor() const;  // Bytes below the curves.
   void take_phase();
@@ -104,7 +104,7 @@ class MemoryTimelineWidget : public PlotWidget {
   QString wanted_phase_ = QStringLiteral("steady_step");
   std::vector<double> positions_;  // [moments] On the axis.
   StackPyramid pyramid_;
-  std::size_t peak_ = 0;                                        // Moment.
+  std::size_t peak_ = 0;                                        // Index of the moment.
   std::int64_t most_reserved_ = 0;                              // Bytes.
   std::array<std::int64_t, kNumMemoryCategories> most_live_{};  // Bytes.
   std::vector<double> ghost_positions_;

@@ -81,7 +81,7 @@ void ParetoWidget::take_plans() {
   refresh();
 }
 
-// A plan that came by itself, from a file.
+// A plan that was opened from a file.
 void ParetoWidget::place_search() {
   const bool is_alone = points_.size() == 1 && !snapshot()->proof && snapshot()->stage == Stage::Explained;
   search_->setVisible(is_alone);
@@ -97,7 +97,7 @@ void ParetoWidget::resizeEvent(QResizeEvent* event) {
   if (snapshot() != nullptr) place_search();
 }
 
-// The steps of two plans are uncertain together, but not alike: within the band their order is a guess.
+// The steps of two plans share part of their uncertainty: inside the band their order is a guess.
 bool ParetoWidget::has_band() const {
   const TimeReport& time = snapshot()->report.time;
   return time.low > Seconds(0) && time.high > time.low;
@@ -180,7 +180,7 @@ qreal ParetoWidget::legend_height(const QRectF& bounds) const {
   return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
 }
 
-// A low dock shows the plans rather than their legend.
+// A low dock shows the plans and drops their legend.
 bool ParetoWidget::has_legend(const QRectF& bounds) const {
   return bounds.height() - legend_height(bounds) - QFontMetricsF(font()).height() - 24 >= kLeastPlot;
 }
@@ -248,7 +248,7 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   draw_front(painter, plot, pixels);
   draw_points(painter, pixels);
   if (points_.size() == 1) {
-    // The point may lie anywhere but in two places at once.
+    // The text must avoid the point, which may lie anywhere.
     const bool is_in_middle = std::abs(pixels.front().y - plot.center().y()) < plot.height() / 4;
     painter.setPen(theme().text_weak);
     painter.drawText(plot.adjusted(8, 8, -8, -8),
@@ -276,7 +276,7 @@ QString ParetoWidget::lone_text() const {
                                                : tr("Other plans come when the search ends.");
 }
 
-// On the screen every point of a kind is the same little picture, drawn once.
+// On the screen every point of a kind is the same small picture, drawn once.
 void ParetoWidget::draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const {
   if (!draws_pixels(painter)) {
     for (std::size_t i = 0; i < points_.size(); ++i) {
@@ -320,7 +320,7 @@ void ParetoWidget::draw_front(QPainter& painter, const QRectF& plot, const std::
   QPolygonF line;
   for (const std::int32_t i : front_) {
     const ScatterPoint& point = pixels[i];
-    // As time grows nothing smaller is to be had until the next point.
+    // Until the next point, more time gives no smaller memory.
     if (!line.isEmpty()) line << QPointF(point.x, line.last().y());
     line << QPointF(point.x, point.y);
   }

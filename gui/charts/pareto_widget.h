@@ -1,7 +1,6 @@
 #pragma once
 
-// All plans of a search: what each needs and how long its step takes, the front of those that nothing beats, and the
-// limit above which none fits.
+// All plans of a search: the memory and the step time of each, the Pareto front, and the memory limit.
 
 #include <QPushButton>
 #include <vector>
@@ -21,7 +20,7 @@ class ParetoWidget : public PlotWidget {
 
   void set_snapshot(SnapshotPtr snapshot) override;
   void set_baseline(SnapshotPtr baseline) override;
-  /// Marks a plan as one that Enter would choose; -1: none.
+  /// Marks the plan that Enter would choose; -1 marks none.
   void select_plan(int index);
   int selected_plan() const { return selected_; }
 
@@ -29,9 +28,9 @@ class ParetoWidget : public PlotWidget {
   QString title() const override { return tr("Plans: memory and time"); }
 
  signals:
-  /// By a click or by Enter.
+  /// A click or Enter chose the plan.
   void plan_chosen(const Plan& plan);
-  /// The button beside a plan that is alone: others shall be looked for.
+  /// The user pressed the button next to a lone plan: search for others.
   void search_wanted();
 
  protected:
@@ -63,7 +62,7 @@ class ParetoWidget : public PlotWidget {
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;
-  QString lone_text() const;  ///< The text beside a plan that is alone.
+  QString lone_text() const;  ///< The text next to a lone plan.
   void place_search();
   void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
   void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;

@@ -18,7 +18,7 @@ namespace fsdp::gui {
 namespace {
 
 constexpr double kKeyZoom = 1.5;
-constexpr double kKeyPan = 0.15;       // Share of what is visible.
+constexpr double kKeyPan = 0.15;       // Share of the visible range.
 constexpr double kWheelZoom = 1.0015;  // For each eighth of a degree; 120 are one notch.
 
 }  // namespace
@@ -174,7 +174,7 @@ void PlotWidget::draw_selection(QPainter& painter, const QRectF& plot) const {
   painter.setPen(hairline(theme_.accent));
   painter.drawLine(box.topLeft(), box.bottomLeft());
   painter.drawLine(box.topRight(), box.bottomRight());
-  // At the bottom, where neither the peak nor the lane of kernels is.
+  // At the bottom, clear of the peak and of the lane of kernels.
   draw_note(painter, plot, QPointF(left - 6, plot.bottom() + 8), {{describe(*selection), {}, {}, true}}, theme_);
 }
 

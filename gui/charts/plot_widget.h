@@ -1,7 +1,7 @@
 #pragma once
 
-// The common part of all charts: painting on screen and on paper, zooming, moving, measuring, keys, and a table that
-// says the same.
+// The common part of all charts: painting on screen and on paper, zooming, moving, measuring, keys, and a table of the
+// same data.
 
 #include <QAbstractTableModel>
 #include <QAction>
@@ -25,21 +25,21 @@ class PlotWidget : public QWidget {
   Q_OBJECT
 
  public:
-  /// `range` may be shared with other charts, and outlives them; null where range() is another one.
+  /// `range` may be shared with other charts, and must outlive them; null if a subclass returns its own from range().
   explicit PlotWidget(TimeRange* range, QWidget* parent = nullptr);
 
   virtual void set_snapshot(SnapshotPtr snapshot);
-  virtual void set_baseline(SnapshotPtr baseline);  ///< May be null.
+  virtual void set_baseline(SnapshotPtr baseline);  ///< `baseline` may be null.
   void set_theme(const Theme& theme);
   const Theme& theme() const { return theme_; }
-  /// A model is chosen, and its first answer is still to come.
+  /// A model is chosen, and its first answer is not there yet.
   void set_is_waiting(bool is_waiting);
-  /// The shown state, in a line: model, machines, plan and its figures. Empty: nothing.
+  /// The shown state in one line: model, machines, plan and its figures. Empty if there is no state.
   QString caption() const;
 
-  /// Draws the chart as it is, without pointer and selection, into `bounds`: for the screen and for files.
+  /// Draws the chart into `bounds`, for the screen and for files, without pointer and selection.
   void draw(QPainter& painter, const QRectF& bounds);
-  /// The same as a table.
+  /// The same data as a table.
   virtual QAbstractTableModel* twin_model() = 0;
   /// Title of the chart, for windows and files: "Memory over one step".
   virtual QString title() const = 0;
@@ -48,26 +48,26 @@ class PlotWidget : public QWidget {
   QSize minimumSizeHint() const override { return {260, 120}; }
 
  signals:
-  /// A sentence about what is under the pointer; empty: nothing is.
+  /// A sentence about the item under the pointer. Empty if there is none.
   void status_changed(QString text);
 
  protected:
   virtual TimeRange& range() const { return *range_; }
-  /// The part of `bounds` in which values are drawn. Called before anything is drawn.
+  /// The part of `bounds` in which values are drawn. Called before any drawing.
   virtual QRectF plot_area(const QRectF& bounds) const = 0;
   virtual void draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) = 0;
-  /// On top, at each movement of the pointer: keep it cheap.
+  /// Draws on top at each movement of the pointer, so it must be cheap.
   virtual void draw_pointer(QPainter& painter, const QRectF& bounds, const QRectF& plot, double value) = 0;
   /// The text for a selection: "12.5 ms, 3 all-gathers".
   virtual QString describe(const ValueRange& selection) const = 0;
-  /// The range of what is at a value: what F fits.
+  /// The range of the item at a value, to which F zooms.
   virtual ValueRange item_at(double value) const { return {value, value}; }
   /// The next value to stop at with the arrow keys.
   virtual double next_stop(double value, int direction) const;
-  /// Enter, or a click, at the pointer.
+  /// Enter or a click at `at`.
   virtual void activate(const QPointF& /*at*/) {}
   virtual QString status_at(double /*value*/) const { return {}; }
-  /// The pointer moved here; y matters for charts with lanes.
+  /// The pointer moved to `at`; y matters for charts with lanes.
   virtual void pointed(const QPointF& /*at*/) {}
 
   const SnapshotPtr& snapshot() const { return snapshot_; }
@@ -76,14 +76,15 @@ class PlotWidget : public QWidget {
   QString empty_text(const QString& hint) const;
   ChartAxis time_axis(const QRectF& plot) const;
   QRectF current_plot() const { return plot_area(QRectF(rect())); }
-  /// Draws again, all of it.
+  /// Draws the whole chart again.
   void refresh();
-  /// Whether the pointer was moved in this chart, and by no other or a lesson: only then it has a note.
+  /// Whether the pointer was last moved in this chart, and not by another chart or by a lesson. Only then a note is
+  /// shown.
   bool points_here() const;
   void point_at(double value);
   QAction* add_action(const QString& text, const QString& tip, const QList<QKeySequence>& keys,
                       const std::function<void()>& run);
-  /// Follows another range, as when the axis changes.
+  /// Follows another range, for example if the axis changes.
   void watch(TimeRange* range);
 
   void paintEvent(QPaintEvent* event) override;
@@ -107,7 +108,7 @@ class PlotWidget : public QWidget {
   SnapshotPtr snapshot_;
   SnapshotPtr baseline_;
   Theme theme_ = light_theme();
-  QPixmap picture_;  // All but the pointer.
+  QPixmap picture_;  // Everything except the pointer.
   bool is_stale_ = true;
   bool is_waiting_ = false;
   Drag drag_ = Drag::None;

@@ -17,7 +17,7 @@ constexpr qreal kRight = 14;
 constexpr qreal kAbove = 30;
 constexpr qreal kBelow = 40;
 
-/// The highest value of each pixel column, so that no spike is lost.
+/// The highest value of each pixel column, so that no spike disappears.
 template <class Value>
 QPolygonF highest_line(std::size_t count, const QRectF& plot, const ChartAxis& values, const Value& value) {
   QPolygonF line;

@@ -18,7 +18,7 @@ class RecordedChart : public QWidget {
  public:
   explicit RecordedChart(QWidget* parent = nullptr);
   void show_memory(std::shared_ptr<const RecordedMemory> memory);
-  /// Reserved bytes under other settings; nothing: as recorded only.
+  /// Reserved bytes under other settings. Empty to show the recorded ones only.
   void show_replayed(std::vector<Bytes> reserved);
   void set_theme(const Theme& theme);
   std::size_t moment() const { return moment_; }

@@ -1,5 +1,5 @@
-// The chart of streams: a lane for each stream, wide events one by one with their names, narrow ones joined and as
-// strong as they are busy; the part of a collective for which the computation waits is hatched.
+// The chart of streams: a lane for each stream. Wide events are drawn one by one with their names; narrow ones are
+// joined, in a color as strong as they are busy. The part of a collective that the computation waits for is hatched.
 
 #include "gui/charts/stream_timeline_widget.h"
 
@@ -30,7 +30,7 @@ constexpr std::array kRows = {StreamRow{Stream::Compute, Lane::Compute, QT_TR_NO
                               StreamRow{Stream::ToHost, Lane::Copy, QT_TR_NOOP("to host")}};
 
 constexpr qreal kRight = 14;
-constexpr qreal kLeast = 108;  // Height of the memory chart, below which this one lies.
+constexpr qreal kLeast = 108;  // Least width of the lane names: the left margin of the memory chart above.
 
 /// The kind of work of a compute lane's event. Events of the other lanes are all of the first kind.
 enum class Work : std::uint8_t { Forward, Backward, Recompute, Optimizer, Copy };
@@ -66,7 +66,7 @@ QColor color_of(Work work, const QColor& lane, const Theme& theme) {
   return lane;
 }
 
-/// The main work of a run.
+/// The kind of work with the largest share of a run.
 Work main_work(const LaneRun& run) {
   return static_cast<Work>(std::max_element(run.shares.begin(), run.shares.end()) - run.shares.begin());
 }
@@ -109,7 +109,7 @@ void StreamTimelineWidget::make_rows() {
       row.spans.push_back({events[i].start.count(), events[i].end.count(), static_cast<std::int32_t>(i),
                            static_cast<std::uint8_t>(work_of(events[i])), phase_of(events[i])});
     }
-    // The first three are always there, so that one plan does not look like another with less.
+    // The first three lanes are always shown, so that plans can be compared.
     if (!row.spans.empty() || (!is_measured && kind.stream <= Stream::ReduceScatter)) rows_.push_back(std::move(row));
   };
   for (const StreamRow& kind : kRows) {
@@ -301,7 +301,7 @@ std::vector<LegendEntry> StreamTimelineWidget::legend() const {
   return entries;
 }
 
-// In a low window the lanes matter more.
+// A low window gives its room to the lanes.
 qreal StreamTimelineWidget::legend_height(const QRectF& bounds) const {
   if (rows_.empty() || bounds.height() < 26 * static_cast<qreal>(rows_.size()) + 56) return 0;
   return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
@@ -375,7 +375,8 @@ void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   painter.restore();
 }
 
-// With several events, each kind of work has its share of the height, as strong as they are busy.
+// In a run of several events, each kind of work gets its share of the height, in a color as strong as the events are
+// busy.
 void StreamTimelineWidget::draw_run(QPainter& painter, const QRectF& shape, const LaneRun& run,
                                     const QColor& lane) const {
   const double strength = run.count > 1 ? 0.25 + 0.75 * run.busy : 1;

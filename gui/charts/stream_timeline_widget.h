@@ -21,7 +21,7 @@ class StreamTimelineWidget : public PlotWidget {
 
   void set_snapshot(SnapshotPtr snapshot) override;
   void set_overlay(OverlayPtr overlay);  ///< Measured lanes below the predicted ones; may be null.
-  /// Marks an event, with arrows to what it waits for and what waits for it; -1: none.
+  /// Marks an event, with arrows to the events it waits for and to those that wait for it; -1 marks none.
   void select_event(int event);
   int selected_event() const { return selected_; }
   /// Marks all events of a unit.
@@ -58,10 +58,10 @@ class StreamTimelineWidget : public PlotWidget {
   void fill_table();
   static QString label_of(const LaneRow& row);
   std::vector<LegendEntry> legend() const;
-  qreal legend_height(const QRectF& bounds) const;  // 0: there is no room for one.
+  qreal legend_height(const QRectF& bounds) const;  // 0 if there is no room for a legend.
   QRectF box_of(std::size_t row, const QRectF& plot) const;
   int row_at(const QRectF& plot, double y) const;
-  int event_at(double value) const;  // On the row of the pointer.
+  int event_at(double value) const;  // The event on the row of the pointer.
   void draw_run(QPainter& painter, const QRectF& shape, const LaneRun& run, const QColor& lane) const;
   void draw_row(QPainter& painter, const QRectF& plot, std::size_t row) const;
   void draw_exposed(QPainter& painter, const QRectF& plot, std::size_t row) const;

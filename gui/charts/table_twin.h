@@ -1,6 +1,6 @@
 #pragma once
 
-// A chart as a table: for who does not see it, and for files.
+// A chart as a table, for screen readers and for files.
 
 #include <QAbstractTableModel>
 #include <QVariant>
@@ -37,7 +37,7 @@ class TableTwin : public QAbstractTableModel {
 
   using QAbstractTableModel::QAbstractTableModel;
 
-  /// Other contents. `cell` is asked for what is shown, when it is shown.
+  /// Replaces the contents. `cell` is called for a cell only if it is shown.
   void set(std::vector<TableColumn> columns, int rows, std::function<TableCell(int row, int column)> cell);
   const std::vector<TableColumn>& columns() const { return columns_; }
 

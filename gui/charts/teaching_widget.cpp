@@ -181,14 +181,14 @@ void TeachingWidget::draw(QPainter& painter, const QRectF& bounds) {
   const QString sentence = QString::fromStdString(lesson_.sentences[frame_]);
   const qreal text_height = metrics.boundingRect(width_of_text, Qt::TextWordWrap, sentence).height();
   const qreal most = 2.2 * metrics.height();
-  // In a high panel the GPUs stay where they are from sentence to sentence.
+  // In a high panel the GPUs keep their place from sentence to sentence.
   const qreal heading = 1.4 * metrics.height() + 12 + (bounds.height() < 240 ? std::min(text_height, most) : most);
   draw_heading(painter, QRectF(bounds.left() + 16, bounds.top() + 10, bounds.width() - 32, heading));
   const QRectF slider = slider_of(bounds);
   const QRectF room(bounds.left() + 16, bounds.top() + heading + 12, bounds.width() - 32,
                     slider.top() - bounds.top() - heading - 28);
   const int shards = static_cast<int>(std::clamp<std::int64_t>(ranks_, 1, kMostGpus));
-  // Where few GPUs share the parameters there is room for others that hold the same parts.
+  // If few GPUs share the parameters, there is room for replicas.
   const int drawn = shards * static_cast<int>(std::clamp<std::int64_t>(replicas_, 1, kMostGpus / shards));
   constexpr qreal kGap = 12;
   const qreal width = (room.width() - kGap * (drawn - 1)) / drawn;
@@ -217,7 +217,7 @@ void TeachingWidget::draw_heading(QPainter& painter, const QRectF& box) const {
                    Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, QString::fromStdString(lesson_.sentences[at]));
 }
 
-// As many units as there is room for, around the one at work.
+// As many units as fit, around the active one.
 std::pair<std::size_t, std::size_t> TeachingWidget::shown_units(qreal height) const {
   const auto most = static_cast<std::size_t>(std::max(1.0, height / kLeastUnitHeight));
   const std::vector<UnitFrame>& units = lesson_.frames[frame_].units;
@@ -269,7 +269,7 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
   const qreal name_width = name_width_of(box);
   painter.setPen(frame.is_at_work ? theme_.text : theme_.text_weak);
   const QString full = name_of_unit(lesson_.units[unit]);
-  // "transformer.h.3" is "h.3" among its like.
+  // Among its neighbors "transformer.h.3" is "h.3".
   const QString name = metrics.elidedText(full.section('.', -2), Qt::ElideLeft, name_width - 4);
   painter.drawText(QPointF(box.left(), box.center().y() + metrics.capHeight() / 2), name);
   const QRectF bars(box.left() + name_width + 4, box.top(), box.width() - name_width - 4, box.height());

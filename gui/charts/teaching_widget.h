@@ -21,14 +21,14 @@ class TeachingWidget : public QWidget {
 
   void set_snapshot(SnapshotPtr snapshot);
   void set_theme(const Theme& theme);
-  /// Frames are 0 (before the step) to the number of instructions.
+  /// Frame 0 is before the step; the last one is the number of visible instructions.
   int frame() const { return frame_; }
   int num_frames() const { return static_cast<int>(lesson_.frames.size()); }
   void set_frame(int frame);
   bool is_playing() const { return timer_.isActive(); }
   void play();
   void pause();
-  /// Frames a second go once, twice or four times as fast.
+  /// The number of frames a second is multiplied by one, two or four.
   void set_speed(int factor);
   void draw(QPainter& painter, const QRectF& bounds);
 
@@ -61,8 +61,8 @@ class TeachingWidget : public QWidget {
 
   SnapshotPtr snapshot_;
   Lesson lesson_;
-  std::int64_t ranks_ = 0;     ///< That share the parameters.
-  std::int64_t replicas_ = 1;  ///< Groups of them.
+  std::int64_t ranks_ = 0;     ///< GPUs that share the parameters.
+  std::int64_t replicas_ = 1;  ///< Groups of such GPUs.
   int frame_ = 0;
   Theme theme_ = light_theme();
   QTimer timer_;

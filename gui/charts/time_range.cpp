@@ -56,7 +56,7 @@ void TimeRange::pan(double distance) {
 
 void TimeRange::show_selection() {
   if (!selection_ || !(selection_->width() > 0)) return;
-  last_change_ = 0;  // A step of its own.
+  last_change_ = 0;  // The next change is a step of its own.
   show(*selection_);
 }
 

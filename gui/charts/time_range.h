@@ -1,7 +1,7 @@
 #pragma once
 
-// The stretch of time that several charts show together: visible range, selection, pointer. A change of it changes
-// all charts.
+// The stretch of time that several charts show together: visible range, selection, pointer. A change of it changes all
+// charts.
 
 #include <QObject>
 #include <optional>
@@ -24,10 +24,10 @@ class TimeRange : public QObject {
   bool is_whole() const { return visible_ == full_; }
   bool can_undo() const { return !before_.empty(); }
 
-  /// Other data: what was wholly visible stays so, and a zoom keeps its share of the whole.
+  /// Sets the range of new data: a view of everything stays one, and a zoom covers the same share of the whole.
   void set_full(const ValueRange& full);
-  /// Shows a range, as near as that is possible. It can be undone; changes that follow each other within half a second
-  /// are undone as one.
+  /// Shows the range nearest to `visible` that is allowed. It can be undone; changes that follow each other within half
+  /// a second are undone as one.
   void show(const ValueRange& visible);
   void zoom(double factor, double at);
   void pan(double distance);

@@ -12,7 +12,7 @@ namespace fsdp::gui {
 
 namespace {
 
-// A report names its version among its first keys; a trace has "traceEvents" somewhere, often far into the file.
+// A report has its version among its first keys; a trace has "traceEvents" somewhere, often far into the file.
 bool is_report(const std::string& head) {
   return head.find("\"format_version\"") != std::string::npos;
 }
@@ -108,7 +108,7 @@ void OverlayLoader::take() {
     const QString path = std::exchange(next_, {});
     return load(path, std::exchange(next_run_, nullptr), next_limits_);
   }
-  // The canceling caller knows it.
+  // The caller that canceled knows it.
   if (future.isCanceled() || future.resultCount() == 0) return;
   Result<Overlay> result = future.result();
   if (result && run_) {

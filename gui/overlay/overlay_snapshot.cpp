@@ -1,4 +1,4 @@
-// A memory snapshot as a curve. Memory from before the recording follows from its end: live memory there,
+// A memory snapshot as a curve. The memory allocated before the recording follows from its end: the live memory there,
 // less allocations, plus frees.
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::optional<std::size_t> category_of(const PickleValue& event) {
   return std::nullopt;
 }
 
-/// Small ones are of every program.
+/// Smaller sizes occur in every program.
 constexpr std::int64_t kLeastTelling = 4096;
 
 std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history) {
@@ -55,7 +55,7 @@ std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history
   return {sizes.begin(), sizes.end()};
 }
 
-/// Bytes allocated before the recording. One that ends with blocks that it does not list begins with nothing.
+/// Bytes allocated before the recording. 0 for a recording that ends with blocks that it does not list.
 std::int64_t bytes_before(const planner::SnapshotHistory& history) {
   std::int64_t total = 0;
   for (const planner::SnapshotEvent& block : history.at_end) total += block.size;

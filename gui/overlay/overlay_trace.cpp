@@ -1,10 +1,10 @@
-// Traces of any size. The file is read in pieces; of its text only one event at a time is parsed: a scanner that knows
-// strings and braces cuts the objects out of the array "traceEvents", so that a trace of gigabytes costs the memory of
-// the events that are kept.
+// Traces of any size. The file is read in pieces, and only one event at a time is parsed: a scanner that knows strings
+// and braces cuts the objects out of the array "traceEvents", so that a trace of gigabytes costs only the memory of the
+// stored events.
 //
-// Kept are what ran on the device (categories "kernel", "gpu_memcpy", "gpu_memset") and what was allocated ("[memory]"
-// instants of Kineto, counters of ours). The name of a kernel tells its kind, as in other tools: "nccl" and the
-// kind of collective; copies; everything else computes.
+// We store the work of the device (categories "kernel", "gpu_memcpy", "gpu_memset") and the allocations ("[memory]"
+// instants of Kineto, counters of ours). The name of a kernel gives its kind, as in other tools: "nccl" and the kind of
+// collective; copies; everything else computes.
 //
 // Sources: libkineto/src/output_json.cpp (names and arguments of events), core/formats/trace_json.cpp (ours).
 
@@ -85,7 +85,7 @@ class EventScanner {
   bool in_object_ = false;
   bool in_events_ = false;
   bool has_found_ = false;
-  std::string word_;  // The last string at the top level: the key of what follows.
+  std::string word_;  // The last string at the top level: the key of the next value.
   std::string object_;
 };
 
@@ -165,7 +165,7 @@ class TraceCollector {
 
  private:
   static Stream stream_of(const std::string& name, const std::string& category) {
-    // Ours go by the names that they were given.
+    // Our own traces have these names.
     if (name.starts_with("gradients of ")) return Stream::ToHost;
     if (category != "kernel") return Stream::Copy;
     if (!name.starts_with("nccl") && !name.starts_with("gloo:")) return Stream::Compute;
@@ -222,7 +222,7 @@ class TraceCollector {
   void take_allocation(const JsonValue& event, double time) {
     const JsonValue* args = event.find("args");
     if (args == nullptr || held_.size() >= most_) return;
-    // 1 is CUDA; the CPU's allocations are recorded beside.
+    // 1 is CUDA; allocations on the CPU are recorded, too.
     if (number_of(*args, "Device Type").value_or(1) != 1) return;
     if (const auto total = number_of(*args, "Total Allocated"))
       held_.push_back({time, static_cast<std::int64_t>(*total)});
@@ -231,7 +231,7 @@ class TraceCollector {
   std::pair<double, double> last_step() {
     std::sort(steps_.begin(), steps_.end());
     if (!steps_.empty() && steps_.back().second > steps_.back().first) {
-      // The last one is often cut off by the end of the recording; the one before is whole.
+      // The end of the recording often cuts the last step; the one before is whole.
       const std::size_t last = steps_.size() > 1 ? steps_.size() - 2 : 0;
       return steps_[last];
     }
@@ -256,7 +256,7 @@ class TraceCollector {
       if (event.start.count() < begin || event.start.count() >= end) continue;
       event.start -= Seconds(begin);
       event.end -= Seconds(begin);
-      // Several streams of the device share a lane here; what overlaps is drawn behind what came before.
+      // Several streams of the device share a lane here; an overlapping event is drawn after the earlier one.
       event.start = std::max(event.start, free_at[event.stream]);
       if (event.end <= event.start) continue;
       free_at[event.stream] = event.end;

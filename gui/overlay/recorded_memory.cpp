@@ -15,10 +15,10 @@ using simulator::TraceOperation;
 
 namespace {
 
-/// Calls `at(step)` after each step, with what is live by id.
+/// Calls `at(step)` after each step, with the live blocks by id.
 template <class At>
 void walk(const planner::Recording& recording, const At& at) {
-  std::unordered_map<std::int32_t, std::size_t> live;  // By id: the step that asked.
+  std::unordered_map<std::int32_t, std::size_t> live;  // By id: the step of the allocation.
   for (std::size_t i = 0; i < recording.trace.steps.size(); ++i) {
     const simulator::TraceStep& step = recording.trace.steps[i];
     if (step.operation == TraceOperation::Malloc) live[step.id] = i;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A memory snapshot by itself: what was alive at each moment, and which lines of Python had asked for it.
+// A memory snapshot by itself: the live blocks at each moment, and the lines of Python that allocated them.
 
 #include <cstdint>
 #include <functional>
@@ -15,10 +15,10 @@
 
 namespace fsdp::gui {
 
-/// Blocks that were alive at one moment and were asked for by the same stack.
+/// Blocks that were live at one moment and were allocated by the same stack.
 struct RecordedSite {
-  std::vector<PythonFrame> stack;  ///< Innermost first; empty: it was not recorded.
-  bool was_before = false;         ///< It was there before the recording began.
+  std::vector<PythonFrame> stack;  ///< Innermost first. Empty if it was not recorded.
+  bool was_before = false;         ///< It was live before the recording began.
   std::int64_t count = 0;
   Bytes bytes;
 };
@@ -27,12 +27,12 @@ struct RecordedMemory {
   std::string name;
   planner::Recording recording;
   planner::ReplayRequest as_was;
-  planner::ReplayResult recorded;     ///< The allocator model's replay of it, as it was recorded.
+  planner::ReplayResult recorded;     ///< The allocator model's replay of the recording, under its own settings.
   std::vector<std::int64_t> live;     ///< [steps of the recording] Bytes as requested.
-  std::size_t peak = 0;               ///< The first step at which most is live.
-  std::vector<RecordedSite> at_peak;  ///< As `sites_at`.
+  std::size_t peak = 0;               ///< The first step with the most live bytes.
+  std::vector<RecordedSite> at_peak;  ///< `sites_at(peak)`.
 
-  /// The memory of the device; nothing where the recording does not tell.
+  /// The memory of the device; nullopt if the recording does not have it.
   std::optional<Bytes> device() const;
 };
 
@@ -40,14 +40,14 @@ struct RecordedMemory {
 Result<RecordedMemory> read_recorded_memory(const std::string& path, const OverlayLimits& limits,
                                             const OverlayProgress& progress);
 
-/// Memory alive after a step, by stack, the largest first.
+/// Memory live after a step, by stack, the largest first.
 std::vector<RecordedSite> sites_at(const RecordedMemory& memory, std::size_t step);
 
-/// "train.py:41 main", the innermost frame outside of PyTorch; of a stack that has none its innermost.
+/// "train.py:41 main": the innermost frame outside of PyTorch, or the innermost frame if all are inside.
 std::string line_of(const RecordedSite& site);
 
-/// The recording under other settings or on another device. Errors: those of the settings and of the size, with the
-/// options of `replay` as their places.
+/// Replays the recording under other settings or on another device. Errors: those of the settings and of the size, with
+/// the options of `replay` as their places.
 Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
                                           const std::string& device_memory);
 

@@ -90,7 +90,7 @@ void AnswerPanel::write() {
   is_written_ = true;
   const int before = verticalScrollBar()->value();
   setHtml(snapshot_ ? to_html(answer_of(*snapshot_)) : tr("Choose a model to see its answer."));
-  // A reader keeps the position while a slider moves.
+  // The reader's position must survive the movement of a slider.
   verticalScrollBar()->setValue(before);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The whole answer in the words of the command: plan, peak, traffic, time, proof, what was assumed. Laying out its
-// tables takes as long as a search, so it is written when somebody looks at it.
+// The whole answer in the words of the command: plan, peak, traffic, time, proof, assumptions. Laying out its tables
+// takes as long as a search, so the text is written only when the panel is visible.
 
 #include <QTextBrowser>
 
@@ -21,16 +21,16 @@ class AnswerPanel : public QTextBrowser {
 
  public:
   explicit AnswerPanel(QWidget* parent = nullptr);
-  /// The answer to show; said at once if the panel is in sight, else by `write`.
+  /// Sets the answer. Writes it at once if the panel is visible; otherwise `write` does.
   void set_snapshot(const SnapshotPtr& snapshot);
-  /// The panel comes into sight.
+  /// Call this when the panel becomes visible.
   void write();
   /// Scrolls to an entry: "assume".
   void show_entry(const QString& label);
 
  private:
   SnapshotPtr snapshot_;
-  bool is_written_ = false;  ///< The text is of `snapshot_`.
+  bool is_written_ = false;  ///< Whether the text is that of `snapshot_`.
 };
 
 }  // namespace fsdp::gui

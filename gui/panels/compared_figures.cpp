@@ -1,4 +1,4 @@
-// The comparison of two reports: decisions first, then what they cost.
+// The comparison of two reports: decisions first, then their costs.
 
 #include <QObject>
 #include <algorithm>
@@ -217,7 +217,7 @@ std::vector<ComparedFigure> compared_figures(const StepReport& before, const Ste
 
 namespace {
 
-/// Share of the bytes that a plan asks for in a step, in tensors of sizes that a snapshot has too.
+/// Share of the bytes a plan requests in a step that are in tensors of sizes that a snapshot also has.
 double share_of_known_sizes(const simulator::StepCurves& curves, const std::vector<std::int64_t>& sizes) {
   constexpr std::int64_t kLeastTelling = 4096;
   std::int64_t all = 0;
@@ -244,7 +244,7 @@ ComparedFigure figure_of(const ComparedTerm& term) {
           {}};
 }
 
-/// The prediction without what this recording knows nothing of.
+/// The prediction, without its traffic if the recording has none.
 StepReport as_known(StepReport predicted, const Overlay& measured) {
   if (!measured.knows_traffic) predicted.traffic = {};
   return predicted;
@@ -258,13 +258,13 @@ MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measur
   const StepReport& report = *measured.report;
   const bool is_own = measured.own.has_value();
   const Comparison comparison = is_own ? *measured.own : compare(as_known(shown.report, measured), report);
-  // Only a report knows its machines.
+  // Only a report names its machines.
   const bool knows_machines = is_own || measured.source == "run report";
   for (const std::string& note : comparison.notes) {
     if (knows_machines) result.notes << QString::fromStdString(note);
   }
   for (const ComparedTerm& term : comparison.terms) {
-    // A trace knows nothing of the model.
+    // A trace has no parameters of the model.
     if (term.measured == 0 && term.name.ends_with("parameters")) continue;
     if (term.name == "live peak") result.live_peak = term;
     result.figures.push_back(figure_of(term));
@@ -288,7 +288,7 @@ MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measur
                         "another model or another plan.")
                         .arg(QString::fromStdString(shown.report.model));
   }
-  // Rates of a CPU are assumed; they predict nothing.
+  // The rates of a CPU are assumed, so its time is no prediction.
   const bool knows_time = report.time.step > Seconds(0) && !was_on_cpu(measured);
   if (knows_time) {
     result.figures.push_back({QObject::tr("time"),

@@ -31,7 +31,7 @@ QString text_of_figure(const ComparedFigure& figure, double value) {
   return QString::number(value, is_large ? 'f' : 'g', is_large ? 0 : 4);
 }
 
-// Says less or more in words: color alone would not.
+// Writes "less" or "more": color alone does not reach everybody.
 QString difference_of(const ComparedFigure& figure) {
   if (!figure.differs()) return QObject::tr("same");
   if (figure.kind == Kind::Text) return QObject::tr("changed");
@@ -45,10 +45,10 @@ QString relative_of(const ComparedFigure& figure) {
   return QString("%1%2 %").arg(share > 0 ? "+" : "\u2212").arg(std::abs(share), 0, 'f', std::abs(share) < 10 ? 1 : 0);
 }
 
-// Colors a difference by whether it is good, the stronger the larger, up to twice as much.
+// Colors a difference by whether it is good, more strongly the larger it is, up to a factor of two.
 class DifferenceDelegate : public QStyledItemDelegate {
  public:
-  /// `is_judged`: less is good or bad. For what was measured neither is; it is only off.
+  /// `is_judged`: less is good or bad. A measured difference is neither; it is only an error.
   DifferenceDelegate(const std::vector<ComparedFigure>& figures, const Theme& theme, bool is_judged, QObject* parent)
       : QStyledItemDelegate(parent), figures_(figures), theme_(theme), is_judged_(is_judged) {}
 
@@ -122,7 +122,7 @@ void ComparisonPanel::fill() {
   else if (has_measured)
     measured = measured_figures(*snapshot_, *overlay_);
   if (has_measured && !has_baseline) figures = measured.figures;
-  // Differences are the interesting rows; the rest follows.
+  // Differing rows first; the others follow.
   std::stable_partition(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
   const auto differing =
       std::count_if(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });

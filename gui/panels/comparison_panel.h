@@ -1,7 +1,7 @@
 #pragma once
 
-// The pinned baseline beside the current plan: every figure and every decision that differs, and by how much. The same
-// table lines up a prediction with what was measured.
+// The pinned baseline next to the current plan: every figure and every decision that differs, and by how much. The same
+// table compares a prediction with a measurement.
 
 #include <QLabel>
 #include <QSortFilterProxyModel>
@@ -25,7 +25,7 @@ struct ComparedFigure {
   Kind kind = Kind::Text;
   double before = 0;
   double after = 0;
-  QString text_before;  ///< For a Text.
+  QString text_before;  ///< The value of a Text.
   QString text_after;
   bool less_is_good = true;
 
@@ -33,19 +33,19 @@ struct ComparedFigure {
   double difference() const { return after - before; }
 };
 
-/// All figures of two reports that can be compared, in reading order; those that do not differ too.
+/// All figures that two reports share, in reading order, including equal ones.
 std::vector<ComparedFigure> compared_figures(const StepReport& before, const StepReport& after);
-/// Predicted (before) and measured (after): what both know, and nothing else.
+/// Predicted (before) and measured (after): the figures that both have.
 struct MeasuredComparison {
   std::vector<ComparedFigure> figures;
   std::optional<ComparedTerm> live_peak;
-  QStringList notes;           ///< Further notes: a sentence each.
-  bool is_of_another = false;  ///< A snapshot that has hardly a tensor of this plan.
+  QStringList notes;           ///< Further notes, one sentence each.
+  bool is_of_another = false;  ///< The snapshot has hardly a tensor of this plan.
 };
-/// A run that the command compared with its own prediction is shown as the command compared it; what this window knows
-/// is the prediction of the plan that is shown, which may be for other devices.
+/// If the command compared a run with its own prediction, that comparison is shown. The prediction of this window is
+/// for the plan on the screen, perhaps for other devices.
 MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measured);
-/// A snapshot with less than this share of the plan's bytes in tensors of equal size is of something else.
+/// A snapshot is of something else if less than this share of the plan's bytes is in tensors of equal size.
 inline constexpr double kLeastKnownShare = 0.25;
 
 class ComparisonPanel : public QWidget {
@@ -55,9 +55,9 @@ class ComparisonPanel : public QWidget {
   explicit ComparisonPanel(QWidget* parent = nullptr);
 
   void set_snapshot(SnapshotPtr snapshot);
-  /// May be null. `name`: of its file; empty: it was pinned in this window.
+  /// May be null. `name`: the name of its file; empty if it was pinned in this window.
   void set_baseline(SnapshotPtr baseline, const QString& name = {});
-  void set_overlay(OverlayPtr overlay);  ///< May be null; is compared when nothing is pinned.
+  void set_overlay(OverlayPtr overlay);  ///< May be null. Compared with the plan if no baseline is pinned.
   void set_theme(const Theme& theme);
   QAbstractTableModel* twin_model() { return &table_; }
 

@@ -22,13 +22,13 @@ namespace {
 
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
-/// Every gesture of every control has a number of its own, so that undo merges one drag and no two.
+/// Every gesture of every control has its own number, so that undo merges the changes of one drag and not of two.
 int next_gesture() {
   static int last = 0;
   return ++last;
 }
 
-/// A wheel that scrolls the panel must not change what lies under it.
+/// A wheel that scrolls the panel must not change the control under it.
 template <class Editor>
 class Unscrolled : public Editor {
  public:
@@ -129,7 +129,7 @@ void Control::build_choice(bool is_open, const std::vector<std::string>& choices
   list_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
   editor_ = list_;
   if (is_open) {
-    // Qt would complete in the field: Return would then take the first name of the alphabet that begins so.
+    // Qt would complete in the field: Return would then take the first matching name of the alphabet.
     auto* names = new QCompleter(list_->model(), list_);
     names->setCompletionMode(QCompleter::PopupCompletion);
     names->setFilterMode(Qt::MatchContains);
@@ -170,7 +170,7 @@ void Control::finish(const QString& name, const QString& label, const QString& h
   show_help();
   setFocusProxy(editor_);
   for (QLineEdit* line : findChildren<QLineEdit*>()) line->installEventFilter(this);
-  // A box asks its own line without anybody seeing it.
+  // A box gives its key events to its own line.
   editor_->installEventFilter(this);
 }
 
@@ -178,7 +178,7 @@ bool Control::eventFilter(QObject* watched, QEvent* event) {
   const auto* own = qobject_cast<const QLineEdit*>(watched);
   const QLineEdit* line = own != nullptr ? own : watched->findChild<QLineEdit*>();
   const bool is_focus = event->type() == QEvent::FocusIn || event->type() == QEvent::FocusOut;
-  // The line of a list has the list for a proxy.
+  // The line of a list has the list as its focus proxy.
   if (is_focus && watched == list_ && list_->isEditable() && !list_->lineEdit()->isModified()) {
     const bool was_showing = std::exchange(is_showing_, true);
     list_->setEditText(event->type() == QEvent::FocusIn ? value_ : fitting(value_));
@@ -229,7 +229,7 @@ void Control::show_help() {
   }
 }
 
-// A sign beside the color, which alone says nothing to some.
+// A sign next to the color: some people cannot see the color.
 void Control::mark() {
   label_->setText(problem_.isEmpty() ? name_ : QStringLiteral("⚠ ") + name_);
   QPalette colors = palette();
@@ -267,7 +267,7 @@ void Control::show_value(const QString& value, bool is_own) {
   label_->setFont(font);
   editor_->setFont(font);
   if (box_ != nullptr) {
-    // Before the first answer there is no value; the least one would look like one.
+    // Before the first answer there is no value; the lowest stop would look like one.
     const int least = static_cast<int>(std::min<std::int64_t>(1, stops_.front()));
     box_->setMinimum(value.isEmpty() ? least - 1 : least);
     box_->setSpecialValueText(value.isEmpty() ? QStringLiteral("–") : QString());
@@ -282,7 +282,7 @@ void Control::show_value(const QString& value, bool is_own) {
     show_help();
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
-      // An editing user sees all of it.
+      // A user who edits sees all of it.
       const bool is_edited = list_->lineEdit()->hasFocus();
       if (!list_->lineEdit()->isModified()) list_->setEditText(is_edited ? value : fitting(value));
       list_->lineEdit()->setPlaceholderText(QStringLiteral("—"));
@@ -301,7 +301,7 @@ int Control::room() const {
   option.initFrom(list_);
   option.editable = list_->isEditable();
   const QRect field = list_->style()->subControlRect(QStyle::CC_ComboBox, &option, QStyle::SC_ComboBoxEditField, list_);
-  // A line has a margin of its own around its text.
+  // A line has a margin around its text.
   return std::max(0, field.width() - 8);
 }
 
@@ -320,7 +320,7 @@ void Control::tell(const QString& text) {
   const bool is_bare = kind_ == ControlKind::Size && text.toDouble() > 0;
   if (is_bare) return tell(text + QStringLiteral("GiB"));
   for (QLineEdit* line : findChildren<QLineEdit*>()) line->setModified(false);
-  // A description in brackets is nothing that the user wrote.
+  // A description in brackets is not the user's text.
   if (text.startsWith('(')) return;
   emit edited(text, gesture_ > 0 ? gesture_ : next_gesture());
 }

@@ -2,8 +2,8 @@
 
 // One control: a label, an editor (slider and box, list, text) and a button that takes the user's choice back.
 //
-// An undecided value is shown as well, in weaker type: the value that the search, the recipe or the machine
-// brought. So a control is never empty, and one sees which values are one's own.
+// A control also shows a value that the user did not choose, in weaker type: the value of the search, the recipe or the
+// machine. So a control is never empty, and the user's own values stand out.
 
 #include <QComboBox>
 #include <QLabel>
@@ -29,14 +29,14 @@ class Control : public QWidget {
   Control(ControlKind kind, const QString& name, const QString& label, const QString& help,
           std::vector<std::int64_t> stops, const std::vector<std::string>& choices, QWidget* parent = nullptr);
 
-  /// Shows a value without telling anybody. `is_own`: the user decided it. An empty value disables the control.
+  /// Shows a value without emitting `edited`. `is_own`: the user decided it. An empty value disables the control.
   void show_value(const QString& value, bool is_own);
   /// The hint of the button beside it; an empty text hides the button.
   void set_reset_hint(const QString& hint);
   void set_choices(const std::vector<std::string>& choices);
-  /// Why it cannot be used now, which its tool tip says; empty: it can.
+  /// Disables the control; the tool tip gives the reason. Empty enables it.
   void set_reason(const QString& reason);
-  /// Marks the field with what is wrong with it; empty: nothing is.
+  /// Marks the field with its error. Empty removes the mark.
   void set_problem(const QString& problem);
   QString problem() const { return problem_; }
   QString label() const { return name_; }
@@ -45,13 +45,13 @@ class Control : public QWidget {
   int room() const;
 
  protected:
-  /// Undo is the window's, unless somebody is in the middle of typing here.
+  /// Undo belongs to the window, except while the user types here.
   bool eventFilter(QObject* watched, QEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void changeEvent(QEvent* event) override;
 
  signals:
-  /// The user wants this text; empty: takes the choice back. While a slider is dragged, `gesture` stays the same.
+  /// The user wants this text; empty takes the choice back. `gesture` stays the same while a slider is dragged.
   void edited(QString text, int gesture);
 
  private:
@@ -61,7 +61,7 @@ class Control : public QWidget {
   void build_text();
   void finish(const QString& name, const QString& label, const QString& help);
   void tell(const QString& text);
-  /// As much of a description as its list has room for.
+  /// The part of a description that fits the list.
   QString fitting(const QString& value) const;
   int stop_of(double value) const;
   void show_help();
@@ -75,7 +75,7 @@ class Control : public QWidget {
   QString reason_;
   QString problem_;
   bool is_own_ = false;
-  bool is_showing_ = false;  ///< A value is being set by the program.
+  bool is_showing_ = false;  ///< The program is setting a value.
   int gesture_ = 0;
   QLabel* label_ = nullptr;
   QWidget* editor_ = nullptr;

@@ -161,7 +161,7 @@ std::string spaced(std::string quantity) {
   return quantity;
 }
 
-/// The name of a cluster that has one; else how many GPUs there are, whose name stands in its own field.
+/// The name of a cluster if it has one; otherwise the number of GPUs, whose name stands in its own field.
 std::string cluster_text(const Cluster& cluster) {
   if (cluster.name.empty()) return "";
   const bool is_named = cluster.name.find("x " + cluster.gpu.name) == std::string::npos &&
@@ -171,7 +171,7 @@ std::string cluster_text(const Cluster& cluster) {
   return fmt::format("({} nodes x {} GPUs)", cluster.nodes, cluster.gpus_per_node);
 }
 
-/// A GPU that stands in is nothing that anybody chose; its memory has a field of its own.
+/// Nobody chose a stand-in GPU; its memory has its own field.
 std::string gpu_text(const Gpu& gpu) {
   return is_stand_in(gpu) ? "(like " + card_of(gpu) + ")" : gpu.name;
 }

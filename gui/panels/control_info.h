@@ -1,7 +1,7 @@
 #pragma once
 
-// The controls of the window as a table: each is a choice of a plan, so that its name, its text and its meaning are
-// those of the command.
+// The controls of the window as a table. Each is a choice of a plan, so its name, text and meaning are those of the
+// command.
 
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,8 @@ namespace fsdp::gui {
 enum class ControlKind : std::uint8_t {
   Count,   ///< A whole number: slider and box.
   Size,    ///< Bytes: slider and text with its unit.
-  Choice,  ///< One of some texts.
-  Open,    ///< One of some texts, or another text.
+  Choice,  ///< One of several fixed texts.
+  Open,    ///< One of several texts, or a text of the user.
   Text,
 };
 
@@ -36,16 +36,16 @@ struct ControlInfo {
 /// In the order of the window; groups stand together.
 std::span<const ControlInfo> control_infos();
 
-/// The user's decision, as its control shows it: "16G", "32.5 GB/s", and a text that cannot be read as it was typed.
-/// Nothing: it is not decided.
+/// The user's decision, as its control shows it: "16G", "32.5 GB/s", or a text as it was typed if it cannot be read.
+/// nullopt if it is undecided.
 std::optional<std::string> own_text(planner::PlanChoice choice, const Inputs& inputs);
 
-/// The value of the choice in a snapshot, in the words of the choice: "4", "16GiB", "FULL_SHARD". A value that no text
-/// of the choice expresses ("reshard_after_forward differs from unit to unit") is a word in round brackets; empty:
-/// nothing.
+/// The value of the choice in a snapshot, as text of the choice: "4", "16GiB", "FULL_SHARD". A value that no such text
+/// expresses ("reshard_after_forward differs from unit to unit") is a description in round brackets. Empty if there is
+/// no value.
 std::string shown_text(planner::PlanChoice choice, const Snapshot& snapshot);
 
-/// The value of one of the model's dimensions in a snapshot; empty: it has none.
+/// The value of one of the model's dimensions in a snapshot. Empty if the model does not have it.
 std::string shown_dimension(const std::string& name, const Snapshot& snapshot);
 
 }  // namespace fsdp::gui

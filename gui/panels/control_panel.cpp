@@ -139,7 +139,7 @@ void ControlPanel::edit(PlanChoice choice, const QString& written, int gesture) 
   if (!inputs.kept || !is_about_plan(choice)) {
     const Inputs changed =
         choice == PlanChoice::Memory ? with_memory(inputs, value, machines_) : with_typed(inputs, choice, value);
-    // Other words for the same: the field shows the usual ones again.
+    // Other words for the same value: the field shows the usual ones again.
     if (changed == inputs) return show_state();
     state_.change(changed, what, gesture);
   } else if (const Result<Plan> plan = edited_plan(choice, value)) {

@@ -22,11 +22,11 @@ class ControlPanel : public QScrollArea {
  public:
   explicit ControlPanel(AppState& state, QWidget* parent = nullptr);
 
-  /// The control of a choice; null: it has none.
+  /// The control of a choice; null if it has none.
   Control* control(planner::PlanChoice choice) const;
   /// The objective of the search.
   Control& objective() const { return *objective_; }
-  /// The label of the field that an error is about, by the place of the error; empty: none is.
+  /// The label of the field with the error, by the place of the error. Empty if it is in no field.
   QString label_of(const std::string& place) const;
 
  private:
@@ -35,9 +35,9 @@ class ControlPanel : public QScrollArea {
   void add_choice_of_plan();
   void set_objective(const QString& name);
   void edit(planner::PlanChoice choice, const QString& written, int gesture);
-  /// The kept plan with what was written for a choice. Errors: those of the text, and of the choice.
+  /// The kept plan with the text of one choice applied. Errors: those of the text, and of the choice.
   Result<Plan> edited_plan(planner::PlanChoice choice, const std::string& value) const;
-  /// The name of the GPU or cluster that the command would take for what was written; else what was written.
+  /// The full name of the GPU or cluster that the command would choose for this text; the text itself if none matches.
   std::string resolved(planner::PlanChoice choice, const std::string& value) const;
   void show_state();
   void show_problems();
@@ -53,7 +53,7 @@ class ControlPanel : public QScrollArea {
   Control* objective_ = nullptr;
   std::map<planner::PlanChoice, Control*> controls_;
   std::map<std::string, Control*> sizes_;
-  std::string model_;  ///< Whose recipes and dimensions are shown.
+  std::string model_;  ///< The model whose recipes and dimensions are shown.
   ModelSpec spec_;
   ClusterLibrary machines_;
 };

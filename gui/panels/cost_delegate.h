@@ -1,6 +1,6 @@
 #pragma once
 
-// Draws a bar under a number: how large it is beside the largest.
+// Draws a bar under a number: its size relative to the largest.
 
 #include <QStyledItemDelegate>
 
@@ -12,7 +12,7 @@ class CostDelegate : public QStyledItemDelegate {
   Q_OBJECT
 
  public:
-  /// `column` holds exact amounts (TableTwin::kExact); its largest has the longest bar.
+  /// `column` has exact amounts (TableTwin::kExact); its largest has the longest bar.
   CostDelegate(int column, QObject* parent) : QStyledItemDelegate(parent), column_(column) {}
   void set_theme(const Theme& theme) { theme_ = theme; }
   void set_largest(double largest) { largest_ = largest; }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A large button with a title and a sentence: what the start page offers.
+// A large button with a title and a sentence, for the start page.
 
 #include <QAbstractButton>
 #include <QString>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kBetweenGroups = 8;
 
-/// In a narrow window there is more need of room below.
+/// A narrow window needs the room below.
 int most_rows(int width) {
   return width < 620 ? 1 : 2;
 }
@@ -44,7 +44,7 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
   int x = rect.x();
   int y = rect.y();
   int row_height = 0;
-  int bottom = rect.y();  // Bottom of what is shown.
+  int bottom = rect.y();  // Bottom of the visible rows.
   int row = 0;
   const int most = most_rows(rect.width());
   for (qsizetype i = 0; i < items_.size(); ++i) {
@@ -66,7 +66,7 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
       ++row;
     }
     if (moves) {
-      // Hiding a widget would lay all of them out again, from in here.
+      // Hiding a widget would start another layout from here.
       const bool is_shown = row < most;
       item->setGeometry(QRect(QPoint(x, y), is_shown ? size : QSize(0, 0)));
       if (!is_title(*item)) item->widget()->setFocusPolicy(is_shown ? Qt::StrongFocus : Qt::NoFocus);

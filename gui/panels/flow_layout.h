@@ -1,7 +1,6 @@
 #pragma once
 
-// Widgets one after the other, in as many rows as they need, at most two. A title stands in one row with what follows
-// it.
+// Places widgets in as many rows as they need, at most two. A title stands in one row with the next widget.
 
 #include <QLayout>
 #include <QList>
@@ -25,7 +24,7 @@ class FlowLayout : public QLayout {
   void setGeometry(const QRect& rect) override;
 
  private:
-  /// The height that is needed; moves the widgets when asked to.
+  /// Returns the needed height. Moves the widgets if `moves`.
   int place(const QRect& rect, bool moves) const;
 
   QList<QLayoutItem*> items_;

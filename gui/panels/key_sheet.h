@@ -19,11 +19,11 @@ struct KeyGroup {
 struct KeyedWidget {
   QString title;
   const QWidget* widget = nullptr;
-  std::vector<std::pair<QString, QString>> more = {};  ///< Keys that are no actions.
+  std::vector<std::pair<QString, QString>> more = {};  ///< Keys that belong to no action.
 };
 
-/// The shortcuts of the menus in the order of the menus, then the keys of the charts; what several charts have in
-/// common stands with the first of them.
+/// The shortcuts of the menus in the order of the menus, then the keys of the charts; keys that several charts share
+/// stand with the first of them.
 std::vector<KeyGroup> groups_of(const QMenuBar& menus, const std::vector<KeyedWidget>& charts);
 
 /// Escape closes it.

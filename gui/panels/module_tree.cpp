@@ -54,7 +54,7 @@ ModuleTree::ModuleTree(AppState& state, QWidget* parent) : QWidget(parent), stat
   view_->header()->setStretchLastSection(true);
   view_->header()->setDefaultAlignment(Qt::AlignLeft | Qt::AlignVCenter);
   view_->setIndentation(14);
-  // As wide as their widest text; the name takes what a panel of the usual width leaves.
+  // As wide as their widest text; the name gets the remaining width of a panel of the usual size.
   const auto wide = [this](const char* text) { return fontMetrics().horizontalAdvance(text) + 14; };
   view_->header()->resizeSection(ModuleTreeModel::kName, 150);
   view_->header()->resizeSection(ModuleTreeModel::kUnit, wide("Unit") + 2);

@@ -18,7 +18,7 @@ QString text(const std::string& view) {
   return QString::fromStdString(view);
 }
 
-/// "1.93 B", as model cards say it; the tip has all digits.
+/// "1.93 B", as on model cards; the tool tip has all digits.
 QString count_text(std::int64_t count) {
   constexpr std::array<std::pair<double, const char*>, 3> kScales = {{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}}};
   for (const auto& [scale, unit] : kScales) {

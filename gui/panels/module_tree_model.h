@@ -1,7 +1,7 @@
 #pragma once
 
-// The modules of a model as a tree: what each holds, and which FSDP unit it is. A checkbox makes a module a unit of its
-// own; only modules that PyTorch would let be one can be checked.
+// The modules of a model as a tree: the contents of each, and its FSDP unit. A checkbox makes a module a unit of its
+// own; only modules that PyTorch accepts as units can be checked.
 
 #include <QAbstractItemModel>
 #include <QString>
@@ -25,7 +25,7 @@ class ModuleTreeModel : public QAbstractItemModel {
 
   explicit ModuleTreeModel(QObject* parent = nullptr) : QAbstractItemModel(parent) {}
 
-  /// Keeps the rows, and what is expanded in a view, when it is the same model under another plan.
+  /// Preserves the rows, and which of them a view has expanded, if it is the same model under another plan.
   void set_snapshot(SnapshotPtr snapshot);
   QModelIndex index_of_module(const QString& name) const;
 
@@ -36,7 +36,7 @@ class ModuleTreeModel : public QAbstractItemModel {
   QVariant data(const QModelIndex& index, int role) const override;
   QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
   Qt::ItemFlags flags(const QModelIndex& index) const override;
-  /// Checking a module's unit asks for it; the tree shows it once the engine has answered.
+  /// A check in the box of a module's unit requests that unit; the tree shows it after the engine has answered.
   bool setData(const QModelIndex& index, const QVariant& value, int role) override;
 
  signals:
@@ -44,9 +44,9 @@ class ModuleTreeModel : public QAbstractItemModel {
 
  private:
   struct Row {
-    std::int64_t parameters = 0;  ///< With all below it.
+    std::int64_t parameters = 0;  ///< Including all modules below it.
     bool can_be_unit = false;
-    int place = 0;  ///< Among its parent's children.
+    int place = 0;  ///< Index among its parent's children.
   };
 
   void count_parameters();
@@ -56,7 +56,7 @@ class ModuleTreeModel : public QAbstractItemModel {
   SnapshotPtr snapshot_;
   std::shared_ptr<const Model> model_;
   std::vector<Row> rows_;
-  std::vector<int> unit_of_;  ///< [modules] In the plan's units; -1: none of its own.
+  std::vector<int> unit_of_;  ///< [modules] Index of the plan's unit; -1 if the module is no unit.
 };
 
 }  // namespace fsdp::gui

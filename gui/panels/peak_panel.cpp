@@ -22,7 +22,7 @@ struct Row {
   std::string formula;
 };
 
-// Tensors first, then what the device holds besides.
+// Tensors first, then the other memory of the device.
 std::vector<Row> rows_of(const Snapshot& snapshot, std::size_t phase, std::size_t moment, bool is_peak) {
   std::vector<Row> rows;
   LiveTensors alive = is_peak ? snapshot.at_peak : nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors alive at the peak, or at a chosen moment: tensor by tensor, with the arithmetic of each.
+// Tensors live at the peak, or at a chosen moment: tensor by tensor, with the arithmetic of each.
 
 #include <QLabel>
 #include <QPushButton>
@@ -21,18 +21,18 @@ class PeakPanel : public QWidget {
  public:
   explicit PeakPanel(QWidget* parent = nullptr);
 
-  /// Goes to the peak of it.
+  /// Sets the snapshot and goes to its peak.
   void set_snapshot(SnapshotPtr snapshot);
   void set_theme(const Theme& theme);
-  /// Both count in Snapshot::curves.
+  /// Both are indices in Snapshot::curves.
   void show_moment(int phase, int moment);
   void show_peak();
   QAbstractTableModel* twin_model() { return &table_; }
-  /// Rows are sorted for who looks at them. It is in sight until somebody says otherwise.
+  /// Whether the panel is visible: rows are sorted only if it is. Defaults to visible.
   void set_in_sight(bool is_in_sight);
 
  signals:
-  /// The peak was asked for; charts may follow.
+  /// The user wants the peak; charts may follow.
   void peak_asked();
 
  private:

@@ -17,7 +17,7 @@ namespace fsdp::gui {
 
 namespace {
 
-/// More lines than anybody reads; the rest is one row.
+/// The remaining sites become one row.
 constexpr std::size_t kMostSites = 400;
 
 QString lines_of(const planner::Entry& entry) {
@@ -131,7 +131,7 @@ void RecordingView::build_replay(QVBoxLayout& column) {
 }
 
 void RecordingView::open(const QString& path) {
-  // One at a time: a second file waits for the first, whose answer nobody sees.
+  // One at a time: a second file waits for the first, whose answer is dropped.
   if (is_busy_) watcher_.waitForFinished();
   is_busy_ = true;
   path_ = path;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A memory snapshot by itself: its curve, the lines of Python that hold the memory at a moment, and a replay under
-// other settings of the allocator.
+// A memory snapshot by itself: its curve, the lines of Python that allocated the memory live at a moment, and a replay
+// under other settings of the allocator.
 
 #include <QComboBox>
 #include <QFutureWatcher>
@@ -26,19 +26,19 @@ class RecordingView : public QWidget {
   explicit RecordingView(QWidget* parent = nullptr);
   ~RecordingView() override;
 
-  /// Begins to read a snapshot; `opened` or `failed` follows.
+  /// Starts to read a snapshot; `opened` or `failed` follows.
   void open(const QString& path);
   bool is_busy() const { return is_busy_; }
   std::shared_ptr<const RecordedMemory> memory() const { return memory_; }
   QString path() const { return path_; }
   void set_theme(const Theme& theme);
-  /// Replays under what is written in the fields, at once.
+  /// Replays at once under the settings in the fields.
   void replay();
 
  signals:
   void opened();
   void failed(Errors errors);
-  /// The user wants to go back to what was there before.
+  /// The user wants to go back to the previous view.
   void closed();
 
  private:

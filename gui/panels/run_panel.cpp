@@ -74,7 +74,7 @@ void RunPanel::start(ProcessRun::Kind kind) {
 }
 
 void RunPanel::say(const QString& text) {
-  // A progress line rewrites itself with carriage returns; here its last state is enough.
+  // A progress line overwrites itself with carriage returns; only its last state matters.
   QString clean = text;
   clean.remove(QRegularExpression("\x1b\\[[0-9;]*[A-Za-z]"));
   clean.replace(QRegularExpression("[^\n]*\r(?!\n)"), "");

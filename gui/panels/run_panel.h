@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs from the window: start, watch, stop, and what they said.
+// Runs from the window: start, watch, stop, and their output.
 
 #include <QLabel>
 #include <QPlainTextEdit>
@@ -18,14 +18,14 @@ class RunPanel : public QWidget {
 
  public:
   explicit RunPanel(AppState& state, QWidget* parent = nullptr);
-  /// Runs the plan that is shown.
+  /// Runs the plan on the screen.
   void start(ProcessRun::Kind kind);
   void stop() { run_.stop(); }
   bool is_running() const { return run_.is_running(); }
   QString log() const { return log_->toPlainText(); }
 
  signals:
-  /// A run began, so this panel is worth seeing.
+  /// A run began: bring this panel to the front.
   void shown_wanted();
   void ended();
   /// ProcessRun::traced.

@@ -36,7 +36,7 @@ Inputs on(const char* model, planner::PlanChoices choices) {
   return inputs;
 }
 
-/// The text of the GPU's field: its name, the memory of any, or the cluster.
+/// The text of the GPU's field: its name, its memory if any GPU will do, or the cluster.
 QString shown_gpu(const Inputs& machine) {
   const planner::PlanChoices& choices = machine.choices;
   if (choices.cluster_file) return QString::fromStdString(*choices.cluster_file);
@@ -127,7 +127,7 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
   column->addWidget(hint);
   scroll->setWidget(page);
   outer->addWidget(scroll);
-  // It scrolls by itself to what has the focus.
+  // The scroll area scrolls to the focused widget by itself.
   scroll->setFocusPolicy(Qt::NoFocus);
   show_recent({});
   QStringList first;
@@ -233,7 +233,7 @@ void StartPage::take_gpu(const QString& text) {
   if (!is_shown) {
     const bool is_size = parse_size(text.toStdString(), "").has_value();
     const planner::PlanChoice choice = is_size ? planner::PlanChoice::Memory : planner::PlanChoice::GpuName;
-    // Links and the like were those of another machine.
+    // Links and similar choices belonged to another machine.
     Inputs next;
     next.choices = {.gpus = gpus_->value(), .nodes = nodes_->value()};
     machine_ = with_typed(std::move(next), choice, text.toStdString());
@@ -256,7 +256,7 @@ void StartPage::show_machine() {
   gpu_->setEditText(shown_gpu(shown));
   gpus_->setValue(shown.choices.gpus.value_or(1));
   nodes_->setValue(shown.choices.nodes.value_or(1));
-  machine_ = shown;  // Boxes that show a number have not decided it.
+  machine_ = shown;  // A box that shows a number has not decided it.
 }
 
 void StartPage::keyPressEvent(QKeyEvent* event) {

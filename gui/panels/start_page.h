@@ -1,6 +1,6 @@
 #pragma once
 
-// The first page: open a file, go on with a recent one, or begin with an example.
+// The first page: open a file, continue with a recent one, or begin with an example.
 
 #include <QComboBox>
 #include <QLabel>
@@ -31,7 +31,7 @@ class StartPage : public QWidget {
   /// `library`: the folder of the shipped models.
   explicit StartPage(const std::string& library, QWidget* parent = nullptr);
   void show_recent(const QStringList& files);
-  /// The machine on which a model is opened that names none (gui/state/machine.h), and what is shown of it at first.
+  /// The machine for a model that names none (gui/state/machine.h); initially the shown one.
   QStringList machine() const;
   void set_machine(const QStringList& options);
   /// Shows the errors of a file that could not be opened.

@@ -31,7 +31,7 @@ constexpr std::size_t kMostChips = 5;
 struct Group {
   RemedyKind kind;
   const char* title;
-  std::size_t reserved;  ///< Buttons in sight that are reserved, where the group has so many.
+  std::size_t reserved;  ///< Number of visible buttons that the group gets, if it has so many.
 };
 
 constexpr std::array<Group, 3> kGroups = {{
@@ -40,7 +40,7 @@ constexpr std::array<Group, 3> kGroups = {{
     {RemedyKind::OtherMachine, QT_TRANSLATE_NOOP("fsdp::gui::SuggestionRow", "Other machine"), 1},
 }};
 
-/// A button that says as much as there is room for.
+/// A button that shows as much text as fits.
 class Chip : public QPushButton {
  public:
   using QPushButton::QPushButton;
@@ -54,7 +54,7 @@ class Chip : public QPushButton {
   }
 };
 
-/// The effects of a remedy; where the plan does not fit, first of all whether it does with it.
+/// The effects of a remedy; if the plan does not fit, the first is whether the remedy makes it fit.
 QString effects_of(const Remedy& remedy, bool says_fits) {
   QStringList effects;
   const bool fits = remedy.verdict == Verdict::Fits;
@@ -80,8 +80,8 @@ QString tip_of(const Remedy& remedy) {
   return SuggestionRow::tr("%1\n%2: %3.").arg(text_of(planner::flags_of(remedy.change)), how, verdict);
 }
 
-/// Numbers of those that are in sight, by group: the best ones of each, then the best of what is left. Where the plan
-/// does not fit, what makes it fit is asked for before anything else.
+/// Indices of the visible remedies, by group: the best ones of each, then the best of the rest. If the plan does not
+/// fit, a remedy that makes it fit comes first.
 std::vector<std::size_t> first_of(const std::vector<Remedy>& remedies, bool misses) {
   const bool some_fit =
       std::any_of(remedies.begin(), remedies.end(), [](const Remedy& each) { return each.has_room(); });

@@ -1,7 +1,7 @@
 #pragma once
 
-// Suggestions as buttons: grouped by what it costs beside bytes and seconds, the first ones of each group in sight
-// and all of them in a menu.
+// Suggestions as buttons, grouped by what they cost besides bytes and seconds: the first ones of each group are
+// visible, and a menu has all of them.
 
 #include <QToolButton>
 #include <QWidget>
@@ -27,8 +27,8 @@ class SuggestionRow : public QWidget {
   AppState& state_;
   Theme theme_ = light_theme();
   QWidget* chips_;
-  QToolButton* more_;  ///< All suggestions, also those that have no room.
-  QString shown_;      ///< The texts of the buttons, so that the same ones stay.
+  QToolButton* more_;  ///< All suggestions, including those without room.
+  QString shown_;      ///< The texts of the buttons, to detect that nothing changed.
 };
 
 }  // namespace fsdp::gui

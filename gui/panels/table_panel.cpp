@@ -64,7 +64,7 @@ void TablePanel::set_in_sight(bool is_in_sight) {
   show_table(choice_->currentIndex());
 }
 
-// By the titles and the first rows: reading all of a long table would take seconds.
+// Measures the titles and the first rows only: a long table would take seconds.
 void TablePanel::fit_columns() {
   constexpr int kWidest = 420;
   QHeaderView& header = *view_->horizontalHeader();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Every chart as a table: what a screen reader reads, what is copied and what is written to files.
+// Every chart as a table, for screen readers, for copying and for files.
 
 #include <QAbstractItemModel>
 #include <QComboBox>
@@ -20,7 +20,7 @@ class TablePanel : public QWidget {
   void add_table(const QString& title, QAbstractItemModel* table);
   /// The table that is shown.
   const QAbstractItemModel* current() const;
-  /// Sorting half a million rows and measuring their texts is for who looks at them.
+  /// Whether the panel is visible: half a million rows are sorted and measured only if it is.
   void set_in_sight(bool is_in_sight);
 
  private:

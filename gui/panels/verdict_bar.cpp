@@ -41,7 +41,8 @@ QString measured_text(const Snapshot& shown, const Overlay& overlay) {
   return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_cpu);
 }
 
-/// "The NVMe drives of a node lack 200 GiB.  ·  ": what is missing outside of the devices; empty: nothing.
+/// "The NVMe drives of a node lack 200 GiB. · ": the memory missing outside of the devices. Empty if nothing is
+/// missing.
 QString missing_outside_text(const MemoryReport& memory) {
   QString text;
   if (memory.host && memory.host->missing() > Bytes(0)) {
@@ -53,7 +54,7 @@ QString missing_outside_text(const MemoryReport& memory) {
   return text;
 }
 
-/// " (2.19–9.39 s)": the band of a step; empty where none is known. Without an upper end: " (2.19 s or more)".
+/// " (2.19–9.39 s)": the band of a step. Empty if it is unknown. Without an upper end: " (2.19 s or more)".
 QString band_text(const TimeReport& time) {
   if (!time.without_cost.empty()) return VerdictBar::tr(" (%1 or more)").arg(time_text(time.low));
   if (time.low <= Seconds(0) || time.high <= time.low) return {};
@@ -121,7 +122,7 @@ void BudgetBar::paintEvent(QPaintEvent* /*event*/) {
   const DeviceVerdict device = device_verdict_of(memory_);
   painter.setBrush(device.has_room() ? theme_.good : device.verdict == Verdict::Fits ? theme_.warn : theme_.bad);
   painter.drawRoundedRect(QRectF(track.topLeft(), QPointF(x_of(used), track.bottom())), 3, 3);
-  // The margin is hatched: it is not used, and may not be.
+  // The margin is hatched: it must stay unused.
   const QRectF margin(QPointF(x_of(used), track.top()),
                       QPointF(x_of(std::min(used + memory_.margin, memory_.budget)), track.bottom()));
   painter.fillRect(margin, QBrush(theme_.text_weak, Qt::BDiagPattern));
@@ -282,7 +283,7 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
-  // Nobody named a card: its speed is that of the one that stands in.
+  // No card was named: the speed is that of the stand-in.
   step_.title->setText(is_stand_in(shown.cluster.gpu)
                            ? tr("Step time, like %1").arg(text_of(card_of(shown.cluster.gpu)))
                            : tr("Step time"));
@@ -295,7 +296,7 @@ void VerdictBar::show_figures(const Snapshot& shown) {
                               .arg(time_text(report.time.low), most, text_of(planner::speed_of(report))));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
   QString waits_text = tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed));
-  // The GPU waits for the CPU as well, which no share of communication says.
+  // The GPU also waits for the CPU, which is in no share of communication.
   if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(time_text(report.time.optimizer));
   exposed_.value->setText(waits_text);
   show_host(memory);
@@ -315,7 +316,7 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   show_delta(*exposed_.delta, signed_time_text(waits), waits.count());
 }
 
-// A plan that leaves something on the host needs memory there as much as on its GPUs.
+// A plan that offloads to the host needs memory there as much as on its GPUs.
 void VerdictBar::show_host(const MemoryReport& memory) {
   has_host_ = memory.host.has_value();
   if (!has_host_) return;
@@ -338,7 +339,7 @@ std::array<VerdictBar::Figure, 5> VerdictBar::figures() const {
 
 void VerdictBar::show_state() {
   const SnapshotPtr shown = state_.snapshot();
-  // Not the whole: a first search can be stopped before there is an answer.
+  // Only the bar, not the whole widget: a first search can be stopped before there is an answer.
   bar_->setEnabled(shown != nullptr);
   moment_->setEnabled(shown != nullptr);
   if (!shown) {
@@ -356,7 +357,7 @@ void VerdictBar::show_state() {
   }
   const bool fits = shown->report.verdict == Verdict::Fits;
   const bool tight = is_tight(shown->report);
-  // A word and a sign: color alone says nothing to some.
+  // A word and a sign: some people cannot see the color.
   verdict_->setText(shown->stage == Stage::Guess ? tr("Looking …")
                     : tight                      ? QStringLiteral("! FITS, TIGHT")
                     : fits                       ? QStringLiteral("✓ FITS")
@@ -429,9 +430,9 @@ void VerdictBar::resizeEvent(QResizeEvent* event) {
 void VerdictBar::show_what_has_room() {
   struct Part {
     QWidget* widget;
-    int from;  // Width of the window's work area above which it is wanted.
+    int from;  // The part is shown if the window's work area is wider than this.
   };
-  // The first one goes first: in a narrow window the figures say what the bar shows, and the verdict is never cut.
+  // The first one disappears first: in a narrow window the figures repeat the bar, and the verdict is never cut.
   const Part parts[] = {{bar_, 900},
                         {exposed_.title->parentWidget(), 880},
                         {host_.title->parentWidget(), has_host_ ? 760 : kNever},

@@ -1,7 +1,7 @@
 #pragma once
 
-// The answer, on top of everything: fits or not, peak of budget, headroom, step time, exposed communication, the moment
-// that binds, and what would help.
+// The answer, above everything else: whether it fits, peak of budget, headroom, step time, exposed communication, the
+// binding moment, and remedies.
 
 #include <QHBoxLayout>
 #include <QLabel>
@@ -18,14 +18,14 @@
 
 namespace fsdp::gui {
 
-/// "14.9 GiB of 16.0 GiB", "+1.20 GiB": figures as the command line writes them, for all of the window.
+/// "14.9 GiB of 16.0 GiB", "+1.20 GiB": figures as the command line prints them, for the whole window.
 QString size_text(Bytes size);
 QString signed_size_text(Bytes size);
 QString time_text(Seconds time);
 QString signed_time_text(Seconds time);
 QString text_of(const std::string& text);
 
-/// The device's memory as a bar: used, margin, free, and what is missing.
+/// The device's memory as a bar: used, margin, free, and missing.
 class BudgetBar : public QWidget {
   Q_OBJECT
 
@@ -56,7 +56,7 @@ class VerdictBar : public QWidget {
  signals:
   /// The user wants to see the moment of the peak.
   void peak_clicked();
-  /// The user wants to see what the figures rest on.
+  /// The user wants to see the assumptions of the figures.
   void assumptions_wanted();
 
  protected:
@@ -80,7 +80,7 @@ class VerdictBar : public QWidget {
   void show_delta(QLabel& label, const QString& text, double change);
   void show_assumptions(const Snapshot& shown);
   void show_busy();
-  void show_moment();         ///< As much of it as there is room for.
+  void show_moment();         ///< Shows as much of it as fits.
   void show_what_has_room();  ///< In the row of figures.
 
   AppState& state_;
@@ -90,7 +90,7 @@ class VerdictBar : public QWidget {
   Figure peak_, headroom_, step_, exposed_, host_;
   bool has_host_ = false;  ///< The plan needs memory of the host.
   QString peak_text_;
-  QString peak_short_;  ///< Where there is no room for the other.
+  QString peak_short_;  ///< The short text, if the long one does not fit.
   QPushButton* moment_;
   QString moment_text_;
   QToolButton* assumes_;

@@ -9,7 +9,7 @@ namespace fsdp::gui {
 
 namespace {
 
-/// Below this a stale picture is not worth a flicker.
+/// A stale picture is not marked for a shorter time, which would only flicker.
 constexpr int kStaleAfterMilliseconds = 150;
 
 }  // namespace
@@ -85,7 +85,7 @@ void AppState::apply(const Inputs& inputs) {
 }
 
 void AppState::take(const SnapshotPtr& snapshot) {
-  // An older answer is still nearer to what is asked than the one before it: it is shown, and stays stale.
+  // An outdated answer is still newer than the shown one: it is shown, and stays marked as stale.
   if (snapshot->id < oldest_) return;
   snapshot_ = snapshot;
   const bool is_newest = snapshot->id == asked_;
@@ -134,7 +134,7 @@ void AppState::set_kept(bool is_kept) {
 
 void AppState::keep_plan(const Plan& plan, const QString& text) {
   if (!snapshot_) return;
-  // The machines of the inputs stay options over the machines that the first kept plan came with.
+  // The machines of the inputs remain options over the machines of the first kept plan.
   std::optional<Cluster> cluster = inputs_.kept ? inputs_.kept->cluster : std::optional(snapshot_->cluster);
   change(with_kept(inputs_, {plan, std::move(cluster)}), text);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The one place where the window's state lives: inputs, what was answered to them, what is pinned and measured. Widgets
-// read it and ask for changes; nobody else remembers anything.
+// The only owner of the window's state: the inputs, the answer to them, the pinned baseline and the measurements.
+// Widgets read it and request changes; they store no state of their own.
 
 #include <QObject>
 #include <QString>
@@ -29,29 +29,29 @@ class AppState : public QObject {
   SnapshotPtr snapshot() const { return snapshot_; }  ///< The last good answer; may be null.
   /// The pinned snapshot; may be null. Stays when another file opens.
   SnapshotPtr baseline() const { return baseline_; }
-  const QString& baseline_name() const { return baseline_name_; }  ///< Name of its file; empty: it was pinned here.
+  const QString& baseline_name() const { return baseline_name_; }  ///< Its file's name. Empty if pinned here.
   OverlayPtr measured() const { return measured_; }                ///< The results of a run; may be null.
   const Errors& errors() const { return errors_; }  ///< Errors of the newest inputs; empty when they have an answer.
-  bool is_busy() const { return is_busy_; }         ///< The newest inputs are not fully answered yet.
-  /// The picture is of older inputs, and has been for longer than a blink.
+  bool is_busy() const { return is_busy_; }         ///< Whether the newest inputs are not fully answered yet.
+  /// Whether the picture belongs to older inputs, and has for longer than 150 ms.
   bool is_stale() const { return is_stale_; }
   QUndoStack& undo_stack() { return undo_; }
 
   /// Changes the inputs as one step of undo. Changes with the same `merge_key` above 0 that follow each other become
   /// one step: a slider that is dragged.
   void change(const Inputs& inputs, const QString& text, int merge_key = 0);
-  /// Opens another state: nothing of the one before can be undone.
+  /// Opens another state; the changes of the one before cannot be undone any more.
   void open(const Inputs& inputs);
   /// Keeps the plan on the screen, or lets the planner search again.
   void set_kept(bool is_kept);
-  /// Takes another plan for the same work: a point of the Pareto chart, an edited one.
+  /// Changes to another plan for the same work: a point of the Pareto chart, or an edited plan.
   void keep_plan(const Plan& plan, const QString& text);
   /// Applies one change to the plan that is shown, exactly as it was priced.
   void apply_remedy(const planner::Remedy& remedy);
 
   void pin_baseline();
   void set_baseline(SnapshotPtr baseline, const QString& name = {});
-  /// Something that the user asked for and cannot be, without a request: shown until the next one.
+  /// Shows errors of a user's action that made no request, until the next request.
   void report_errors(const Errors& errors);
   void set_measured(OverlayPtr measured);
   void cancel_search() { engine_.cancel(); }
@@ -85,10 +85,10 @@ class AppState : public QObject {
   bool is_busy_ = false;
   bool is_stale_ = false;
   std::uint64_t asked_ = 0;
-  std::uint64_t oldest_ = 0;  // Answers before it are of what was open before.
+  std::uint64_t oldest_ = 0;  // Answers with a smaller id belong to the file that was open before.
   QUndoStack undo_;
   QTimer stale_timer_;
-  Engine engine_;  // Last: its worker ends before what it reports to.
+  Engine engine_;  // The last member: its worker must end before the members that it reports to.
 };
 
 }  // namespace fsdp::gui

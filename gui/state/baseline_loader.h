@@ -1,6 +1,6 @@
 #pragma once
 
-// The answer of another file, to pin as the baseline, while the window goes on with its own.
+// Answers another file, to pin it as the baseline, while the window continues with its own.
 
 #include <QObject>
 #include <QString>
@@ -19,7 +19,7 @@ class BaselineLoader : public QObject {
   explicit BaselineLoader(std::string library, QObject* parent = nullptr);
 
   bool is_busy() const { return is_busy_; }
-  /// Begins to answer; an answer that was still to come is given up. `name`: what people call it.
+  /// Starts to answer, and gives up an answer that is still pending. `name`: the display name.
   void load(const Inputs& inputs, const QString& name);
 
  signals:
@@ -33,7 +33,7 @@ class BaselineLoader : public QObject {
   Errors errors_;
   std::uint64_t asked_ = 0;
   bool is_busy_ = false;
-  std::unique_ptr<Engine> engine_;  ///< Made for the first comparison: a worker costs a thread.
+  std::unique_ptr<Engine> engine_;  ///< Made for the first comparison, because a worker costs a thread.
 };
 
 }  // namespace fsdp::gui

@@ -2,9 +2,9 @@
 
 // The evaluator on a thread of its own.
 //
-// Requests coalesce: what runs is finished, then the newest request runs, and those between are never started; so a
-// slider that is dragged repaints at the speed of the evaluator and no faster. Only what comes after the answer (the
-// search for a better plan, remedies, the front) is given up as soon as somebody asks for something else.
+// Requests coalesce. The running evaluation finishes, then the newest request runs; those between never start. So a
+// dragged slider repaints at the speed of the evaluator. Only the work after the answer (the search for a better plan,
+// remedies, the front) is given up as soon as a new request arrives.
 
 #include <QObject>
 #include <atomic>
@@ -27,23 +27,23 @@ class Engine : public QObject {
   explicit Engine(std::string library, QObject* parent = nullptr);
   ~Engine() override;
 
-  /// Asks for an answer to these inputs. Returns the id that its snapshots will have.
+  /// Requests an answer to these inputs. Returns the id of its snapshots.
   std::uint64_t ask(const Inputs& inputs);
 
-  /// Gives up the running search; what was answered so far stays.
+  /// Gives up the running search; the answers so far remain.
   void cancel();
 
-  /// Answers that the evaluator was started for, so far: what coalescing leaves out is not counted.
+  /// Number of started evaluations; requests that coalesced are not counted.
   std::int64_t num_started() const { return num_started_.load(); }
 
  signals:
-  /// From the worker, queued: in the order in which the answers were made; ids never fall.
+  /// Emitted from the worker, queued, in the order in which the answers were made; ids never fall.
   void answered(fsdp::gui::SnapshotPtr snapshot);
   /// The inputs of this id have no answer.
   void failed(std::uint64_t id, fsdp::Errors errors);
   /// "searching: 12,345 of 73,530 plans ruled out or predicted"
   void progressed(QString text);
-  /// The request of this id needs nothing more.
+  /// The request of this id is done.
   void finished(std::uint64_t id);
 
  private:

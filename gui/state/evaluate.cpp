@@ -50,7 +50,7 @@ Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
   return snapshot;
 }
 
-/// Plans to compare with, among which the one that is shown always is.
+/// Plans to compare with; always includes the shown one.
 std::vector<planner::Candidate> with_shown(std::vector<planner::Candidate> plans, const planner::Candidate& shown) {
   const bool is_there =
       std::any_of(plans.begin(), plans.end(), [&](const planner::Candidate& each) { return each.plan == shown.plan; });
@@ -58,7 +58,7 @@ std::vector<planner::Candidate> with_shown(std::vector<planner::Candidate> plans
   return plans;
 }
 
-/// The machines of a request, over those of a plan if it has some.
+/// The machines of a request, applied over those of a plan if it has some.
 Result<Cluster> machines_of(const planner::PlanRequest& request, const std::optional<Cluster>& of_plan,
                             const std::string& library) {
   if (std::any_of(request.unread.begin(), request.unread.end(), planner::is_about_machines)) {
@@ -68,7 +68,7 @@ Result<Cluster> machines_of(const planner::PlanRequest& request, const std::opti
                  : planner::resolve_machines(request.choices, library);
 }
 
-/// A plan has a micro-batch of its own, which the search chose, unless the inputs say another one.
+/// A plan has its own micro-batch, which the search chose, unless the inputs give another one.
 Workload with_own_batch(Workload workload, const Plan& plan, const ModelSpec& spec) {
   const bool is_known = find_dimension(spec.dimensions, planner::kBatchDimension) != nullptr;
   const bool is_given = find_dimension(workload.dimensions, planner::kBatchDimension) != nullptr;
@@ -77,7 +77,7 @@ Workload with_own_batch(Workload workload, const Plan& plan, const ModelSpec& sp
   return planner::with_dimension(std::move(workload), planner::kBatchDimension, own->value);
 }
 
-/// Looked up here, because the names and formulas of many tensors take longer than a window may stand still.
+/// Looked up on the worker, because the names and formulas of many tensors take too long for the window's thread.
 LiveTensors at_peak_of(const simulator::StepCurves& curves) {
   if (curves.empty()) return nullptr;
   const std::size_t phase = curves.peak_phase();
@@ -145,7 +145,8 @@ std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
   return snapshot;
 }
 
-// The search's result is nearer to the truth than any rule of ours; until then some picture is better than none.
+// A previous search's result is nearer to the truth than any rule of ours; until the search ends some picture is better
+// than none.
 std::optional<Snapshot> Evaluator::guess(const planner::ResolvedRequest& request) const {
   const Result<std::int64_t> micro_batch = planner::plain_micro_batch(request.space, request.cluster);
   if (!micro_batch) return std::nullopt;
@@ -177,7 +178,7 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   snapshot.plans = with_shown(last_model_ == inputs.model ? front_ : std::vector<planner::Candidate>(), candidate);
   if (watcher.on_answer) watcher.on_answer(snapshot);
   const auto larger = [&] {
-    // As of its plan file: what was chosen is in its machines.
+    // As for its plan file: its machines contain what was chosen.
     return planner::larger_gpus({}, kept.cluster, true, library_);
   };
   FSDP_TRY(snapshot.explanation.remedies,

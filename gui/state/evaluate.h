@@ -1,7 +1,7 @@
 #pragma once
 
-// From inputs to an answer, by the same functions as the command line: resolve and search, or a Predictor for a plan
-// that is kept. Without Qt and without threads; the engine calls it on its worker.
+// From inputs to an answer, by the same functions as the command line: resolve and search, or a Predictor for a kept
+// plan. No Qt and no threads; the engine calls it on its worker.
 
 #include <functional>
 #include <memory>
@@ -15,11 +15,12 @@
 
 namespace fsdp::gui {
 
-/// How an answer is made, and by whom it is watched.
+/// The options and observers of one evaluation.
 struct Watcher {
   std::function<void(const planner::SearchProgress&)> on_progress;
   std::function<bool()> should_stop;
-  std::function<void(Snapshot)> on_answer;  ///< The plan and its prediction, before remedies and front are known.
+  std::function<void(Snapshot)> on_answer;  ///< Called with the plan and its prediction, before remedies and front are
+                                            ///< known.
 };
 
 class Evaluator {
@@ -28,13 +29,13 @@ class Evaluator {
   explicit Evaluator(std::string library);
   ~Evaluator();
 
-  /// The last searched plan on the new inputs, at once. Nothing when there is none of this model, or when it is no
-  /// valid plan any more. A kept plan needs none: its answer comes as soon.
+  /// The last searched plan on the new inputs, without a search. nullopt if there is none of this model, or if it is no
+  /// longer a valid plan. A kept plan needs none: its answer takes no longer.
   std::optional<Snapshot> preview(const Inputs& inputs);
 
-  /// The whole answer: of a kept plan its prediction and remedies, else the best plan with its proof, the Pareto front
-  /// and remedies. With `guesses` some plan is shown while the best one is searched. Errors: those of the choices, and
-  /// of texts that are none; stopped.
+  /// The whole answer. For a kept plan, its prediction and remedies; otherwise the best plan with its proof, the Pareto
+  /// front and remedies. With `guesses` it reports some plan while it searches the best one. Errors: those of the
+  /// choices, and of unreadable texts; stopped.
   Result<Snapshot> answer(const Inputs& inputs, const Watcher& watcher, bool guesses = false);
 
  private:

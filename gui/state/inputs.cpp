@@ -62,7 +62,7 @@ Inputs without_dimension(Inputs inputs, const std::string& name) {
   return inputs;
 }
 
-/// The decision of a text; an empty one decides nothing.
+/// The decision of a text. An empty text decides nothing.
 Result<PlanChoices> read_one(PlanChoice choice, const std::string& text) {
   PlanChoices choices;
   if (text.empty()) return choices;
@@ -149,7 +149,7 @@ Inputs with_choices(Inputs inputs, const PlanChoices& change) {
   for (const PlanChoice choice : planner::plan_choices()) {
     if (!has(change, choice)) continue;
     inputs = without_excluded_by(std::move(inputs), choice);
-    // For sizes, only those that are changed.
+    // For sizes, only the changed ones.
     if (choice != PlanChoice::SetDimension) inputs.unread.erase(choice);
   }
   for (const Dimension& each : change.dimensions) inputs = without_dimension(std::move(inputs), each.name);
@@ -180,7 +180,7 @@ void read_texts(PlanChoice choice, const std::vector<std::string>& texts, Inputs
     inputs.unread[choice] = texts;
     return;
   }
-  // For sizes, each is a choice of its own.
+  // Each size is a choice of its own.
   for (const std::string& text : texts) {
     if (const Result<PlanChoices> size = read_one(choice, text)) {
       inputs.choices = with_change(std::move(inputs.choices), *size);
@@ -242,7 +242,7 @@ std::string command_of(const Inputs& inputs, const PlanFile& shown) {
 
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {
   Inputs kept = inputs;
-  // The batch that the search chose belongs to the kept plan from now on.
+  // From now on the batch that the search chose belongs to the kept plan.
   if (text_of(kept, PlanChoice::GlobalBatch)) {
     kept = without(without(std::move(kept), PlanChoice::GlobalBatch), PlanChoice::Accumulate);
     if (const Dimension* batch = find_dimension(shown.plan.dimensions, "batch")) {

@@ -12,7 +12,7 @@ using planner::PlanChoice;
 
 namespace {
 
-/// The card that stands in; nothing where one is named, or where a kept plan has its own.
+/// The stand-in card; nullopt if a card is named, or if a kept plan has its own.
 std::optional<std::string> stand_in_of(const Inputs& inputs, const ClusterLibrary& library) {
   if (inputs.kept && inputs.kept->cluster) return std::nullopt;
   const Result<Cluster> machines = planner::resolve_machines(inputs.choices, library);

@@ -43,7 +43,7 @@ void reshard_all(Plan& plan, const planner::ReshardChoice& reshard, const Model&
   }
 }
 
-/// Where a unit of this module goes: among its neighbors in the order of the model, else before the unit around it.
+/// Where a unit of this module goes: among its neighbors in the order of the model, or else before the unit around it.
 std::vector<Unit>::const_iterator place_of(const Plan& plan, const Model& model, const std::string& module) {
   const int index = index_of(model, module);
   auto place = plan.units.end();
@@ -85,7 +85,7 @@ Result<Plan> with_shard(Plan plan, std::int64_t shard, const Cluster& cluster) {
   return plan;
 }
 
-/// One choice of those that are made.
+/// Applies one of the choices that are made.
 Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoices& made, const Model& model,
                          const Cluster& cluster) {
   switch (choice) {

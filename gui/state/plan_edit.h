@@ -1,6 +1,6 @@
 #pragma once
 
-// Changes of a plan that is kept: each gives a whole new plan. Whether it is valid is for check() to say.
+// Changes of a kept plan: each returns a whole new plan. check() decides whether it is valid.
 
 #include <cstdint>
 #include <string>
@@ -14,18 +14,18 @@
 
 namespace fsdp::gui {
 
-/// A plan with what choices about plans ask for. Errors: choices that this model and these machines cannot have, and
+/// A plan with the requested choices about plans. Errors: choices that this model and these machines cannot have, and
 /// those that only a search has.
 Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const Model& model, const Cluster& cluster);
 
-/// The mesh of a plan on another number of GPUs: more or fewer replicas where the shard group still divides them,
-/// else one shard group over all.
+/// The mesh of a plan on another number of GPUs: more or fewer replicas if the shard group still divides it, or else
+/// one shard group over all.
 Mesh mesh_on(const Mesh& mesh, std::int64_t world_size);
 
-/// Makes a module a unit of its own, or gives it back to the unit around it. REQUIRES: not the root.
+/// Makes a module a unit of its own, or returns it to the unit around it. REQUIRES: not the root.
 Plan with_unit(Plan plan, const Model& model, const std::string& module, bool is_unit);
 
-/// `reshard_after_forward` of the unit of a module.
+/// Sets `reshard_after_forward` of the unit of a module.
 Plan with_reshard(Plan plan, const std::string& module, ReshardAfterForward reshard);
 
 /// Checkpoints one block.

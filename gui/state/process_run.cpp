@@ -11,7 +11,7 @@ namespace fsdp::gui {
 
 namespace {
 
-/// The command needs up to this to end the processes that it has started.
+/// The command needs up to this to end its child processes.
 constexpr int kGraceMilliseconds = 15'000;
 
 QString errors_text(const Errors& errors) {
@@ -73,7 +73,7 @@ void ProcessRun::start(Kind kind, const PlanFile& plan) {
   plan_ = plan.plan;
   const QString verb = kind == Kind::Rehearse ? "rehearse" : "execute";
   QStringList arguments = {verb, plan_path, "-o", folder_->filePath("report.json"), "--color", "never"};
-  // A rehearsal has no clock of a GPU, so nothing that could lie over a step.
+  // A rehearsal has no GPU clock, and so no trace for the chart.
   if (kind == Kind::Execute) arguments << "--chrome-trace" << folder_->filePath("trace.json");
   emit started("fsdp-plan " + verb + " plan.json");
   process_.start(command, arguments);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Rehearsals and live runs from the window: `fsdp-plan rehearse PLAN` and `fsdp-plan execute PLAN` as processes, whose
-// report comes back as what was measured.
+// Rehearsals and live runs from the window: `fsdp-plan rehearse PLAN` and `fsdp-plan execute PLAN` as processes; their
+// report returns as the measurement.
 
 #include <QObject>
 #include <QProcess>
@@ -15,8 +15,8 @@
 
 namespace fsdp::gui {
 
-/// The command that belongs to this program: beside it, or on the path. The variable FSDP_PLAN_BINARY names another.
-/// Empty: there is none.
+/// The command that belongs to this program: in its folder, or on the path. The variable FSDP_PLAN_BINARY names
+/// another. Empty if there is none.
 QString find_command();
 
 class ProcessRun : public QObject {
@@ -29,21 +29,21 @@ class ProcessRun : public QObject {
   ~ProcessRun() override;
 
   bool is_running() const { return process_.state() != QProcess::NotRunning; }
-  /// Starts one run; `failed` says why it cannot. REQUIRES: none runs.
+  /// Starts one run; `failed` gives the reason if it cannot. REQUIRES: none runs.
   void start(Kind kind, const PlanFile& plan);
-  /// Asks it to end, and makes it end when it does not.
+  /// Asks it to end, and kills it if it does not.
   void stop();
 
  signals:
   void started(QString command);
-  /// Its output, as it comes.
+  /// Its output, as it arrives.
   void said(QString text);
   /// Its measurements.
   void measured(OverlayPtr run);
-  /// The trace of what it measured; the file stays until the next run.
+  /// The trace of its measurement; the file exists until the next run.
   void traced(QString path, OverlayPtr run);
   void failed(QString why);
-  /// However it ended.
+  /// The run ended, for any reason.
   void ended();
 
  private:

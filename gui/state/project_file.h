@@ -1,6 +1,6 @@
 #pragma once
 
-// A project: what the user decided, as a file. Versioned JSON, written whole or not at all; docs/file_formats.md
+// A project: the user's decisions as a file. Versioned JSON, written whole or not at all; docs/file_formats.md
 // describes it.
 
 #include <string>
@@ -18,15 +18,15 @@ inline constexpr std::string_view kProjectEnding = ".fsdp-project.json";
 
 std::string project_text(const Inputs& inputs);
 
-/// Errors: everything that is wrong with the text, with its places; options that do not exist, with the nearest one. An
-/// option whose own text cannot be read is no error: a window shows it as it was typed.
+/// Errors: everything that is wrong with the text, with its places; unknown options, with the nearest one. An option
+/// whose own text cannot be read is no error: a window shows it as it was typed.
 Result<Inputs> parse_project(std::string text, const std::string& name);
 
-/// Errors: as parse_project, and those of reading.
+/// Errors: those of parse_project, and those of reading.
 Result<Inputs> read_project(const std::string& path);
 Result<void> write_project(const std::string& path, const Inputs& inputs);
 
-/// True for the text of a project, whatever else may be wrong with it.
+/// Whether the file is the text of a project, valid or not.
 bool is_project(const std::string& path);
 
 }  // namespace fsdp::gui

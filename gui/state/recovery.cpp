@@ -19,7 +19,7 @@ QString folder_of_work() {
   return folder;
 }
 
-/// The lock of a file. Held by a process that is gone, it counts as free however young it is.
+/// The lock of a file. A lock of a process that has ended counts as free, however young it is.
 std::unique_ptr<QLockFile> lock_of(const QString& path) {
   auto lock = std::make_unique<QLockFile>(path + ".lock");
   lock->setStaleLockTime(0);
@@ -30,13 +30,13 @@ std::unique_ptr<QLockFile> lock_of(const QString& path) {
 
 Recovery::Recovery() {
   const QString folder = folder_of_work();
-  // A number may be that of an ended process whose work still waits: then the next one is free.
+  // A number may belong to an ended process whose work still waits: then the next one is free.
   for (int number = 0; number < 1000; ++number) {
     path_ =
         QString("%1/autosave-%2-%3.fsdp-project.json").arg(folder).arg(QCoreApplication::applicationPid()).arg(number);
     if (QFileInfo::exists(path_)) continue;
     lock_ = lock_of(path_);
-    // Without a lock (a folder that cannot be written) the work is kept nowhere, and `keep` says so.
+    // Without a lock (a folder that cannot be written) the work is not saved, and `keep` reports it.
     if (lock_->tryLock(0) || lock_->error() != QLockFile::LockFailedError) return;
   }
 }

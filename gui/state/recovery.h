@@ -1,8 +1,7 @@
 #pragma once
 
-// Unsaved work, in case the program ends without a goodbye. Every window keeps its own in a file of its own, under a
-// lock that ends with the process: so a second window leaves it alone, and a later start knows that nobody uses
-// it.
+// Unsaved work, in case the program crashes. Every window saves its own in its own file, under a lock that ends with
+// the process. So a second window leaves the file alone, and a later start knows that no process uses it.
 
 #include <QLockFile>
 #include <QString>
@@ -16,14 +15,14 @@ namespace fsdp::gui {
 
 class Recovery {
  public:
-  /// In the program's own folder of the user.
+  /// Uses the program's own folder of the user.
   Recovery();
 
-  /// Where this window's work is kept; no other window of any process has the same.
+  /// The file of this window's work; no other window of any process has the same.
   const QString& path() const { return path_; }
-  /// Keeps the newest state. Errors: those of writing.
+  /// Saves the newest state. Errors: those of writing.
   Result<void> keep(const Inputs& inputs) const;
-  /// There is nothing that would be lost.
+  /// Removes the file: there is no unsaved work.
   void drop() const;
 
  private:
@@ -31,13 +30,13 @@ class Recovery {
   std::unique_ptr<QLockFile> lock_;
 };
 
-/// Work of a process that has ended, and the lock by which this one has it now.
+/// Work of an ended process, and the lock by which this process now owns it.
 struct LeftBehind {
   QString path;
   std::unique_ptr<QLockFile> lock;
 };
 
-/// The newest first. Work of windows that are still open is not among it.
+/// The newest first. Does not include the work of open windows.
 std::vector<LeftBehind> left_behind();
 
 }  // namespace fsdp::gui

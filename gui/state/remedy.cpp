@@ -11,8 +11,8 @@ using planner::PlanChoices;
 
 namespace {
 
-/// As it was priced: what the user chose of the machines stays, and goes over those that are suggested. The new choices
-/// exclude old ones of the plan.
+/// As it was priced: the user's choices of the machines stay, over the suggested ones. The new choices exclude old ones
+/// of the plan.
 Inputs with_priced(Inputs inputs, const PlanChoices& change) {
   inputs = with_choices(std::move(inputs), only(change, [](PlanChoice choice) { return !is_about_machines(choice); }));
   inputs.choices = with_change(std::move(inputs.choices), only(change, planner::is_about_machines));
@@ -27,11 +27,11 @@ Inputs with_priced(Inputs inputs, const PlanChoices& change) {
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown) {
   const PlanChoices& change = remedy.change;
   Inputs changed = inputs;
-  // A remedy priced by a search is found by a search.
+  // A remedy that was priced by a search needs a search again.
   if (remedy.is_searched) changed.kept.reset();
   if (!remedy.is_searched && !inputs.kept) changed = with_kept(inputs, plan_file_of(shown));
   if (inputs.kept && change.gpu_name) {
-    // Priced with its own links in a node of its own.
+    // The remedy was priced with the links of its own node.
     for (const PlanChoice old : planner::plan_choices()) {
       if (is_about_machines(old)) changed = without(std::move(changed), old);
     }

@@ -1,7 +1,6 @@
 #pragma once
 
-// A remedy is a few choices, such as "--gpus 8 --nodes 2", priced on the plan that is shown: what they make of the
-// state.
+// A remedy is a few choices, such as "--gpus 8 --nodes 2", priced on the shown plan. This applies them to the state.
 
 #include <string>
 
@@ -11,8 +10,8 @@
 
 namespace fsdp::gui {
 
-/// The inputs that predict what was priced: the plan that is shown, kept, with the choices of the remedy. The choices
-/// are remembered beside it, so that a search afterwards has them too. Errors: a plan that has no such choice.
+/// The inputs that predict what was priced: the shown plan, kept, with the choices of the remedy. The choices also stay
+/// in the inputs, so that a later search has them, too. Errors: a plan that has no such choice.
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown);
 
 }  // namespace fsdp::gui

@@ -7,7 +7,7 @@ namespace fsdp::gui {
 namespace {
 
 constexpr int kMostRecent = 10;
-/// Rises when docks come or go, so that an older arrangement is not forced on them.
+/// Increase this if docks are added or removed, so that an older arrangement is not applied.
 constexpr int kLayoutVersion = 2;
 
 }  // namespace

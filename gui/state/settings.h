@@ -1,6 +1,6 @@
 #pragma once
 
-// State that the program keeps between two starts: theme, recent files, the arrangement of the window.
+// State that survives the end of the program: theme, recent files, the arrangement of the window.
 
 #include <QByteArray>
 #include <QSettings>
@@ -15,15 +15,15 @@ class Settings {
   ThemeChoice theme() const;
   void set_theme(ThemeChoice choice);
 
-  /// The newest first, at most ten; those that are gone are left out.
+  /// The newest first, at most ten; files that no longer exist are left out.
   QStringList recent_files() const;
   void add_recent_file(const QString& path);
 
-  /// The machine of the last searched plan, as options: {"--gpu=H100 SXM", "--gpus=8"}; empty: there was none.
+  /// The machine of the last searched plan, as options: {"--gpu=H100 SXM", "--gpus=8"}. Empty before the first search.
   QStringList machine() const;
   void set_machine(const QStringList& options);
 
-  /// Geometry of this version of the window; empty otherwise.
+  /// The geometry of the window. Empty if another version saved it.
   QByteArray geometry() const;
   QByteArray layout() const;
   /// Whether the user moved the edges of the docks.

@@ -20,41 +20,41 @@ namespace fsdp::gui {
 
 /// How final an answer is.
 enum class Stage : std::uint8_t {
-  Guess,      ///< For some plan, to have a picture; whether another one fits is for the search to say.
-  Preview,    ///< For the plan that was shown before, on what the user has chosen since; the search is still to come.
+  Guess,      ///< Some plan, to show a picture; the search still decides whether another one fits.
+  Preview,    ///< The previous plan under the new choices; the search is still running.
   Answered,   ///< The plan, without remedies and front.
-  Explained,  ///< All of it.
+  Explained,  ///< Everything.
 };
 
-/// Tensors alive at one moment; null: not looked up.
+/// Tensors live at one moment; null if they were not looked up.
 using LiveTensors = std::shared_ptr<const std::vector<simulator::LiveTensorDetail>>;
 
 struct Snapshot {
   std::uint64_t id = 0;  ///< Number of the request that it answers; rises.
   Stage stage = Stage::Answered;
-  std::shared_ptr<const Model> model;     ///< As the plan trains it.
+  std::shared_ptr<const Model> model;     ///< The model as the plan trains it.
   Cluster cluster;                        ///< The machines of the prediction.
   StepReport report;                      ///< Prediction of the current plan.
   simulator::StepCurves curves;           ///< Curves of the same plan.
   LiveTensors at_peak;                    ///< From `curves`.
-  std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
+  std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search has run.
   planner::Explanation explanation;       ///< The binding term, and suggestions.
-  std::optional<planner::Proof> proof;    ///< Proof of a plan that was searched.
+  std::optional<planner::Proof> proof;    ///< Proof of a searched plan.
   /// The objective of its search.
   planner::SearchObjective objective = planner::SearchObjective::Time;
   std::string refinement;          ///< planner::SearchResult::refinement.
   std::vector<std::string> notes;  ///< Further notes of the search.
-  Errors errors;                   ///< When not empty, all else is of the last good answer.
+  Errors errors;                   ///< If not empty, every other member is of the last good answer.
 };
 
 using SnapshotPtr = std::shared_ptr<const Snapshot>;
 
-/// Whether a search is still to say which plan it is.
+/// Whether a search has yet to decide the plan.
 inline bool is_before_search(const Snapshot& snapshot) {
   return snapshot.stage == Stage::Guess || snapshot.stage == Stage::Preview;
 }
 
-/// The plan that a snapshot shows, with its machines: what `fsdp-plan -o FILE` writes.
+/// The plan of a snapshot with its machines, as `fsdp-plan -o FILE` writes it.
 inline PlanFile plan_file_of(const Snapshot& snapshot) {
   return {snapshot.report.plan, snapshot.cluster};
 }

@@ -23,8 +23,8 @@ void draw_outline(QPainter& painter, const QStyleOption& option, const QRect& bo
   painter.restore();
 }
 
-/// Which button or list the next key goes to. Qt's own sign for that is a line of one pixel, and none at all until
-/// somebody has pressed Tab.
+/// Marks the button or list that receives the next key. Qt's own mark is a line of one pixel, and appears only after
+/// the user has pressed Tab.
 void draw_focus(QPainter& painter, const QStyleOption& option) {
   painter.save();
   painter.setRenderHint(QPainter::Antialiasing);
@@ -34,7 +34,7 @@ void draw_focus(QPainter& painter, const QStyleOption& option) {
   painter.restore();
 }
 
-/// A box with a tick, or with a line when only some of what it stands for is checked.
+/// A box with a tick, or with a line if only some of its children are checked.
 void draw_check_box(QPainter& painter, const QStyleOption& option) {
   const bool is_enabled = option.state & QStyle::State_Enabled;
   const bool is_marked = option.state & (QStyle::State_On | QStyle::State_NoChange);
@@ -102,7 +102,7 @@ void Style::drawPrimitive(PrimitiveElement element, const QStyleOption* option, 
 void Style::drawComplexControl(ComplexControl control, const QStyleOptionComplex* option, QPainter* painter,
                                const QWidget* widget) const {
   if (const auto* button = qstyleoption_cast<const QStyleOptionToolButton*>(option)) {
-    // A button with a menu has its arrow in its text, over which Qt would draw another.
+    // A button with a menu has its arrow in its text; Qt would draw a second one over it.
     QStyleOptionToolButton plain = *button;
     plain.features &= ~QStyleOptionToolButton::HasMenu;
     return QProxyStyle::drawComplexControl(control, &plain, painter, widget);

@@ -1,7 +1,6 @@
 #pragma once
 
-// Qt's Fusion style with outlines that are seen on dark grounds too: Fusion makes them darker than the window, which
-// there is darker than everything.
+// Qt's Fusion style with outlines that are visible on dark backgrounds, too: Fusion makes them darker than the window.
 
 #include <QProxyStyle>
 

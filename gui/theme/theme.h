@@ -3,7 +3,7 @@
 // Colors of the window and of the charts, light and dark.
 //
 // Hues follow Okabe and Ito, "Color Universal Design" (2008), which people with any common kind of color vision can
-// tell apart; categories that are communication buffers are hatched as well, and no meaning rests on color alone.
+// tell apart. Categories that are communication buffers are also hatched, and no meaning depends on color alone.
 
 #include <QColor>
 #include <QPalette>
@@ -32,8 +32,8 @@ struct Theme {
   QColor good;    ///< Fits, less.
   QColor bad;     ///< Does not fit, more.
   QColor warn;
-  QColor measured;  ///< Outline of what was measured.
-  QColor baseline;  ///< Outline of what is pinned.
+  QColor measured;  ///< Outline of measurements.
+  QColor baseline;  ///< Outline of the pinned baseline.
   std::array<QColor, kNumMemoryCategories> category;
   std::array<bool, kNumMemoryCategories> is_hatched{};
   std::array<QColor, kNumLanes> lane;
@@ -44,16 +44,16 @@ struct Theme {
 Theme light_theme();
 Theme dark_theme();
 
-/// The theme of a choice; `System` follows the lightness of the palette that the platform gave.
+/// The theme of a choice; `System` follows the lightness of the platform's palette.
 Theme theme_of(ThemeChoice choice, const QPalette& platform);
 
 /// Whether its text is lighter than its windows.
 bool is_dark(const QPalette& palette);
 
-/// Under the text of a problem.
+/// The background of an error message.
 QColor problem_ground(const QPalette& palette);
 
-/// Gives the text of a widget a color.
+/// Sets the color of a widget's text.
 void set_text_color(QWidget& widget, const QColor& color);
 
 /// The palette of Fusion that belongs to a theme.

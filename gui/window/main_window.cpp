@@ -88,7 +88,7 @@ void MainWindow::build_center() {
 QDockWidget* MainWindow::add_dock(const QString& name, const QString& title, QWidget* content,
                                   Qt::DockWidgetArea area) {
   auto* dock = new QDockWidget(title, this);
-  // Docks give way to the charts when the window is low; what is in them scrolls.
+  // Docks give way to the charts in a low window; their contents scroll.
   if (area == Qt::BottomDockWidgetArea) content->setMinimumSize(200, 92);
   dock->setObjectName("dock_" + name);
   dock->setWidget(content);
@@ -101,9 +101,9 @@ QDockWidget* MainWindow::add_dock(const QString& name, const QString& title, QWi
   return dock;
 }
 
-// A dock among tabs has its title on its tab, by which it can be dragged as well.
+// A dock among tabs has its title on its tab, which can also be dragged.
 void MainWindow::show_dock_titles() {
-  // Tabs that do not fit are scrolled to: "P…" says nothing.
+  // Tabs that do not fit are scrolled to: "P…" is no readable title.
   for (QTabBar* tabs : findChildren<QTabBar*>(QString(), Qt::FindDirectChildrenOnly)) {
     tabs->setElideMode(Qt::ElideNone);
     tabs->setUsesScrollButtons(true);
@@ -178,7 +178,7 @@ QSize MainWindow::wanted_dock_sizes() const {
   return {std::clamp(width() * 32 / 100, kLeastControls, kMostControls), views};
 }
 
-// A few rows of units say little.
+// A few rows of units are not enough to read.
 int MainWindow::lesson_height() const {
   return height() > 660 ? 330 : std::min(230, height() * 40 / 100);
 }
@@ -191,14 +191,14 @@ void MainWindow::fit_docks() {
 
 void MainWindow::resizeEvent(QResizeEvent* event) {
   QMainWindow::resizeEvent(event);
-  // Qt gives all of a new room to the charts, and leaves the docks as they were.
+  // Qt gives all new room to the charts, and does not resize the docks.
   if (is_working_ && !has_own_sizes_) fit_docks();
 }
 
 bool MainWindow::event(QEvent* event) {
   if (event->type() == QEvent::MouseButtonPress) pressed_sizes_ = dock_sizes();
   const bool is_taken = QMainWindow::event(event);
-  // The edges of docks belong to this window: what is pressed elsewhere goes to its own widget.
+  // The edges of docks belong to this window; a press elsewhere goes to its own widget.
   if (event->type() == QEvent::MouseButtonRelease && pressed_sizes_.isValid() && dock_sizes() != pressed_sizes_) {
     has_own_sizes_ = true;
   }
@@ -233,14 +233,14 @@ void MainWindow::connect_state() {
 void MainWindow::show_pages() {
   const bool is_working = state_.has_model() && !shows_recording_;
   pages_->setCurrentIndex(shows_recording_ ? 2 : is_working ? 1 : 0);
-  // A page that nobody sees needs no room.
+  // An invisible page needs no room.
   for (int i = 0; i < pages_->count(); ++i) {
     const auto policy = i == pages_->currentIndex() ? QSizePolicy::Preferred : QSizePolicy::Ignored;
     pages_->widget(i)->setSizePolicy(policy, policy);
   }
   if (is_working != is_working_) {
     is_working_ = is_working;
-    // The start page and a recording stand alone; the arrangement of the docks comes back with the first model.
+    // The start page and a recording stand alone; the arrangement of the docks returns with the first model.
     if (is_working) {
       restoreState(layout_);
       if (!has_own_sizes_) fit_docks();
@@ -276,7 +276,7 @@ void MainWindow::show_errors() {
   }
   problem_->setText(lines.join('\n'));
   problem_->setVisible(!errors.empty());
-  // They stand above the charts: one line of the status bar would only say them again, run together.
+  // The messages stand above the charts; the status bar would only repeat them in one line.
   for (const QString& line : lines) messages_->addItem(line);
   trim_messages();
   statusBar()->clearMessage();

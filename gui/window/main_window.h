@@ -1,7 +1,7 @@
 #pragma once
 
 // The window: the answer on top, charts in the middle, controls and modules on the left, everything else in docks that
-// can be moved, hidden and brought back.
+// can be moved, hidden and restored.
 
 #include <QAction>
 #include <QDockWidget>
@@ -52,31 +52,30 @@ class MainWindow : public QMainWindow {
   ControlPanel& controls() { return *controls_; }
   RunPanel& runs() { return *runs_; }
 
-  /// Opens a model, a plan, a project or a report. Errors in it are shown, and nothing else changes.
-  /// `options` stand over what a model, a plan or a project says; a model without machines is opened on the machine of
-  /// the start page.
+  /// Opens a model, a plan, a project or a report. Errors in it are shown, and nothing else changes. `options` override
+  /// the contents of a model, a plan or a project; a model without machines opens on the machine of the start page.
   bool open_file(const QString& path, const GivenOptions& options = {});
   void open_model(const QString& name);
   void open_example(int example);
   bool save_project_as(const QString& path);
-  /// Asks about the work that programs left unsaved which have ended since, if there is any.
+  /// Offers to restore the unsaved work of programs that have ended, if there is any.
   void offer_recovery();
-  /// Opens what the command line names, unless recovered work is there already. Empty: nothing.
+  /// Opens the file of the command line, unless recovered work is there already. Empty opens none.
   void open_at_start(const QString& file, const GivenOptions& options = {});
   const Recovery& recovery() const { return recovery_; }
 
-  /// Begins to read what a run left behind, to lay it over the prediction. Without a plan a memory snapshot is shown by
+  /// Starts to read the output of a run, to lay it over the prediction. Without a plan a memory snapshot is shown by
   /// itself.
   void load_measured(const QString& path);
-  /// Begins to answer another file, to pin it as the baseline.
+  /// Starts to answer another file, to pin it as the baseline.
   void compare_with(const QString& path);
   bool is_comparing() const { return baselines_.is_busy(); }
   bool is_loading() const { return overlays_.is_busy() || recording_->is_busy(); }
 
   void set_theme(ThemeChoice choice);
   const Theme& theme() const { return theme_; }
-  /// Shows one view in front, by the title of its tab: "plans", "peak", "Step by step", "in-words". False: there is
-  /// none.
+  /// Brings one view to the front, by the title of its tab: "plans", "peak", "Step by step", "in-words". False if there
+  /// is none.
   bool show_view(const QString& name);
   QStringList views() const;
 
@@ -119,7 +118,7 @@ class MainWindow : public QMainWindow {
   void fit_docks();
   int lesson_height() const;        ///< The height that the view "Step by step" needs.
   QSize dock_sizes() const;         ///< The width of the controls and the height of the views.
-  QSize wanted_dock_sizes() const;  ///< In a window of this size.
+  QSize wanted_dock_sizes() const;  ///< The sizes for the current size of the window.
   void show_dock_titles();
   void connect_state();
   void apply_theme();
@@ -159,7 +158,7 @@ class MainWindow : public QMainWindow {
   QLabel* problem_ = nullptr;
   RecordingView* recording_ = nullptr;
   bool shows_recording_ = false;
-  QString measured_path_;  ///< Path of the file that lies over the prediction.
+  QString measured_path_;  ///< Path of the file that is laid over the prediction.
   AnswerPanel* answer_ = nullptr;
   BaselineLoader baselines_;
   QSplitter* charts_ = nullptr;
@@ -180,13 +179,13 @@ class MainWindow : public QMainWindow {
   QMenu* view_menu_ = nullptr;
   QByteArray default_layout_;
   QByteArray layout_;           ///< Layout of the docks while the start page hides them.
-  bool has_own_sizes_ = false;  ///< The user moved an edge of the docks, which then stay as they are.
-  QSize pressed_sizes_;         ///< Sizes of the docks, when a button of the mouse went down.
+  bool has_own_sizes_ = false;  ///< The user moved an edge of the docks; their sizes then stay as they are.
+  QSize pressed_sizes_;         ///< Sizes of the docks when a mouse button went down.
   bool is_working_ = false;     ///< A model is open.
   std::map<QString, QDockWidget*> docks_;
   std::map<QString, QAction*> actions_;
-  QString file_;    ///< The project; empty: not saved yet.
-  QString opened_;  ///< The file that the state was opened from; empty: none.
+  QString file_;    ///< The file of the project. Empty if it was not saved yet.
+  QString opened_;  ///< The file that the state was opened from. Empty if there is none.
   Inputs saved_;    ///< The contents of the file.
   QTimer autosave_timer_;
   QTimer titles_timer_;

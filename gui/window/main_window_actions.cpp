@@ -1,4 +1,4 @@
-// The menus: every action has a name, a text, and a shortcut or a tip.
+// The menus: every action has a name, a text, and a shortcut or a tool tip.
 
 #include <QActionGroup>
 #include <QApplication>
@@ -26,7 +26,8 @@ namespace {
 constexpr const char* kViewsInOrder[] = {"controls", "modules", "pareto", "peak",     "differences",
                                          "teaching", "tables",  "runs",   "messages", "answer"};
 
-/// A page of the documentation: beside the model library of a checkout, or where it is installed; empty: nowhere.
+/// A page of the documentation: next to the model library of a checkout, or where it is installed. Empty if it is in
+/// neither place.
 QString page_of(const std::string& library, const QString& file) {
   const QDir program(QApplication::applicationDirPath());
   for (const QString& folder :

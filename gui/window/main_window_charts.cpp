@@ -1,4 +1,4 @@
-// The charts of the window: how they follow the state and each other, what is laid over them, and what they export.
+// The charts of the window: how they follow the state and each other, their overlays, and their export.
 
 #include <QApplication>
 #include <QFileDialog>
@@ -93,7 +93,7 @@ void MainWindow::connect_charts() {
   });
 }
 
-// The step that it lies over changes with the plan.
+// The step under the overlay changes with the plan.
 void MainWindow::place_overlay() {
   const SnapshotPtr shown = state_.snapshot();
   OverlayPtr placed = state_.measured();
@@ -112,7 +112,7 @@ void MainWindow::show_charts() {
   if (state_.measured()) place_overlay();
 }
 
-// "Choose a model" is wrong advice while the first answer is on its way.
+// "Choose a model" is wrong advice before the first answer has arrived.
 void MainWindow::show_waiting() {
   const bool is_waiting = state_.has_model() && state_.snapshot() == nullptr && state_.errors().empty();
   for (PlotWidget* chart : plots()) chart->set_is_waiting(is_waiting);

@@ -1,4 +1,4 @@
-// Files of the window: opening, saving, dropping, and what is kept in case the program ends without a goodbye.
+// Files of the window: opening, saving, dropping, and saving for recovery.
 
 #include <QAbstractButton>
 #include <QApplication>
@@ -30,7 +30,7 @@ QString errors_text(const Errors& errors) {
   return lines.join('\n');
 }
 
-/// A pickle of any kind; what is in it is seen when it is read.
+/// A pickle of any kind; the reader finds out what it contains.
 bool holds_pickle(const QString& path) {
   QFile file(path);
   return file.open(QFile::ReadOnly) && is_pickle(file.read(16).toStdString());
@@ -42,7 +42,7 @@ bool holds_pickle(const QString& path) {
 Result<Inputs> MainWindow::inputs_of(const QString& path, const GivenOptions& options) const {
   const std::vector<std::string> shipped = model_names(state_.library());
   const bool is_shipped = std::find(shipped.begin(), shipped.end(), path.toStdString()) != shipped.end();
-  // A path in the state is whole, because a plan or a command may be used from another folder.
+  // A path in the state is absolute, because a plan or a command may be used from another folder.
   const std::string name =
       is_shipped || !QFileInfo::exists(path) ? path.toStdString() : QFileInfo(path).absoluteFilePath().toStdString();
   if (!is_shipped && QFileInfo::exists(path) && is_project(name)) {
@@ -57,7 +57,7 @@ Result<Inputs> MainWindow::inputs_of(const QString& path, const GivenOptions& op
     const auto spec = read_model_file(*found);
     if (!spec) return tl::unexpected(spec.error());
   }
-  // A model says nothing about machines.
+  // A model names no machines.
   return names_machines(inputs) ? inputs : on_machine(std::move(inputs), start_->machine());
 }
 
@@ -149,7 +149,7 @@ void MainWindow::open_example(int example) {
   state_.open(saved_);
 }
 
-// An example's machine is nobody's.
+// The machine of an example is not the user's.
 void MainWindow::remember_machine() {
   const Inputs& inputs = state_.inputs();
   const QStringList machine = machine_of(inputs);
@@ -214,7 +214,7 @@ void MainWindow::set_current_file(const QString& path) {
 
 void MainWindow::show_title() {
   QString name = file_.isEmpty() ? text_of(state_.inputs().model) : QFileInfo(file_).fileName();
-  // A plan is known by its file; its model stands in brackets.
+  // A plan is identified by its file; its model stands in brackets.
   if (file_.isEmpty() && state_.inputs().kept && !opened_.isEmpty()) {
     name = tr("%1 (%2)").arg(QFileInfo(opened_).fileName(), QFileInfo(text_of(state_.inputs().model)).fileName());
   }
@@ -237,7 +237,7 @@ void MainWindow::show_recent() {
 }
 
 bool MainWindow::may_discard() {
-  // Without a screen nobody could answer; the autosave keeps what there is.
+  // Without a screen nobody could answer; the autosave has the work.
   if (!isWindowModified() || !isVisible()) return true;
   const auto answer = QMessageBox::question(this, tr("Unsaved changes"), tr("Save what you have changed?"),
                                             QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel);
@@ -265,7 +265,7 @@ void MainWindow::offer_recovery() {
   for (const LeftBehind& left : left_behind()) {
     const Result<Inputs> inputs = read_project(left.path.toStdString());
     if (!inputs) {
-      // It may be all that is left of somebody's work.
+      // The file may be all that is left of the user's work.
       const QString kept = left.path + ".broken";
       QFile::remove(kept);
       QFile::rename(left.path, kept);
@@ -284,7 +284,7 @@ void MainWindow::offer_recovery() {
     if (answer == QMessageBox::Yes) {
       saved_ = {};
       state_.open(*inputs);
-      // Kept under this window's name before the other's is gone.
+      // Saves under this window's name before the other file is removed.
       autosave();
     }
     if (answer == QMessageBox::Yes || answer == QMessageBox::No) QFile::remove(left.path);

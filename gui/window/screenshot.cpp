@@ -27,7 +27,7 @@ int fail(const QString& text) {
   return 2;
 }
 
-/// Lets events be handled until something is so. False: it took too long.
+/// Lets events be handled until a condition holds. False if it took too long.
 template <class Condition>
 bool wait_until(const Condition& condition) {
   QElapsedTimer timer;
@@ -49,7 +49,7 @@ bool open(MainWindow& window, const QString& file, const GivenOptions& options =
   return true;
 }
 
-/// Brings the window into the state of the picture. Returns what went wrong.
+/// Brings the window into the state of the picture. Returns the error. Empty if there is none.
 QString arrange(MainWindow& window, const ScreenshotRequest& request) {
   AppState& state = window.state();
   const auto is_answered = [&] { return !state.is_busy(); };

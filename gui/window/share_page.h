@@ -11,8 +11,8 @@
 
 namespace fsdp::gui {
 
-/// A page of HTML that needs no other file: the verdict, the command that answers the same, the charts as they are on
-/// the screen, and the whole answer in words.
+/// An HTML page that needs no other file: the verdict, the command with the same answer, the charts as they are on the
+/// screen, and the whole answer in words.
 QString page_to_share(const Inputs& inputs, const Snapshot& shown, std::span<PlotWidget* const> charts);
 
 }  // namespace fsdp::gui
