@@ -124,7 +124,7 @@ class Pages(unittest.TestCase):
                 missing = not_printed(shown, printed)
                 self.assertIsNone(missing, f"{name_of(page)}: {command} does not print\n{missing}\nbut\n{done.stdout}")
                 ran.add(page.name)
-        self.assertEqual(ran, {"README.md", "answers.md", "tutorial.md", "cli.md", "cli_answers.md", "auto-wrap-policies.md",
+        self.assertEqual(ran, {"README.md", "answers.md", "tutorial.md", "machines.md", "cli_answers.md", "auto-wrap-policies.md",
                               "compare-runtimes.md", "hand-the-plan-to-your-trainer.md", "qwen3_tts.md"})
 
     def test_the_front_page_is_short_and_shows_both_themes(self) -> None:
