@@ -23,7 +23,7 @@ int change_path(int base, const char* path, bool follow, Call call) {
   return use == Use::Fails ? -1 : static_cast<int>(answer(call(chosen(use, base), chosen(use, path, real))));
 }
 
-/// `by_file` for an open file of which nobody protects anything, `by_path` with its path in the upper layer else.
+/// Calls `by_file` for an open file that is not protected, otherwise `by_path` with its path in the upper layer.
 template <class ByFile, class ByPath>
 int change_file(int file, ByFile by_file, ByPath by_path) {
   Text real;
@@ -56,7 +56,7 @@ int change_times_of_file(int file, const timespec* times) {
       [&](const char* real) { return kernel::call(SYS_utimensat, AT_FDCWD, kernel::to(real), kernel::to(times), 0); });
 }
 
-/// In nanoseconds; null stays null: now.
+/// In nanoseconds. Null stays null and means now.
 struct Times {
   explicit Times(const timeval* from) : given(from != nullptr) {
     for (int i = 0; given && i < 2; ++i) both[i] = {from[i].tv_sec, from[i].tv_usec * 1000};

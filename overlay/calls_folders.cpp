@@ -1,10 +1,10 @@
-// Folders: what is in them, and the one that a process works in.
+// Folders: their contents, and the working folder of a process.
 //
-// A folder that both layers have is read at once when it is opened; what readdir gives out then is ours. Its DIR is
+// A folder that both layers have is read completely when it is opened; readdir then returns our entries. Its DIR is
 // still the C library's, with a descriptor that other calls understand.
 //
-// Not modeled: glob(3), ftw(3) and fts(3) read folders inside of the C library and see one layer only. Python, Rust,
-// the shell and the usual programs read them by opendir.
+// Not modeled: glob(3), ftw(3) and fts(3) read folders inside the C library and see one layer only. Python, Rust, the
+// shell and the usual programs call opendir.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ std::mutex g_lock;
 std::atomic<int> g_count = 0;
 
 std::vector<std::unique_ptr<Listing>>& listings() {
-  // Never destroyed: others may read folders until the process is gone.
+  // Never destroyed: other threads may read folders until the process ends.
   static auto* const all = new std::vector<std::unique_ptr<Listing>>;
   return *all;
 }
@@ -58,7 +58,7 @@ void forget(DIR* folder) {
   g_count -= static_cast<int>(std::erase_if(listings(), [&](const auto& each) { return each->folder == folder; }));
 }
 
-/// Has readdir answer from both layers, if this folder needs it.
+/// Makes readdir answer from both layers, if this folder needs it.
 void list(DIR* folder, const Place& place) {
   const bool in_both = place.layer == Layer::Upper && !place.hidden;
   const bool has_gaps = place.layer == Layer::Lower && place.marked;

@@ -75,7 +75,7 @@ int link_at(int from_base, const char* from, int to_base, const char* to, int fl
   const Use use = for_making(to_base, to, target);
   if (use == Use::Fails) return -1;
   if (source.layer == Layer::Opaque) {
-    // "/proc/self/fd/7": a file without a name gets one. Landlock does not know in which folder it is, and refuses.
+    // "/proc/self/fd/7": a file without a name gets one. Landlock does not know its folder, and refuses.
     const long result = kernel::call(SYS_linkat, from_base, kernel::to(from), chosen(use, to_base),
                                      kernel::to(chosen(use, to, target)), flags);
     if (result != -EXDEV || use != Use::Other) return static_cast<int>(answer(result));

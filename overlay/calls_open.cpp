@@ -1,5 +1,5 @@
-// Opening files, by descriptor, by stream and by the name of shared memory. A stream is opened by the C library, whose
-// own call of open is not seen, on the path that was prepared for it.
+// Opening files: by path, by stream, and by the name of shared memory. The C library opens a stream with its own
+// internal call of open, which we do not see, so it gets the prepared path.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ FILE* open_stream(const char* name, const char* path, const char* mode) {
   return next<FILE*(const char*, const char*)>(name)(chosen(use, path, real), mode);
 }
 
-/// mkstemp and its like: the C library fills in the name below the upper layer, and the script gets it for its own
+/// mkstemp and its like: the C library fills in the name in the upper layer, and the script gets it as part of its own
 /// path.
 template <class Make>
 auto make_temporary(char* name, std::size_t suffix, Make make, decltype(make(name)) failed) {
@@ -57,7 +57,7 @@ auto make_temporary(char* name, std::size_t suffix, Make make, decltype(make(nam
   return result;
 }
 
-/// Where POSIX shared memory of a name is. Sources: shm_open(3); glibc, posix/shm-directory.c.
+/// The path of POSIX shared memory with this name. Sources: shm_open(3); glibc, posix/shm-directory.c.
 bool path_of_shared_memory(const char* name, Text& path) {
   while (*name == '/') ++name;
   const std::string_view rest(name);

@@ -1,7 +1,7 @@
 // Starting programs and loading libraries.
 //
-// A program gets this library, and what it is told, even where the script has given it an environment of its own. These
-// functions may run between vfork and exec: they use the stack alone.
+// A program gets this library and its settings even if the script gives it its own environment. These functions may run
+// between vfork and exec, so they use only the stack.
 
 #include <alloca.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ const Text& library() {
   return path;
 }
 
-// Found before anything is forked.
+// Runs before any fork.
 __attribute__((constructor)) void find_library() {
   library();
 }
@@ -63,7 +63,7 @@ bool is_complete(char* const* environment) {
          std::strstr(preload, library().c_str()) != nullptr;
 }
 
-/// Room for what an environment lacks.
+/// Space for the variables that an environment lacks.
 struct Ours {
   Text preload;
   Text folder;
@@ -116,7 +116,7 @@ int become(int base, const char* path, char* const* words, char* const* environm
       answer(kernel::call(SYS_execveat, chosen(use, base), with, kernel::to(words), kernel::to(environment), flags)));
 }
 
-/// A file without "#!" is for the shell: execvp(3).
+/// A file without "#!" runs in the shell: execvp(3).
 int become_shell(const char* path, char* const* words, char* const* environment) {
   const std::size_t count = count_of(words);
   auto** all = static_cast<char**>(alloca((count + 3) * sizeof(char*)));
@@ -246,8 +246,8 @@ FSDP_CALL int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t* actio
       actions, file, chosen(use, path, real), flags, mode);
 }
 
-/// The C library asks who calls, for the folders that the caller searches: the jump at the end leaves it the caller
-/// that it had, which is why this file is always optimized.
+/// The C library checks its caller to find the folders to search. The jump at the end preserves the original caller,
+/// which is why this file is always optimized.
 FSDP_CALL void* dlopen(const char* path, int flags) {
   static const auto real_dlopen = next<void*(const char*, int)>("dlopen");
   static thread_local Text real;

@@ -1,7 +1,7 @@
 // Sockets that have names in the file system.
 //
-// The upper layer's paths are often longer than a socket's address may be (108 bytes). Then the address has the folder
-// as a descriptor, which is kept open, and the name that the script gave is remembered for those who ask for it.
+// The upper layer's paths are often longer than a socket's address may be (108 bytes). Then the address names the
+// folder by a descriptor, which stays open, and we remember the script's name for functions that return it.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ struct Renamed {
 };
 
 std::mutex g_lock;
-std::array<Renamed, 64> g_renamed;  // The oldest is forgotten.
+std::array<Renamed, 64> g_renamed;  // The oldest is dropped.
 std::size_t g_count = 0;
 
 std::string_view path_in(const sockaddr* address, socklen_t size) {
@@ -83,7 +83,7 @@ int with_address(long call, int socket, const sockaddr* address, socklen_t size,
   return result;
 }
 
-/// Puts the script's name where the kernel told another.
+/// Puts the script's name in place of the kernel's.
 int seen(int result, sockaddr* address, socklen_t* size, socklen_t room) {
   if (result < 0 || !settings().active || address == nullptr || size == nullptr) return result;
   const std::string_view told = path_in(address, std::min(*size, room));

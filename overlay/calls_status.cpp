@@ -1,4 +1,4 @@
-// Asking what is there.
+// Queries about files.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -89,7 +89,7 @@ FSDP_CALL int fstatat(int base, const char* path, struct stat* out, int flags) {
   return status_at(base, path, out, flags);
 }
 FSDP_ALSO(fstatat64, fstatat);
-// Names of the same before version 2.33 of the C library.
+// Names of the same functions before version 2.33 of the C library.
 FSDP_CALL int __xstat(int, const char* path, struct stat* out) {
   return status_at(AT_FDCWD, path, out, 0);
 }

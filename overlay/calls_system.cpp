@@ -1,5 +1,5 @@
-// syscall(2): programs that know a system call before their C library does make it by its number. Those that take paths
-// go the way of the functions that stand in for them; all others go to the kernel as they are.
+// syscall(2): programs that know a system call before their C library does make it by its number. Calls that take paths
+// go through the functions that replace them; all others go to the kernel unchanged.
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -32,7 +32,7 @@ struct Read : Arguments {
   mode_t mode(int i) const { return static_cast<mode_t>(a[i]); }
 };
 
-/// openat2 has its flags in a struct, and may forbid links, which the prepared path has none of.
+/// openat2 has its flags in a struct, and may forbid links; the prepared path has none.
 long open_as_told(const Read& with) {
   const auto* how = with.at<const struct open_how>(2);
   Text real;
@@ -42,7 +42,7 @@ long open_as_told(const Read& with) {
                              with.a[2], with.a[3]));
 }
 
-/// A call that takes a path, by the function that stands in for it.
+/// A call that takes a path, with the function that replaces it.
 struct PathCall {
   long number;
   long (*run)(const Read&);
@@ -122,7 +122,7 @@ constexpr PathCall kPathCalls[] = {
     {SYS_execve,
      [](const Read& with) -> long { return execve(with.at(0), with.at<char* const>(1), with.at<char* const>(2)); }},
 #if defined(SYS_open)
-    // Older numbers, that newer machines do not have.
+    // Older numbers that newer machines do not have.
     {SYS_open, [](const Read& with) -> long { return open(with.at(0), with.number(1), with.mode(2)); }},
     {SYS_creat, [](const Read& with) -> long { return creat(with.at(0), with.mode(1)); }},
     {SYS_rename, [](const Read& with) -> long { return rename(with.at(0), with.at(1)); }},

@@ -1,5 +1,5 @@
-// A file is copied beside the upper layer and then moved to its place, so that other processes of the same run see it
-// whole or not at all. Nothing is ever written to a path of the lower layer.
+// A file is copied next to the upper layer and then moved to its place, so that other processes of the same run see
+// either all of it or nothing. Nothing is ever written to a path of the lower layer.
 //
 // Not modeled: hard links (a file that is raised has only one name), access lists and extended attributes, which a copy
 // lacks.
@@ -30,7 +30,7 @@ int copy_contents(int from, int to) {
     long count = -1;
     if (by_kernel) {
       count = kernel::call(SYS_copy_file_range, from, 0, to, 0, 1L << 30, 0);
-      // Between file systems, and on old kernels, it may not be possible.
+      // It may not be possible between file systems, and on old kernels.
       by_kernel = count >= 0;
     }
     if (!by_kernel) {
@@ -85,7 +85,7 @@ int raise_file(const Place& place, const char* to, Contents contents) {
   kernel::close(file);
   keep_times(work.c_str(), place.status);
   if (error == 0) error = -kernel::rename(work.c_str(), to, RENAME_NOREPLACE);
-  if (error == EINVAL) error = -kernel::rename(work.c_str(), to);  // a file system that cannot be asked for it
+  if (error == EINVAL) error = -kernel::rename(work.c_str(), to);  // a file system that does not support the flag
   if (error != 0) kernel::unlink(work.c_str());
   return error == EEXIST ? 0 : error;
 }
@@ -99,8 +99,8 @@ int raise_link(const Place& place, const char* to) {
   return error == EEXIST ? 0 : error;
 }
 
-/// Makes the folders of a path below the folder of the overlay, beginning after `skip` bytes. `like_lower`: with the
-/// modes of the lower layer's.
+/// Makes the folders of a path below the folder of the overlay, starting after `skip` bytes. `like_lower`: with the
+/// modes of the lower layer.
 int make_folders(Text& path, std::size_t skip, bool like_lower) {
   for (std::size_t at = skip + 1; at <= path.size(); ++at) {
     if (at != path.size() && path.c_str()[at] != '/') continue;

@@ -61,7 +61,7 @@ int entries_of(const Place& folder, std::vector<Entry>& entries) {
     }
     entries.push_back({entry.inode, entry.type, entry.name});
   });
-  // A folder that was only made in the upper layer is not below.
+  // A folder that exists only in the upper layer is not in the lower one.
   return folder.layer == Layer::Upper && (error == ENOENT || error == ENOTDIR) ? 0 : error;
 }
 

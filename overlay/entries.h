@@ -14,8 +14,8 @@ struct Entry {
   std::string name;
 };
 
-/// The entries of a folder in both layers, "." and ".." among it: first what was written, each in the order of its file
-/// system. Returns 0 or an error number.
+/// The entries of a folder in both layers, including "." and "..": the upper layer first, each layer in the order of
+/// its file system. Returns 0 or an error number.
 int entries_of(const Place& folder, std::vector<Entry>& entries);
 
 }  // namespace fsdp::overlay

@@ -1,7 +1,7 @@
 #pragma once
 
-// System calls without the C library's functions in between, which this library replaces. Each answers what the kernel
-// does: a negative number is an error number. The kernel's `struct stat` is the C library's on 64-bit machines.
+// System calls that bypass the C library's functions, which this library replaces. Each returns the kernel's result: a
+// negative number is an error number. The kernel's `struct stat` is the C library's on 64-bit machines.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,12 +10,12 @@
 
 namespace fsdp::overlay::kernel {
 
-/// The caller of `call`: code at an address that the rehearsal's filter of system calls lets pass (trap.cpp). Null:
-/// the filter is not there.
+/// The caller of `call`: code at an address that the rehearsal's filter of system calls lets pass (trap.cpp). Null if
+/// there is no filter.
 using Caller = long (*)(long, long, long, long, long, long, long);
 extern Caller caller;
 
-/// Six arguments in registers; no errno. Sources: syscall(2), "Architecture calling conventions".
+/// Six arguments in registers; does not set errno. Sources: syscall(2), "Architecture calling conventions".
 inline long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
   if (caller != nullptr) return caller(number, a, b, c, d, e, f);
 #if defined(__x86_64__)
@@ -57,7 +57,7 @@ inline int status(const char* path, struct stat& out, int flags = AT_SYMLINK_NOF
   return static_cast<int>(call(SYS_newfstatat, AT_FDCWD, to(path), to(&out), flags));
 }
 inline int access(const char* path, int mode) {
-  // faccessat2 knows AT_EACCESS, but is younger; who runs scripts runs them as himself.
+  // faccessat2 knows AT_EACCESS, but is newer; scripts run under the real user's own id.
   return static_cast<int>(call(SYS_faccessat, AT_FDCWD, to(path), mode));
 }
 inline long read_link(const char* path, char* out, std::size_t room) {

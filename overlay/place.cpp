@@ -1,8 +1,8 @@
-// One walk over the components of a path, with what is known of each folder on the way: whether the upper layer has it,
-// whether there are marks below it, whether the lower layer is hidden. ".." takes the last folder off, whose name is
+// One walk over the components of a path. For each folder on the way it knows whether the upper layer has it, whether
+// there are marks below it, and whether the lower layer is hidden. ".." removes the last folder, whose name is
 // canonical by then.
 //
-// Not modeled: links below /proc to what has no path (a pipe, a file that was removed) are left to the kernel.
+// Not modeled: links below /proc to an object without a path (a pipe, a removed file) are left to the kernel.
 
 #include "overlay/place.h"
 
@@ -16,7 +16,7 @@ namespace fsdp::overlay {
 
 namespace {
 
-constexpr int kMostLinks = 40;  // As the kernel's: path_resolution(7).
+constexpr int kMostLinks = 40;  // The kernel's limit: path_resolution(7).
 constexpr std::size_t kMostDepth = 1024;
 constexpr std::string_view kMark = "\x01";
 constexpr std::string_view kDeleted = " (deleted)";
@@ -36,7 +36,7 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-/// "pipe:[7]", "/memfd:x (deleted)": of a descriptor of something without a path.
+/// "pipe:[7]", "/memfd:x (deleted)": the descriptor of an object without a path.
 bool is_kernels_own(std::string_view target) {
   return target.find(":[") != std::string_view::npos || ends_with(target, kDeleted);
 }
@@ -110,7 +110,7 @@ class Walk {
     }
   }
 
-  /// The path ended in ".", "..", "/" or a link to such.
+  /// The path ended in ".", "..", "/" or a link to one of them.
   int finish_folder() {
     if (depth_ == 0) {
       place_.path.assign("/");
@@ -119,7 +119,7 @@ class Walk {
       place_.marked = place_.hidden = false;
       return -kernel::status("/", place_.status);
     }
-    // The last component again, for its status.
+    // Looks up the last component again, for its status.
     const Level parent = level_[depth_ - 1];
     Text name(place_.path.view().substr(static_cast<std::size_t>(parent.size) + 1));
     --depth_;
@@ -169,7 +169,7 @@ class Walk {
     return 0;
   }
 
-  /// -1: it leads nowhere that a path says.
+  /// Returns -1 if the link leads to no path.
   int follow_link(std::string_view behind) {
     if (++links_ > kMostLinks) return ELOOP;
     Text real;
@@ -190,7 +190,7 @@ class Walk {
     const std::string_view seen = without_upper(target.view());
     Text joined(seen);
     if (!joined.append("/") || !joined.append(behind)) return ENAMETOOLONG;
-    // A "/" after a link that is the end of a path would ask for a folder.
+    // A "/" after a link at the end of a path would require a folder.
     if (behind.empty() && !place_.slash) joined.cut(seen.size());
     todo_ = joined;
     if (!seen.empty() && seen[0] == '/') depth_ = 0;

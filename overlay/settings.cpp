@@ -12,7 +12,7 @@ namespace fsdp::overlay {
 
 namespace {
 
-// Not a global object: libraries open files in their own constructors, which may run before any of ours.
+// Not a global object: other libraries open files in their constructors, which may run before ours.
 alignas(Settings) unsigned char g_room[sizeof(Settings)];
 Settings* g_settings = nullptr;
 
@@ -61,7 +61,7 @@ void set_used() {
 }
 
 bool is_free(std::string_view path) {
-  // Folders of files in /dev are the user's, as on any disk. runs/rehearse_overlay.cpp has the same.
+  // Folders of files in /dev belong to the user, as on any disk. runs/rehearse_overlay.cpp has the same list.
   bool holds_files = false;
   for (const std::string_view folder : {"/dev/shm", "/dev/mqueue", "/dev/hugepages"}) {
     holds_files = holds_files || is_in(path, folder);

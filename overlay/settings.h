@@ -4,7 +4,7 @@
 //
 //   FSDP_OVERLAY         folder of the upper layer; the library does nothing without it
 //   FSDP_OVERLAY_FREE    folders that are not protected, separated by line breaks
-//   FSDP_OVERLAY_WATCH   "1": what is written goes where it was meant to, and its path is noted in the file `log`
+//   FSDP_OVERLAY_WATCH   "1": writes go to their original places, and their paths are recorded in the file `log`
 
 #include "overlay/text.h"
 
@@ -14,8 +14,8 @@ struct Settings {
   bool active = false;
   bool watch = false;
   Text folder;
-  Text free;             ///< As given.
-  char* used = nullptr;  ///< One byte that all processes share: whether the upper layer has anything.
+  Text free;             ///< As it was passed.
+  char* used = nullptr;  ///< One byte that all processes share: whether the upper layer has any entry.
 };
 
 /// Read once, from the environment.
@@ -26,10 +26,10 @@ inline bool is_used() {
 }
 void set_used();
 
-/// Whether nobody protects this canonical path.
+/// Whether this canonical path is not protected.
 bool is_free(std::string_view path);
 
-/// Notes a path that is written to, in watch mode.
+/// Records a path that is written to, in watch mode.
 void note(std::string_view path);
 
 }  // namespace fsdp::overlay

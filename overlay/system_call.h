@@ -7,12 +7,12 @@ struct Arguments {
   long a[6];
 };
 
-/// Makes a system call by its number: those that take paths by the functions that stand in for them, all others as they
-/// are. Returns what the C library would, -1 with errno.
+/// Makes a system call by its number. Calls that take paths go through the functions that replace them, all others to
+/// the kernel unchanged. Returns what the C library would: -1 with errno.
 long system_call(long number, const Arguments& with);
 
-/// Has the calls that the rehearsal's filter stops answered by `system_call` in this process, and lets this library's
-/// own pass.
+/// Makes `system_call` answer the calls that the rehearsal's filter stops in this process, and lets this library's own
+/// calls pass.
 void take_stopped_calls();
 
 }  // namespace fsdp::overlay

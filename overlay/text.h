@@ -1,7 +1,7 @@
 #pragma once
 
-// A path in a fixed place: the functions of this library run between fork and exec, inside of malloc and in signal
-// handlers, where no memory may be asked for.
+// A path in a fixed buffer: the functions of this library run between fork and exec, inside malloc and in signal
+// handlers, where they must not allocate.
 
 #include <climits>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace fsdp::overlay {
 
-/// A text of at most PATH_MAX - 1 bytes, always with a zero after it.
+/// A text of at most PATH_MAX - 1 bytes, always followed by a zero.
 class Text {
  public:
   Text() { text_[0] = '\0'; }
@@ -21,7 +21,7 @@ class Text {
     return *this;
   }
 
-  /// False, and nothing has changed, when there is no room.
+  /// False, without a change, if there is no room.
   bool assign(std::string_view text) {
     if (text.size() >= sizeof text_) return false;
     std::memmove(text_, text.data(), text.size());
@@ -34,7 +34,7 @@ class Text {
     cut(size_ + text.size());
     return true;
   }
-  /// Takes bytes off the front.
+  /// Removes bytes from the front.
   void drop(std::size_t size) {
     std::memmove(text_, text_ + size, size_ - size);
     cut(size_ - size);
@@ -55,13 +55,13 @@ class Text {
   char text_[PATH_MAX];
 };
 
-/// The text before the last "/"; "/" of a path in the root.
+/// The text before the last "/"; "/" for a path in the root.
 inline std::string_view folder_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   return slash == 0 || slash == std::string_view::npos ? std::string_view("/") : path.substr(0, slash);
 }
 
-/// Whether `path` is `folder` or lies in it; both without a "/" at the end.
+/// Whether `path` is `folder` or lies in it; neither ends in "/".
 inline bool is_in(std::string_view path, std::string_view folder) {
   return path.substr(0, folder.size()) == folder && (path.size() == folder.size() || path[folder.size()] == '/');
 }

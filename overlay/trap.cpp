@@ -1,10 +1,10 @@
-// System calls that do not come by the C library.
+// System calls that bypass the C library.
 //
-// Some libraries make them by themselves: Rust's rustix, and with it safetensors when it moves a finished file to its
-// name. The rehearsal has the kernel stop each that changes a path (runs/system_call_filter.h) with the signal
-// SIGSYS, and the handler here does what the function of that name would do. Calls from one page of memory pass; this
-// library's own are made there. A filter cannot be changed in a program that is started later, so the page is at the
-// same address in every process.
+// Some libraries make them directly: Rust's rustix, and with it safetensors when it renames a finished file. In a
+// rehearsal the kernel stops each call that changes a path (runs/system_call_filter.h) with the signal SIGSYS, and the
+// handler here does what the function of that name would do. Calls from one page of memory pass; this library makes its
+// own there. A filter cannot change in a program that starts later, so the page is at the same address in every
+// process.
 //
 // Sources: seccomp(2), SECCOMP_RET_TRAP; mmap(2), MAP_FIXED_NOREPLACE.
 

@@ -22,7 +22,7 @@ Use use_upper(const Place& place, Text& real) {
   return Use::Other;
 }
 
-/// Uses the existing file, without a change.
+/// Uses the existing file without a change.
 Use use_as_found(const Place& place, Text& real) {
   switch (place.layer) {
     case Layer::None:
@@ -45,7 +45,7 @@ bool is_protected(const Place& place) {
   return place.layer != Layer::Free && place.layer != Layer::Opaque;
 }
 
-/// Only the owner may change what is not a file's contents.
+/// Only the owner may change the attributes of a file.
 bool is_ours(const struct stat& status) {
   const auto user = static_cast<uid_t>(kernel::call(SYS_geteuid));
   return user == 0 || user == status.st_uid;
@@ -98,7 +98,7 @@ Use for_reading(int base, const char* path, bool follow, Text& real) {
   if (!settings().active || settings().watch || !is_used() || is_nothing(path)) return Use::AsIs;
   Place place;
   if (const int error = locate(base, path, follow, place)) return fails(error);
-  if (place.layer == Layer::Free && !place.exists) place.exists = true;  // the kernel says what it is
+  if (place.layer == Layer::Free && !place.exists) place.exists = true;  // the kernel decides whether it exists
   return use_as_found(place, real);
 }
 

@@ -1,36 +1,36 @@
 #pragma once
 
-// Which path a call of the C library goes on with. All of these take the path as the script gave it, do what has to be
-// done before (bring a file into the upper layer, make folders), and say what comes next.
+// Chooses the path for a call of the C library. All of these take the path as the script passed it, prepare the file
+// system (copy a file into the upper layer, make folders), and return how the call continues.
 
 #include "overlay/place.h"
 
 namespace fsdp::overlay {
 
 enum class Use : unsigned char {
-  AsIs,   ///< With the arguments as they are.
+  AsIs,   ///< With the original arguments.
   Other,  ///< With `real`, an absolute path.
-  Fails   ///< Not at all; errno says why.
+  Fails   ///< Not at all; errno has the reason.
 };
 
-/// Looks at what is there. `follow`: at what a link leads to.
+/// For a call that reads. `follow`: reads the target of a link.
 Use for_reading(int base, const char* path, bool follow, Text& real);
 
-/// Opens with these flags of open(2).
+/// For a call with these flags of open(2).
 Use for_opening(int base, const char* path, int flags, Text& real);
 
-/// Changes something of what is there: its mode, times, length.
+/// For a call that changes an existing file: its mode, times, length.
 Use for_changing(int base, const char* path, bool follow, Text& real);
-/// The same for an open file; AsIs also where it is in the upper layer.
+/// The same for an open file; AsIs if it is in the upper layer already.
 Use for_changing(int file, Text& real);
 
-/// Makes something that is not there yet: a folder, a link, a socket.
+/// For a call that makes a new entry: a folder, a link, a socket.
 Use for_making(int base, const char* path, Text& real);
 
 /// The flags of open(2) for a mode of fopen(3), as far as they matter here.
 int flags_of_mode(const char* mode);
 
-/// A result of the kernel's as the C library gives it: -1, and errno.
+/// A result of the kernel in the C library's form: -1, and errno.
 long answer(long result);
 
 /// Sets errno, and returns Fails.

@@ -8,7 +8,7 @@
 
 // An operation such as nonzero counts on the device, reads the count, and allocates its result.
 // python/fsdp_rehearsal/known_values.py leaves a known count here before the operation runs; the real operation then
-// allocates what it would on a real card. Answers belong to the thread that runs the operation.
+// allocates as it would on a real card. Answers belong to the thread that runs the operation.
 
 namespace fsdp::rehearsal {
 namespace {

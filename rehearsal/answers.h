@@ -1,12 +1,12 @@
 #pragma once
 
-// The host's knowledge of a value that it is about to read from the device.
+// Values that the host knows before it reads them from the device.
 
 #include <cstdint>
 
 namespace fsdp::rehearsal {
 
-/// Fills `to` with the next answer of this thread, and says whether there was one of that many bytes or more.
+/// Fills `to` with the next answer of this thread. Returns whether there was one of at least that many bytes.
 bool answer_readback(void* to, uint64_t bytes);
 
 }  // namespace fsdp::rehearsal

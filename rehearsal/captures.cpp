@@ -5,8 +5,8 @@
 #include <mutex>
 
 // A capture begins on one stream. Another stream joins when it waits for an event that was recorded in it, and all
-// streams leave when it ends on the first one. Captured work is not kept, except the collectives: a graph issues
-// them each time that it is launched.
+// streams leave when the capture ends on the first one. Captured work is dropped, except the collectives: a graph
+// issues them at each launch.
 
 namespace fsdp::rehearsal {
 namespace {
@@ -18,7 +18,7 @@ struct Capture {
 
 struct Captures {
   std::mutex mutex;
-  std::atomic<size_t> active{0};  // each allocation of PyTorch asks, and nearly always there is none
+  std::atomic<size_t> active{0};  // each allocation of PyTorch checks this, and nearly always there is none
   uint64_t next = 1;
   std::map<uint64_t, Capture> of;
   std::map<cudaStream_t, uint64_t> streams;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Stream capture: work that is written down instead of run. Memory is what matters here: PyTorch's allocator has a pool
-// for each capture, and asks of every stream whether it takes part.
+// Stream capture: work that is recorded instead of run. It matters for memory: PyTorch's allocator has a pool for each
+// capture, and checks for every stream whether it takes part.
 
 #include <cuda_runtime_api.h>
 
@@ -26,14 +26,15 @@ bool anything_is_captured();
 /// Starts a capture. False if the stream takes part in one.
 bool begin_capture(cudaStream_t stream);
 
-/// The stream waits for an event that was recorded in this capture, and so takes part in it. Nothing for 0, or for a
+/// The stream waits for an event that was recorded in this capture, and so takes part in it. No effect for 0, or for a
 /// capture that has ended.
 void join_capture(cudaStream_t stream, uint64_t capture);
 
-/// Ends the capture that `stream` began, and gives what was captured, which the caller deletes; null if it began none.
+/// Ends the capture that `stream` began, and returns the captured work, which the caller deletes; null if it began
+/// none.
 CapturedWork* end_capture(cudaStream_t stream);
 
-/// Writes a collective down in the capture of its stream; false if the stream takes part in none.
+/// Records a collective in the capture of its stream; false if the stream takes part in none.
 bool captured(cudaStream_t stream, const stub_gpu_collective& collective);
 
 }  // namespace fsdp::rehearsal

@@ -1,6 +1,6 @@
 #pragma once
 
-// The facts of a card, once for all the layouts in which it is asked.
+// The facts of a card, in one place for all interfaces that return them.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,19 +17,19 @@ inline constexpr int kMostGridYZ = 65535;
 inline constexpr int kRegisters = 65536;              ///< Registers of a block and of a multiprocessor, since compute
                                                       ///< capability 5.0.
 inline constexpr int kSharedPerBlock = 48 << 10;      ///< Without opting in to more.
-inline constexpr int kReservedSharedPerBlock = 1024;  ///< Taken by the driver.
+inline constexpr int kReservedSharedPerBlock = 1024;  ///< Used by the driver.
 inline constexpr int kConstantBytes = 64 << 10;
 
-/// Blocks that a multiprocessor holds.
+/// The most blocks of a multiprocessor.
 int most_blocks_per_sm(int compute_capability);
 
-/// The number that tells cards of a node apart: a process may see the later ones only.
+/// The card's number in its node: a process may see only the later cards of a node.
 inline int number_in_node(int device) {
   return options().first_device + device;
 }
 
 /// Writes the facts into a cudaDeviceProp of any version: the fields that PyTorch and its libraries read. The others,
-/// among them everything about textures and surfaces, become 0.
+/// including everything about textures and surfaces, become 0.
 template <class Properties>
 void describe_card(Properties& p, int device) {
   const Card& card = options().card;

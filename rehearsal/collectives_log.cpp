@@ -68,7 +68,7 @@ void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const 
   record.communicator = communicator.number;
   record.group_rank = communicator.rank;
   if (captured(stream, record)) return;
-  // NCCL lets each kernel of a communicator wait for the one before it (ncclLaunchPrepare in its enqueue.cc); a rank
+  // In NCCL each kernel of a communicator waits for the one before it (ncclLaunchPrepare in its enqueue.cc); a rank
   // that is alone launches a copy instead.
   if (communicator.ranks > 1) submit_in_order(communicator.number, stream);
   log_collective(record);

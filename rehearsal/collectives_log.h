@@ -1,6 +1,6 @@
 #pragma once
 
-// The collectives that the program issued, for stub_gpu_collectives.
+// The log of issued collectives, for stub_gpu_collectives.
 
 #include <nccl.h>
 
@@ -10,8 +10,8 @@
 
 namespace fsdp::rehearsal {
 
-/// Adds a record. `kind` is one of the collectives' counters, which it moves; `elements` are those of the full tensor.
-/// On a stream that is capturing it is written down instead, and issued when the graph is launched.
+/// Adds a record. `kind` is the counter of a collective and is incremented; `elements` are those of the full tensor. On
+/// a capturing stream the collective is stored in the capture, and issued when the graph is launched.
 void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const Communicator& communicator,
                     cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-// Copies and fills. Nothing moves between the host and a card that is not there, but for small known contents
-// (known_contents.h); other bytes that the host reads are zeros, and the read is noticed (readback.h).
+// Copies and fills. No data moves between the host and the card, except small known contents (known_contents.h). Other
+// bytes that the host reads are zeros, and the read is reported (readback.h).
 //
 // The direction follows from the addresses, as with cudaMemcpyDefault.
 #include <cuda_runtime_api.h>
@@ -21,7 +21,7 @@ using namespace fsdp::rehearsal;
 
 namespace {
 
-/// Returns how many unknown bytes the host was given.
+/// Returns how many unknown bytes the host received.
 uint64_t copy_bytes(void* to, const void* from, size_t size) {
   if (size == 0) return 0;
   const bool onto_device = is_device_address(to);
@@ -55,7 +55,7 @@ cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t stream) {
     trace(Trace::Memory, "%zu bytes to the card from %s memory", size, is_pinned(from) ? "pinned" : "pageable");
   }
   const uint64_t unknown = copy_bytes(to, from, size);
-  // A copy into pageable memory returns when it is done, and so is all that came before it.
+  // A copy into pageable memory returns when it and all work before it is done.
   submit(stream);
   if (host_waits) finish_stream(stream);
   if (unknown > 0) notice_readback(unknown);
@@ -94,7 +94,7 @@ FSDP_STUB cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_
   return cudaSuccess;
 }
 
-// Fills make contents known, like a copy of that many equal bytes from the host.
+// A fill makes contents known, like a copy of that many equal bytes from the host.
 FSDP_STUB cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
   submit(stream);
   if (size <= kLargestKnown) {

@@ -1,13 +1,13 @@
 #pragma once
 
-// How often things happened. A counter costs one atomic addition, so nothing needs to be switched on.
+// Counts events. A counter costs one atomic addition, so counters are always on.
 
 #include <cstdint>
 #include <string_view>
 
 namespace fsdp::rehearsal {
 
-/// The counters; counters.cpp has the names by which a program asks.
+/// The counters; counters.cpp has the public names.
 enum class Counter {
   Malloc,
   MallocFailed,
@@ -51,10 +51,10 @@ enum class Counter {
 /// One more.
 void count(Counter counter);
 
-/// The counter of that name, which must be one.
+/// The counter of that name, which must exist.
 Counter counter_named(std::string_view name);
 
-/// How many so far; 0 for a name that no counter has.
+/// The count so far; 0 for a name that no counter has.
 uint64_t counted(std::string_view name);
 
 /// The name of a counter, as "all_gather".

@@ -1,5 +1,5 @@
-// cuBLAS: matrix products that do nothing. PyTorch gives cuBLAS its workspace itself, from its own allocator, one for
-// each pair of handle and stream; the stub adds nothing.
+// cuBLAS: matrix products that do nothing. PyTorch passes its own workspace to cuBLAS, one for each pair of handle and
+// stream, from its own allocator; the stub adds nothing.
 #include <cstring>
 
 #include "rehearsal/exported.h"
@@ -9,13 +9,13 @@ constexpr int kNotSupported = 15;      // CUBLAS_STATUS_NOT_SUPPORTED
 constexpr size_t kBytesOfResult = 96;  // cublasLtMatmulHeuristicResult_t, in cuBLAS 12 and 13
 }  // namespace
 
-// Each handle is new: the thread of the backward pass has a handle, and with it a workspace, of its own.
+// Each handle is new: the thread of the backward pass has its own handle, and so its own workspace.
 FSDP_STUB_CREATES(cublasCreate_v2)
 FSDP_STUB_SUCCEEDS(cublasDestroy_v2)
 FSDP_STUB_SUCCEEDS(cublasSetStream_v2)
 FSDP_STUB_SUCCEEDS(cublasSetWorkspace_v2)
 
-// Modes: set and forgotten, read as the default (0).
+// Modes: writes are ignored, reads return the default (0).
 FSDP_STUB_SUCCEEDS(cublasSetMathMode)
 FSDP_STUB_SUCCEEDS(cublasSetPointerMode_v2)
 FSDP_STUB int cublasGetMathMode(void*, int* mode) {
@@ -25,7 +25,7 @@ FSDP_STUB int cublasGetPointerMode_v2(void*, int* mode) {
   return *mode = 0;
 }
 
-// How much of the card a product may use.
+// The share of the card that a product may use.
 FSDP_STUB_SUCCEEDS(cublasSetSmCountTarget)
 
 // Matrix times matrix, matrix times vector, dot products.
@@ -46,8 +46,8 @@ FSDP_STUB_COUNTED(cublasSdot_v2, Gemm)
 FSDP_STUB_COUNTED(cublasDdot_v2, Gemm)
 FSDP_STUB_COUNTED(cublasDotEx, Gemm)
 
-// The others, which MAGMA, inside PyTorch, and torch.linalg call. All that take a handle must be here, whether they are
-// reached or not, since the real ones would follow our invented handle.
+// The others, which MAGMA, inside PyTorch, and torch.linalg call. Every function that takes a handle must be here,
+// reachable or not, since the real one would dereference our invented handle.
 //
 // One function for each type of number: float, double and their complex pairs.
 #define FSDP_STUB_TYPES_SDCZ(of, name, what) \
@@ -95,7 +95,7 @@ FSDP_STUB_COUNTED(cublasZdrot_v2, Gemm)
 FSDP_STUB_COUNTED(cublasCsscal_v2, Gemm)
 FSDP_STUB_COUNTED(cublasZdscal_v2, Gemm)
 
-// Results that the host waits for, factorizations with a verdict, and copies: not there.
+// Not supported: results that the host waits for, factorizations with a status, and copies.
 FSDP_STUB_TYPES_SDCZ(FSDP_STUB_MISSING, rotg_v2, kNotSupported)
 FSDP_STUB_TYPES_SD(FSDP_STUB_MISSING, rotmg_v2, kNotSupported)
 FSDP_STUB_TYPES_SD(FSDP_STUB_MISSING, asum_v2, kNotSupported)
@@ -121,7 +121,7 @@ FSDP_STUB_MISSING(cublasSetMatrixAsync, kNotSupported)
 FSDP_STUB_MISSING(cublasGetVectorAsync, kNotSupported)
 FSDP_STUB_MISSING(cublasSetVectorAsync, kNotSupported)
 
-// cuBLASLt: matrix products with an epilogue (Linear with bias). PyTorch keeps a second workspace for it.
+// cuBLASLt: matrix products with an epilogue (Linear with bias). PyTorch has a second workspace for it.
 FSDP_STUB_CREATES(cublasLtMatmulDescCreate)
 FSDP_STUB_SUCCEEDS(cublasLtMatmulDescDestroy)
 FSDP_STUB_SUCCEEDS(cublasLtMatmulDescSetAttribute)
@@ -133,8 +133,8 @@ FSDP_STUB_SUCCEEDS(cublasLtMatmulPreferenceDestroy)
 FSDP_STUB_SUCCEEDS(cublasLtMatmulPreferenceSetAttribute)
 FSDP_STUB_COUNTED(cublasLtMatmul, LtMatmul)
 
-// One algorithm is found for any product, and it needs no workspace. PyTorch allocates the workspace that it offered
-// before it asks, so what the algorithm uses of it changes nothing.
+// Finds one algorithm for any product, and it needs no workspace. PyTorch allocates the workspace before this query, so
+// the algorithm's own need changes nothing.
 FSDP_STUB int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void*, int, void* results,
                                              int* found) {
   std::memset(results, 0, kBytesOfResult);
@@ -142,7 +142,7 @@ FSDP_STUB int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, 
   return 0;
 }
 
-// PyTorch 2.14 also makes algorithms by hand: any is fine, and needs no workspace either.
+// PyTorch 2.14 also makes algorithms by hand: any is accepted, and none needs a workspace.
 FSDP_STUB_SUCCEEDS(cublasLtMatmulAlgoInit)
 FSDP_STUB_SUCCEEDS(cublasLtMatmulAlgoConfigSetAttribute)
 FSDP_STUB int cublasLtMatmulAlgoConfigGetAttribute(void*, int, void* value, size_t bytes, size_t* written) {

@@ -1,6 +1,7 @@
 // The functions of CUDA 12 that CUDA 13 has under another name or with other arguments. PyTorch's wheels up to 2.10 are
 // built with CUDA 12; the library is compiled with the headers of CUDA 13 and serves both. All other functions that
-// PyTorch calls are the same in the two, and what a struct has more in 13 (cudaPointerAttributes) is not written.
+// PyTorch calls are the same in the two versions, and we do not write the fields that a struct has only in 13
+// (cudaPointerAttributes).
 #include <cuda_runtime_api.h>
 
 #include "rehearsal/card_facts.h"
@@ -90,14 +91,14 @@ FSDP_STUB cudaError_t cudaGetDeviceProperties_v2(DeviceProperties12* properties,
   return cudaSuccess;
 }
 
-// Without the edges between nodes that CUDA 13 tells.
+// Without the edges between nodes that CUDA 13 returns.
 FSDP_STUB cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                   unsigned long long* id, cudaGraph_t* graph,
                                                   const cudaGraphNode_t** nodes, size_t* number) {
   return cudaStreamGetCaptureInfo(stream, status, id, graph, nodes, nullptr, number);
 }
 
-// Without the version of CUDA from which the function must be.
+// Without the minimum CUDA version of the function.
 FSDP_STUB cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags,
                                               cudaDriverEntryPointQueryResult* result) {
   return cudaGetDriverEntryPointByVersion(symbol, function, 12000, flags, result);

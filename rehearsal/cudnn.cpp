@@ -1,13 +1,13 @@
 // cuDNN's graph interface: convolutions and cuDNN attention.
 //
-// Descriptors are the real cuDNN's. For a graph of convolutions it chooses the engine for the card that is played, and
-// says how much workspace it wants (real_cudnn.h). Handles are invented, so they are taken out; where cuDNN would ask
-// one about the card, the card's description is put in. A plan is made for real, and never runs.
+// Descriptors are the real cuDNN's. For a graph of convolutions it chooses the engine for the simulated card, and
+// returns the workspace size (real_cudnn.h). Our handles are invented, so we remove them; an attribute that asks for
+// one to learn about the card gets the card's description instead. The plan is a real one, and never runs.
 //
-// Other graphs (attention, fused convolutions) are compiled for the card when an engine is looked for, which needs more
-// of a driver than there is. For them, and where the real one cannot be asked at all or a fixed workspace was wanted,
-// an answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. An assumption
-// about a graph holds for everything made from it: heuristics, configurations, engines, plans.
+// cuDNN compiles other graphs (attention, fused convolutions) for the card when it looks for an engine, which needs a
+// real driver. For them, and if the real cuDNN is missing or the user fixed the workspace size, we assume an answer:
+// one engine exists, and it needs STUB_GPU_CUDNN_WORKSPACE_BYTES or no workspace. An assumption about a graph applies
+// to everything made from it: heuristics, configurations, engines, plans.
 
 #include <cstdint>
 #include <map>
@@ -30,7 +30,7 @@ namespace {
 using fsdp::rehearsal::real_cudnn;
 using fsdp::rehearsal::RealCudnn;
 
-/// cudnnBackendDescriptorType_t, of cudnn_graph.h 9; those of which something must be known.
+/// cudnnBackendDescriptorType_t, of cudnn_graph.h 9; only the types that we inspect.
 enum Type {
   kNothing = -1,
   kEngine = 2,
@@ -63,7 +63,7 @@ enum Attribute {
   kEngineCard = 1307,
 };
 
-/// The attribute by which a descriptor of this type is told of the card; 0: it need not know.
+/// The attribute that describes the card to a descriptor of this type; 0 if it does not need it.
 int card_attribute(int type) {
   switch (type) {
     case kEngine:
@@ -117,7 +117,7 @@ Descriptors& descriptors() {
   return *instance;
 }
 
-/// Whether an attribute that is being set makes its descriptor one whose answers are assumed.
+/// Whether setting this attribute makes the answers of its descriptor assumed.
 bool passes_an_assumption_on(int attribute, int64_t count, const void* values) {
   const auto* const others = static_cast<void* const*>(values);
   switch (attribute) {
@@ -136,8 +136,8 @@ bool passes_an_assumption_on(int attribute, int64_t count, const void* values) {
   }
 }
 
-/// Answers that PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the caller
-/// has made.
+/// The answers that PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the
+/// caller has made.
 int assumed_attribute(int attribute, int64_t* found, void* out) {
   int64_t number = 1;
   switch (attribute) {
@@ -212,7 +212,7 @@ FSDP_STUB int cudnnBackendGetAttribute(void* descriptor, int attribute, int type
   return real->get(descriptor, attribute, type, asked, found, out);
 }
 
-// Counted are plans whose workspace is assumed.
+// Counts the plans whose workspace is assumed.
 FSDP_STUB int cudnnBackendExecute(void*, void* plan, void*) {
   if (real_cudnn() == nullptr || descriptors().of(plan).is_assumed) {
     fsdp::rehearsal::count(fsdp::rehearsal::Counter::Cudnn);
@@ -220,9 +220,9 @@ FSDP_STUB int cudnnBackendExecute(void*, void* plan, void*) {
   return 0;
 }
 
-// Batch normalization, which PyTorch takes for convolutional nets in training. It does nothing; its workspace is
-// unknown, as that of the plans. Between forward and backward it keeps nothing: the reserve space serves the fusion
-// with an activation, which PyTorch does not ask for.
+// Batch normalization, which PyTorch uses for convolutional nets in training. It does nothing; like that of the plans,
+// its workspace is unknown. It stores nothing between forward and backward: the reserve space serves the fusion with an
+// activation, which PyTorch does not request.
 
 namespace {
 
@@ -237,7 +237,7 @@ FSDP_STUB_COUNTED(cudnnBatchNormalizationForwardTrainingEx, Cudnn)
 FSDP_STUB_COUNTED(cudnnBatchNormalizationForwardInference, Cudnn)
 FSDP_STUB_COUNTED(cudnnBatchNormalizationBackwardEx, Cudnn)
 
-// The size is the last of the arguments: handle, mode, operation, descriptors of x, z, y, statistics, activation.
+// The size is the last argument, after handle, mode, operation, descriptors of x, z, y, statistics, activation.
 FSDP_STUB int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void*, int, int, void*, void*, void*, void*,
                                                                        void*, size_t* bytes) {
   return workspace(bytes);
@@ -256,8 +256,8 @@ FSDP_STUB int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void*, int, i
 }
 
 // The older interface: recurrent nets, CTC, pooling, dropout, spatial transformers, convolutions as before version 8.
-// Descriptors are made by the real cuDNN, which needs no card for them; work with our invented handles must not reach
-// it, and says "not supported". torch.backends.cudnn.enabled = False takes PyTorch's own kernels instead.
+// The real cuDNN makes the descriptors, which need no card. Calls that do work take our invented handles and must not
+// reach it; they return "not supported". torch.backends.cudnn.enabled = False selects PyTorch's own kernels instead.
 
 namespace {
 constexpr int kNotSupported = 3000;  // CUDNN_STATUS_NOT_SUPPORTED of cuDNN 9

@@ -1,6 +1,5 @@
-// cuFFT: transforms that do nothing, and whose plans ask for no workspace; the true sizes are known to cuFFT alone.
-// PyTorch allocates the workspace itself, so that a rehearsal has too little by that much (torch.stft on the card,
-// mostly).
+// cuFFT: transforms that do nothing and whose plans need no workspace; only cuFFT knows the true sizes. PyTorch
+// allocates the workspace itself, so a rehearsal is too low by that much (mostly for torch.stft on the card).
 #include <atomic>
 #include <cstddef>
 

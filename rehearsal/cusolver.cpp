@@ -1,5 +1,5 @@
-// cuSOLVER: decompositions (torch.linalg.eigh, qr, svd, ...) are not there. All of them start with a handle, so
-// refusing it is enough, and names the reason in the record.
+// cuSOLVER: decompositions (torch.linalg.eigh, qr, svd, ...) are not supported. All of them start with a handle, so we
+// refuse the handle, which also records the reason.
 #include "rehearsal/exported.h"
 
 namespace {

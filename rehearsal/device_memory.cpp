@@ -12,11 +12,11 @@
 #include "rehearsal/options.h"
 #include "rehearsal/stub_gpu.h"
 
-// A window of addresses is mapped without any access rights: the host that reads or writes one of them faults at once,
-// as it would on a machine with a GPU, and nothing else of the process can lie there. Addresses rise (or fall) through
-// the window and are never given out twice. The driver promises no order of addresses, but PyTorch's allocator takes
-// the lowest free block among equal ones, so the order can move `reserved` a little; docs/rehearsal_stub_gpu.md has by
-// how much.
+// A window of addresses is mapped without any access rights. So a host that reads or writes one of them faults at once,
+// as it would on a machine with a GPU, and no other memory of the process can lie there. Addresses rise (or fall)
+// through the window and are never reused. The driver promises no order of addresses, but PyTorch's allocator takes the
+// lowest free block among equal ones, so the order can change `reserved` a little; docs/rehearsal_stub_gpu.md has the
+// amount.
 //
 // Not modeled: cudaMalloc puts several requests of less than a page into one page. PyTorch asks for whole pages.
 
@@ -29,7 +29,7 @@ constexpr uint64_t kWindowBytes = 0x200000000000;  // 32 TiB: a full card for ea
 struct Range {
   uint64_t bytes;
   int device;
-  bool has_memory;  // false: reserved by reserve_addresses
+  bool has_memory;  // false if reserve_addresses made it
 };
 
 struct Memory {

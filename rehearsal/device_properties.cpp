@@ -35,7 +35,7 @@ FSDP_STUB cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   return cudaSuccess;
 }
 
-// The same facts one by one. An attribute that is not listed is 0: a feature that the card does not have.
+// The same facts one by one. An unlisted attribute is 0: a feature that the card does not have.
 FSDP_STUB cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!device_exists(device)) return report(cudaErrorInvalidDevice);
   const Card& card = options().card;
@@ -93,8 +93,8 @@ FSDP_STUB cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   return cudaSuccess;
 }
 
-// The version of the real runtime that is loaded beside us, since libraries compare it with the one they were built
-// with; the driver is as new as the runtime.
+// The version of the real runtime that is loaded in the process, since libraries compare it with the one they were
+// built with; the driver is as new as the runtime.
 FSDP_STUB cudaError_t cudaRuntimeGetVersion(int* version) {
   static const int real = real_version("libcudart.so", "cudaRuntimeGetVersion", CUDART_VERSION);
   *version = real;

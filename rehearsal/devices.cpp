@@ -30,7 +30,7 @@ bool device_exists(int device) {
 
 using namespace fsdp::rehearsal;
 
-// Every rank's process sees all cards of its node (STUB_GPU_COUNT); each has memory of its own here.
+// Every rank's process sees all cards of its node (STUB_GPU_COUNT), each with its own memory.
 FSDP_STUB cudaError_t cudaGetDeviceCount(int* devices) {
   *devices = options().devices;
   return cudaSuccess;
@@ -47,7 +47,7 @@ FSDP_STUB cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
-// Waiting for a device finishes all that was recorded on it.
+// Waiting for a device finishes all work recorded on it.
 FSDP_STUB cudaError_t cudaDeviceSynchronize() {
   count(Counter::DeviceSynchronize);
   if (anything_is_captured()) return report(cudaErrorStreamCaptureUnsupported);
@@ -55,7 +55,7 @@ FSDP_STUB cudaError_t cudaDeviceSynchronize() {
   return state_of_device();
 }
 
-// Cards do not reach into each other's memory: each rank is a process of its own.
+// Cards have no access to each other's memory: each rank is a separate process.
 FSDP_STUB cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return cudaSuccess;
@@ -73,7 +73,7 @@ FSDP_STUB cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest
   return cudaSuccess;
 }
 
-// Profilers are not there; starting one is no mistake.
+// There is no profiler; starting one is no error.
 FSDP_STUB cudaError_t cudaProfilerStart() {
   return cudaSuccess;
 }

@@ -1,13 +1,13 @@
 #pragma once
 
-// The devices of this node, and which one a thread uses.
+// The devices of this node, and each thread's current device.
 
 namespace fsdp::rehearsal {
 
-/// The device that the calling thread chose with cudaSetDevice; 0 before.
+/// The device that the calling thread chose with cudaSetDevice. Defaults to 0.
 int current_device();
 
-/// Whether there is such a device.
+/// Whether a device has this number.
 bool device_exists(int device);
 
 }  // namespace fsdp::rehearsal

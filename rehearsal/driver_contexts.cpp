@@ -7,12 +7,12 @@
 
 using namespace fsdp::rehearsal;
 
-// A caller of the driver alone (such as the run-time compiler) learns that there is no device, and that the driver
-// has no private tables. Compiling for the card then works; told otherwise, NVRTC follows tables that are not there.
+// A caller of the driver alone (such as the run-time compiler) learns that there is no device, and that the driver has
+// no private tables. Compiling for the card then works; otherwise NVRTC would follow tables that do not exist.
 FSDP_STUB CUresult cuInit(unsigned int) {
   return CUDA_ERROR_NO_DEVICE;
 }
-// Triton of PyTorch 2.14 and later asks.
+// Triton of PyTorch 2.14 and later calls this.
 FSDP_STUB CUresult cuDriverGetVersion(int* version) {
   return cudaDriverGetVersion(version) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -31,7 +31,7 @@ FSDP_STUB CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute
   return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// A context always exists, and any will do: PyTorch only makes sure that there is one.
+// A context always exists, and any will do: PyTorch only ensures that there is one.
 FSDP_STUB CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = reinterpret_cast<CUcontext>(fresh_handle());
   return CUDA_SUCCESS;

@@ -1,6 +1,5 @@
-// How PyTorch comes to the driver's functions: it fills a table at its first use, and insists on an address for each
-// name. A name that the stub does not have gets a function of its own that answers "not supported" and notes the name,
-// should it ever be called.
+// How PyTorch gets the driver's functions: it fills a table at its first use, and requires an address for each name. A
+// name that the stub does not have gets a function that returns "not supported" and records the name if it is called.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -31,7 +30,7 @@ Unknown& unknown() {
   return *instance;
 }
 
-/// The function that stands for the name at `kPlace`.
+/// The stand-in function for the name at `kPlace`.
 template <size_t kPlace>
 int missing_function() {
   note_missing(unknown().names[kPlace]);
@@ -46,7 +45,7 @@ constexpr std::array<Function, kPlaces> make_functions(std::index_sequence<kPlac
 }
 constexpr std::array<Function, kPlaces> kFunctions = make_functions(std::make_index_sequence<kPlaces>());
 
-/// Null when all places are taken.
+/// Null if all places are used.
 void* stand_in_for(const std::string& name) {
   Unknown& u = unknown();
   const std::lock_guard lock(u.mutex);

@@ -1,5 +1,5 @@
-// The driver's virtual memory: what PyTorch's expandable segments are made of. Addresses are reserved, physical memory
-// is made in pieces of whole pages, and pieces are mapped into the reservation.
+// The driver's virtual memory, which PyTorch's expandable segments use. Addresses are reserved, physical memory is made
+// in pieces of whole pages, and pieces are mapped into the reservation.
 #include <cuda.h>
 
 #include <mutex>
@@ -15,7 +15,7 @@ using namespace fsdp::rehearsal;
 
 namespace {
 
-/// Memory of one cuMemCreate. It is given back when it is released and mapped nowhere.
+/// Memory of one cuMemCreate. It is freed when it is released and no longer mapped.
 struct Piece {
   uint64_t bytes;
   int device;
@@ -65,7 +65,7 @@ FSDP_STUB CUresult cuMemAddressFree(CUdeviceptr address, size_t) {
   return free_addresses(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Where out of memory comes with expandable segments.
+// With expandable segments, this call runs out of memory.
 FSDP_STUB CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* properties,
                                unsigned long long) {
   const int device = properties->location.id;
@@ -117,7 +117,7 @@ FSDP_STUB CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-// Rights of a mapping: everybody may.
+// Access rights of a mapping: everybody has access.
 FSDP_STUB CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
   return CUDA_SUCCESS;
 }

@@ -1,4 +1,4 @@
-// The parts of the driver that the stub does not have, but that PyTorch or Triton may ask for. No CUDA header here.
+// The functions of the driver that the stub does not have, but that PyTorch or Triton may call. No CUDA header here.
 #include "rehearsal/exported.h"
 
 namespace {
@@ -18,11 +18,11 @@ FSDP_STUB_MISSING(cuLinkCreate_v2, kNotSupported)
 FSDP_STUB_MISSING(cuLinkAddData_v2, kNotSupported)
 FSDP_STUB_MISSING(cuLinkComplete, kNotSupported)
 
-// Descriptions of tensors for the copy engine of Hopper: made for kernels, which do not run.
+// Descriptions of tensors for the copy engine of Hopper, for kernels that do not run.
 FSDP_STUB_SUCCEEDS(cuTensorMapEncodeTiled)
 FSDP_STUB_SUCCEEDS(cuTensorMapEncodeIm2col)
 
-// Messages of the driver go to a function of PyTorch 2.14. There are none.
+// Passes messages of the driver to a function of PyTorch 2.14. There are none.
 FSDP_STUB int cuLogsRegisterCallback(void*, void*, void** registration) {
   if (registration != nullptr) *registration = fsdp::rehearsal::fresh_handle();
   return 0;

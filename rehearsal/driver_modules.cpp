@@ -1,4 +1,4 @@
-// Kernels that are compiled at run time (PyTorch's "jiterator", Triton) come to the driver as modules. They are taken
+// Kernels that are compiled at run time (PyTorch's "jiterator", Triton) reach the driver as modules. They are loaded
 // and launched like any other kernel.
 #include <cuda.h>
 

@@ -10,7 +10,7 @@ thread_local cudaError_t last_error = cudaSuccess;
 struct Wording {
   cudaError_t error;
   const char* name;
-  const char* sentence;  // what PyTorch shows: as the runtime has it, where a user may search for it
+  const char* sentence;  // PyTorch shows the runtime's own words, for which a user may search
 };
 
 constexpr Wording kWordings[] = {
@@ -50,7 +50,7 @@ cudaError_t report(cudaError_t error) {
 using fsdp::rehearsal::last_error;
 using fsdp::rehearsal::wording_of;
 
-// Reading the last error leaves it (peek) or forgets it (get), as in CUDA.
+// As in CUDA, cudaPeekAtLastError keeps the error and cudaGetLastError clears it.
 FSDP_STUB cudaError_t cudaPeekAtLastError() {
   return last_error;
 }

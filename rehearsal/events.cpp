@@ -16,7 +16,7 @@
 namespace fsdp::rehearsal {
 namespace {
 
-/// An event changes under other threads: the watchdog of ProcessGroupNCCL asks for those that the program records.
+/// An event changes in other threads: the watchdog of ProcessGroupNCCL queries the events that the program records.
 struct Event {
   std::mutex mutex;
   Mark mark;
@@ -26,8 +26,8 @@ Event& behind(cudaEvent_t event) {
   return *reinterpret_cast<Event*>(event);
 }
 
-/// Whether code lies in libc10_cuda, where the allocator of device memory is (that of pinned memory is in
-/// libtorch_cuda). Asked for few places and often, so the answers are kept.
+/// Whether code lies in libc10_cuda, which contains the allocator of device memory (that of pinned memory is in
+/// libtorch_cuda). Few addresses are looked up, and often, so the answers are cached.
 bool is_allocator(const void* code) {
   static std::mutex mutex;
   static auto* const answers = new std::unordered_map<const void*, bool>;
@@ -72,7 +72,7 @@ FSDP_STUB cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     static std::atomic<std::uint64_t> records = 0;
     if (++records == options().fault_at) return report(cudaErrorMemoryAllocation);
   }
-  Mark mark;  // what is captured does not run, so that nothing has to be waited for
+  Mark mark;  // captured work does not run, so there is nothing to wait for
   mark.capture = capture_of(stream);
   if (mark.capture == 0) mark = end_of(stream);
   Event& e = behind(event);
@@ -84,9 +84,9 @@ FSDP_STUB cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t s
   return cudaEventRecord(event, stream);
 }
 
-// PyTorch's allocator asks for the events of record_stream before it reuses a block. If the host has not waited for
-// such an event, the answer depends on the speed of the card, and so does the memory: this is what
-// allocator_event_query counts.
+// PyTorch's allocator queries the events of record_stream before it reuses a block. If the host has not waited for such
+// an event, the answer depends on the speed of the card, and so does the memory; allocator_event_query counts these
+// queries.
 FSDP_STUB cudaError_t cudaEventQuery(cudaEvent_t event) {
   count(Counter::EventQuery);
   const Mark mark = mark_of(event);
@@ -101,7 +101,7 @@ FSDP_STUB cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return state_of_device();
 }
 
-// Time does not pass on the card: any two events are a millisecond apart, so that a rate is a number.
+// No time passes on the card. Any two events are a millisecond apart, so that a rate is a number.
 FSDP_STUB cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 1;
   return cudaSuccess;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a function of CUDA is defined here.
+// Macros that define CUDA's functions.
 //
 // The stub is preloaded, so its exported functions are found before those of the same name in libcudart, libcublas,
 // libcudnn and libnccl. Everything else in the library is hidden.
@@ -31,14 +31,14 @@
     return 0;                                                  \
   }
 
-/// Makes an opaque object, whose handle is its first argument.
+/// Makes an opaque object and returns its handle in the first argument.
 #define FSDP_STUB_CREATES(name)                \
   FSDP_STUB int name(void** handle) {          \
     *handle = fsdp::rehearsal::fresh_handle(); \
     return 0;                                  \
   }
 
-/// Part of CUDA that the stub does not have: says so with the library's own status, and is noted by name.
+/// A function of CUDA that the stub does not have: returns the library's own error status, and records its name.
 #define FSDP_STUB_MISSING(name, status)   \
   FSDP_STUB int name() {                  \
     fsdp::rehearsal::note_missing(#name); \

@@ -1,8 +1,8 @@
-// Fat binaries: a wrapper points to a container, which has a header and then one entry for each version of the code,
-// each with a header of its own. The layouts are in no public header of CUDA.
+// Fat binaries: a wrapper points to a container with a header and then one entry for each version of the code, each
+// with its own header. No public header of CUDA has the layouts.
 //
-// Source: fatbinary_section.h of the CUDA toolkit (the wrapper); what cuobjdump -all says of PyTorch's libraries (the
-// rest).
+// Source: fatbinary_section.h of the CUDA toolkit (the wrapper); the output of cuobjdump -all for PyTorch's libraries
+// (the rest).
 #include "rehearsal/fat_binary.h"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// CUDA graphs: a capture is kept as the list of its collectives, and launching one issues them again (captures.h).
+// CUDA graphs: a capture is stored as the list of its collectives, and a launch issues them again (captures.h).
 // PyTorch's allocator does the rest: its private pools are real.
 //
-// Not modeled: the device memory that the driver takes for a graph (some KiB for each kernel in it). Graphs that are
-// put together node by node, conditional nodes and graphs that allocate are among the functions of runtime_missing.cpp.
+// Not modeled: the driver's own device memory for a graph (some KiB for each kernel in it). Graphs that are built node
+// by node, conditional nodes and graphs that allocate are among the functions of runtime_missing.cpp.
 #include <cuda_runtime_api.h>
 
 #include "rehearsal/captures.h"
@@ -41,7 +41,7 @@ FSDP_STUB cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptu
   return cudaSuccess;
 }
 
-// PyTorch reads the status and the number of the capture. Nodes are not kept, so there are none to depend on.
+// PyTorch reads the status and the number of the capture. Nodes are not stored, so there are no dependencies.
 FSDP_STUB cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                unsigned long long* id, cudaGraph_t* graph,
                                                const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
@@ -54,7 +54,7 @@ FSDP_STUB cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCa
   return cudaStreamIsCapturing(stream, status);
 }
 
-// Which calls of other threads spoil a capture: none does here.
+// Which calls of other threads invalidate a capture: here, none.
 FSDP_STUB cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return cudaSuccess;
 }
@@ -67,7 +67,7 @@ FSDP_STUB cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable,
   return instantiate(executable, graph);
 }
 
-// Runs kernels that may write anywhere, and the collectives.
+// The graph's kernels may write anywhere; its collectives are issued again.
 FSDP_STUB cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   count(Counter::GraphLaunch);
   kernel_launched(stream);
@@ -77,7 +77,7 @@ FSDP_STUB cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t s
   return cudaSuccess;
 }
 
-// PyTorch warns of an empty graph, and never looks at a node.
+// PyTorch warns about an empty graph, and never inspects a node.
 FSDP_STUB cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t* nodes, size_t* number) {
   if (nodes != nullptr && *number > 0) *nodes = nullptr;
   *number = 1;

@@ -1,11 +1,11 @@
 #pragma once
 
-// Opaque objects: contexts, library handles, descriptors. Nobody but us looks through a handle.
+// Opaque objects: contexts, library handles, descriptors. Only the stub looks inside a handle.
 
 namespace fsdp::rehearsal {
 
-/// A handle that was never given out before. PyTorch keeps one cuBLAS workspace for each pair of handle and stream, so
-/// two threads must not be given the same one.
+/// A handle that was never used before. PyTorch has one cuBLAS workspace for each pair of handle and stream, so two
+/// threads must not share a handle.
 void* fresh_handle();
 
 }  // namespace fsdp::rehearsal

@@ -48,7 +48,7 @@ const char* name_of_kernel(const void* kernel) {
   return found == n.of.end() ? nullptr : found->second.name;
 }
 
-/// Between `<<<...>>>` and the launch the compiler hands over the shape in two calls.
+/// The compiler passes the launch shape in two calls between `<<<...>>>` and the launch.
 struct PendingLaunch {
   dim3 grid, block;
   size_t shared = 0;
@@ -81,10 +81,10 @@ CompiledCode code_of_kernel(const void* kernel) {
 
 using namespace fsdp::rehearsal;
 
-// A library with device code registers it when it is loaded. The code is never looked at; for which architectures it
-// is, is asked for by cub and CUTLASS.
+// A library with device code registers it when it is loaded. The code is never read; cub and CUTLASS query its
+// architectures.
 FSDP_STUB void** __cudaRegisterFatBinary(void* wrapper) {
-  // Never freed: a library that is unloaded may be asked about still.
+  // Never freed: queries about an unloaded library may still come.
   return reinterpret_cast<void**>(new FatBinary{code_for(compiled_code(wrapper), options().card.compute_capability)});
 }
 FSDP_STUB void __cudaRegisterFatBinaryEnd(void**) {}

@@ -5,8 +5,8 @@
 #include <mutex>
 
 // DDP and FSDP1 compare shapes and bucket numbers between ranks, DTensor broadcasts seeds, and object collectives send
-// their sizes: small numbers that go to the card and come back without a kernel in between. They are kept as pieces,
-// address to bytes, that never overlap; neighbors are joined, so that what was sent in parts can be read in one.
+// their sizes: small numbers that go to the card and come back without a kernel in between. They are stored as pieces,
+// address to bytes, that never overlap; neighbors are joined, so that contents sent in parts can be read at once.
 
 namespace fsdp::rehearsal {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 struct Known {
   std::mutex mutex;
   std::map<uint64_t, std::string> pieces;
-  std::atomic<bool> any{false};  // a kernel launch looks no further when there is nothing to forget
+  std::atomic<bool> any{false};  // a kernel launch stops here if there is nothing to forget
 };
 
 Known& known() {

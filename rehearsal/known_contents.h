@@ -9,19 +9,19 @@
 
 namespace fsdp::rehearsal {
 
-/// Pieces up to this size are kept: what programs compare and size things by is small, weights are not.
+/// Pieces up to this size are stored: the values that programs compare and use as sizes are small, weights are not.
 inline constexpr size_t kLargestKnown = 64 << 10;
 
-/// The bytes at `address` are these from now on. More than kLargestKnown are only forgotten.
+/// Stores the contents of `address`. More than kLargestKnown bytes are only forgotten.
 void remember(uint64_t address, const void* bytes, size_t size);
 
-/// Nothing is known about these bytes any more.
+/// These bytes become unknown.
 void forget(uint64_t address, size_t size);
 
-/// A kernel ran, and may have written anywhere.
+/// A kernel ran and may have written anywhere: all bytes become unknown.
 void forget_everything();
 
-/// The bytes at `address`, if all of them are known.
+/// The bytes at `address`; nullopt unless all of them are known.
 std::optional<std::string> recall(uint64_t address, size_t size);
 
 }  // namespace fsdp::rehearsal

@@ -1,5 +1,5 @@
-// Device code that is loaded by hand (cudaLibrary*), as PyTorch 2.12 and later do for some kernels: taken, and launched
-// like any other kernel.
+// Device code that is loaded by hand (cudaLibrary*), as PyTorch 2.12 and later do for some kernels: loaded, and
+// launched like any other kernel.
 #include <cuda_runtime_api.h>
 
 #include "rehearsal/exported.h"

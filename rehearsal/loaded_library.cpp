@@ -30,7 +30,7 @@ void* real_function(const char* library, const char* name) {
   dl_iterate_phdr(visit, &search);
   if (search.path.empty()) return nullptr;
   void* const handle = dlopen(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  return handle == nullptr ? nullptr : dlsym(handle, name);  // the handle is kept: the library stays loaded anyway
+  return handle == nullptr ? nullptr : dlsym(handle, name);  // never closed: the library stays loaded anyway
 }
 
 int real_version(const char* library, const char* function, int otherwise) {

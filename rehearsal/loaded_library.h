@@ -1,6 +1,6 @@
 #pragma once
 
-// Functions of the real libraries, which are loaded beside the stub and would be found without it.
+// Functions of the real libraries, which are also loaded and which the stub hides.
 
 namespace fsdp::rehearsal {
 
@@ -8,7 +8,8 @@ namespace fsdp::rehearsal {
 /// none.
 void* real_function(const char* library, const char* name);
 
-/// Calls a function of the form `int f(int* version)` of a real library. `otherwise`, if it is not loaded or fails.
+/// The result of a real library's function of the form `int f(int* version)`; `otherwise` if the library is not loaded
+/// or the call fails.
 int real_version(const char* library, const char* function, int otherwise);
 
 }  // namespace fsdp::rehearsal

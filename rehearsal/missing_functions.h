@@ -1,13 +1,13 @@
 #pragma once
 
-// Which functions a program called although the stub does not have them.
+// The functions that a program called although the stub does not have them.
 
 #include <string>
 #include <string_view>
 
 namespace fsdp::rehearsal {
 
-/// Remembers one name. The function itself answers with its library's "not supported".
+/// Stores one name. The function itself returns its library's "not supported".
 void note_missing(std::string_view function);
 
 /// The names so far, sorted, separated by newlines.

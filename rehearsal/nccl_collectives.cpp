@@ -1,5 +1,5 @@
-// NCCL's collectives. They move nothing but small known contents (known_contents.h), which are passed on as if every
-// other rank had sent the same: so that shapes that DDP compares are equal, and sizes of gathered objects are sizes.
+// NCCL's collectives. They move nothing except small known contents (known_contents.h), as if every other rank had sent
+// the same. So the shapes that DDP compares are equal, and the sizes of gathered objects are sizes.
 #include <nccl.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ using namespace fsdp::rehearsal;
 
 namespace {
 
-/// Copies the known values of `size` bytes at `from` `copies` times to `to`; unknown if they were.
+/// Copies the known values of the `size` bytes at `from` to `to`, `copies` times. Unknown bytes stay unknown.
 void pass_on(void* to, const void* from, size_t size, int copies) {
   const std::optional<std::string> bytes = recall(address_of(from), size);
   for (int i = 0; i < copies; ++i) {
@@ -34,7 +34,7 @@ void multiply(std::string& bytes, int factor) {
   }
 }
 
-/// Adds equal contents of all ranks up. False for types that programs do not count in.
+/// Multiplies equal contents by the number of ranks. False for types that programs do not count in.
 bool add_up(std::string& bytes, ncclDataType_t type, int ranks) {
   switch (type) {
     case ncclInt32:
@@ -56,8 +56,8 @@ bool add_up(std::string& bytes, ncclDataType_t type, int ranks) {
   }
 }
 
-/// The result of a reduction at `to`: sums are sums, and the mean, the largest and the smallest of equal values are
-/// those.
+/// The result of a reduction at `to`: a sum is multiplied by the ranks; the mean, the largest and the smallest of equal
+/// values are that value.
 void reduce(void* to, const void* from, size_t elements, ncclDataType_t type, ncclRedOp_t operation, int ranks) {
   const size_t size = elements * bytes_of(type);
   std::optional<std::string> bytes = recall(address_of(from), size);
@@ -117,7 +117,7 @@ FSDP_STUB ncclResult_t ncclBcast(void*, size_t elements, ncclDataType_t type, in
   return ncclSuccess;
 }
 
-// Each rank sends us what we send ourselves.
+// Each rank is assumed to send us our own data.
 FSDP_STUB ncclResult_t ncclAlltoAll(const void* from, void* to, size_t elements, ncclDataType_t type, ncclComm_t handle,
                                     cudaStream_t stream) {
   const Communicator& communicator = behind(handle);
@@ -141,7 +141,7 @@ FSDP_STUB ncclResult_t ncclScatter(const void*, void* to, size_t elements, ncclD
   return ncclSuccess;
 }
 
-// A reduction with a factor: an operation of its own, whose results are unknown.
+// A reduction with a factor: a separate operation, whose results are unknown.
 FSDP_STUB ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* operation, void*, ncclDataType_t, ncclScalarResidence_t,
                                                 ncclComm_t) {
   *operation = ncclNumOps;

@@ -1,5 +1,5 @@
-// NCCL's communicators. Each is made at once, whatever its size: the other ranks are not there to wait for. PyTorch's
-// real ProcessGroupNCCL runs on top, with its futures, tensor lifetimes and flattened copies.
+// NCCL's communicators. Each is ready at once, whatever its size: there are no other ranks to wait for. PyTorch's real
+// ProcessGroupNCCL runs on top, with its futures, tensor lifetimes and flattened copies.
 #include "rehearsal/nccl_communicator.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<int> ranks_of_next_split{0};
 
-/// Takes the memory of a communicator on a device, which may be what does not fit.
+/// Takes the memory of a communicator on a device, which may not fit.
 ncclResult_t make(ncclComm_t* handle, int ranks, int rank, int device = current_device()) {
   static std::atomic<int> next{0};
   *handle = nullptr;
@@ -31,7 +31,7 @@ ncclResult_t make(ncclComm_t* handle, int ranks, int rank, int device = current_
   return ncclSuccess;
 }
 
-/// Gives the memory back. The handle stays: the watchdog thread of ProcessGroupNCCL may still ask it for errors.
+/// Frees the memory. The handle remains valid: the watchdog thread of ProcessGroupNCCL may still query its errors.
 ncclResult_t drop(ncclComm_t handle) {
   if (handle == nullptr) return ncclSuccess;
   Communicator& communicator = behind(handle);
@@ -65,7 +65,7 @@ uint64_t bytes_of(ncclDataType_t type) {
 
 using namespace fsdp::rehearsal;
 
-// The version of the real NCCL that is loaded beside us: programs print it, and ask for features by it.
+// The version of the real NCCL that is loaded in the process: programs print it and choose features by it.
 FSDP_STUB ncclResult_t ncclGetVersion(int* version) {
   static const int real = real_version("libnccl.so", "ncclGetVersion", NCCL_VERSION_CODE);
   *version = real;
@@ -87,7 +87,7 @@ FSDP_STUB ncclResult_t ncclCommInitRankScalable(ncclComm_t* handle, int ranks, i
   return make(handle, ranks, rank);
 }
 
-// One process with several cards (DataParallel): a communicator for each. Without a list they are the first ones.
+// One process with several cards (DataParallel): a communicator for each. Without a list, for the first ones.
 FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int* devices) {
   for (int rank = 0; rank < ranks; ++rank) {
     const int device = devices == nullptr ? rank : devices[rank];
@@ -96,9 +96,9 @@ FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int
   return ncclSuccess;
 }
 
-// How many ranks share our color only they know, and stub_gpu_next_split, if it was told. The color says nothing:
-// PyTorch takes a hash of the ranks, or the first of them, by its version. It gives our rank in the new group as the
-// key.
+// Only the other ranks know how many share our color; stub_gpu_next_split may set the number. The color does not reveal
+// it: PyTorch passes a hash of the ranks, or the first of them, depending on its version. The key is our rank in the
+// new group.
 FSDP_STUB ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* handle, ncclConfig_t*) {
   *handle = nullptr;
   if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;

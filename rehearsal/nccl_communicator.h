@@ -15,7 +15,7 @@ struct Communicator {
   int ranks = 1;
   int rank = 0;
   int device = 0;
-  uint64_t bytes = 0;  ///< Device memory that it has taken.
+  uint64_t bytes = 0;  ///< Its device memory.
 };
 
 /// The communicator of a handle.
@@ -23,7 +23,7 @@ inline Communicator& behind(ncclComm_t handle) {
   return *reinterpret_cast<Communicator*>(handle);
 }
 
-/// Keeps a broadcast until the end of the open group; false: none is open, and it is the caller's.
+/// Stores a broadcast until the end of the open group. False if none is open; the caller then handles it.
 bool keep_in_group(uint64_t from, uint64_t to, size_t elements, ncclDataType_t type, int root, ncclComm_t handle,
                    cudaStream_t stream);
 

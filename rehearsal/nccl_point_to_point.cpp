@@ -1,9 +1,9 @@
 // NCCL's send, recv and groups. PyTorch makes an all-to-all of them: in one group, a send to each rank and a receive
-// from each, itself included. Such a group is logged as the all-to-all that it is. Any other sends and receives
-// (pipelines, gather, scatter) stay what they are.
+// from each, including itself. Such a group is logged as an all-to-all. Any other sends and receives (pipelines,
+// gather, scatter) are logged one by one.
 //
 // PyTorch 2.15 makes an all-gather into a list of broadcasts: in one group, one from each rank. Such a group is logged
-// as the all-gather that it is, and every rank is taken to send what we send.
+// as an all-gather, and every rank is assumed to send our data.
 #include <nccl.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ void log_together(const std::vector<Transfer>& transfers) {
     return;
   }
   uint64_t sent = 0;
-  // Each rank is taken to send us what we send ourselves.
+  // Each rank is assumed to send us our own data.
   const std::optional<std::string> contents = recall(own_send->buffer, own_send->bytes());
   for (const Transfer& transfer : transfers) {
     if (transfer.is_send) {
@@ -114,7 +114,7 @@ ncclResult_t transfer(const Transfer& which) {
   return ncclSuccess;
 }
 
-/// Logs what a group has come to, for each communicator by itself.
+/// Logs the contents of a group, for each communicator separately.
 template <class Entry>
 void log_all(std::vector<Entry>& of_group) {
   std::vector<Entry> open;

@@ -1,10 +1,9 @@
-// NVML, the library of nvidia-smi: which cards there are, and what they hold. PyTorch asks it when memory runs out,
-// so that its message says how much this process has outside the allocator; from 2.13 on also before it makes
-// expandable segments. Training scripts ask it for their logs.
+// NVML, the library of nvidia-smi: the cards of a machine and their memory. PyTorch calls it when memory runs out, so
+// that its message includes this process's memory outside the allocator; since 2.13 also before it makes expandable
+// segments. Training scripts call it for their logs.
 //
-// It is another library than CUDA and is opened by its name. Beside the stub lies an empty one of that name,
-// libnvidia-ml.so.1, which depends on the stub: it is opened when the stub is loaded, and who looks for a function in
-// it finds ours.
+// It is a separate library that is opened by its name. Next to the stub lies an empty one of that name,
+// libnvidia-ml.so.1, which depends on the stub and is opened with it, so that a lookup of a function in it finds ours.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -33,11 +32,11 @@ enum Status { kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound =
   if (dladdr(reinterpret_cast<const void*>(&open_library_beside_us), &info) == 0) return;
   std::string path = info.dli_fname;
   path.resize(path.rfind('/') + 1);  // npos + 1 is 0
-  // Not found: then this process has no NVML, as before.
+  // If it is not found, this process has no NVML, as before.
   dlopen((path + "libnvidia-ml.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-/// A card's handle is its number, from 1 on, since 0 is no handle.
+/// A card's handle is its number, starting at 1, since 0 is no handle.
 void* handle_of(int device) {
   return reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1);
 }
@@ -57,7 +56,7 @@ int give_text(const std::string& text, char* out, unsigned int room) {
   return kSuccess;
 }
 
-/// As cudaDeviceProp has it: the first byte counts the cards.
+/// As in cudaDeviceProp: the first byte counts the cards.
 std::string uuid_of(int device) {
   char text[48];
   std::snprintf(text, sizeof(text), "GPU-%02x000000-0000-0000-0000-000000000000", number_in_node(device) + 1);
@@ -126,8 +125,8 @@ FSDP_STUB int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) 
   return kSuccess;
 }
 
-// Total, free, used. The second version begins with a version and has what the driver reserves: nothing, since the
-// total is what CUDA says already.
+// Total, free, used. The second version begins with a version number and adds the driver's reserved bytes: 0, since the
+// total is CUDA's.
 FSDP_STUB int nvmlDeviceGetMemoryInfo(void* handle, uint64_t* bytes) {
   const DeviceUse use = device_use(device_behind(handle));
   bytes[0] = use.total;
@@ -146,8 +145,8 @@ FSDP_STUB int nvmlDeviceGetMemoryInfo_v2(void* handle, uint64_t* bytes) {
 
 namespace {
 
-/// One process is on the card, ours. `words` is what an entry has in words of 8 bytes: process, bytes, and from version
-/// 2 on the part of a divided card (none).
+/// One process is on the card: ours. An entry has `words` words of 8 bytes: process, bytes, and from version 2 on the
+/// part of a divided card (none).
 int list_this_process(void* handle, unsigned int* number, uint64_t* entry, size_t words) {
   const unsigned int room = *number;
   *number = 1;
@@ -170,7 +169,7 @@ FSDP_STUB int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int
   return list_this_process(handle, number, entries, 3);
 }
 
-// Unknowable values of a missing card are 0, so that the logs of a script go on.
+// Unknowable values of a missing card are 0, so that the logs of a script continue.
 FSDP_STUB int nvmlDeviceGetUtilizationRates(void*, uint32_t* gpu_and_memory) {
   gpu_and_memory[0] = gpu_and_memory[1] = 0;
   return kSuccess;
@@ -188,8 +187,8 @@ FSDP_STUB int nvmlDeviceGetClockInfo(void*, int, uint32_t* megahertz) {
   return kSuccess;
 }
 
-// Cards of several nodes that reach into each other's memory (fabric), and links between cards: none. The caller has
-// set the state of the fabric to "not supported" before it asks.
+// Cards of several nodes that share memory (fabric), and links between cards: none. The caller sets the state of the
+// fabric to "not supported" before the query.
 FSDP_STUB_SUCCEEDS(nvmlDeviceGetGpuFabricInfoV)
 FSDP_STUB int nvmlDeviceGetNvLinkRemoteDeviceType() {
   return kNotSupported;

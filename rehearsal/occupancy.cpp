@@ -1,7 +1,7 @@
-// How many blocks of a kernel a multiprocessor holds, and what a kernel is like.
+// How many blocks of a kernel a multiprocessor runs, and the attributes of a kernel.
 //
 // The true answer needs the registers and the shared memory of each kernel, which are in its machine code. Ours counts
-// threads only. It reaches allocations through the grid sizes of a few reductions of cub, whose temporaries have some
+// threads only. It affects allocations through the grid sizes of a few reductions of cub, whose temporaries have some
 // KiB.
 #include <cuda_runtime_api.h>
 
@@ -13,8 +13,8 @@
 
 using namespace fsdp::rehearsal;
 
-// CUTLASS and cub read the versions, to know for which architecture a kernel was compiled: cub launches nothing for one
-// that is not in its list, such as the 8.9 of a card that runs code for 8.6.
+// CUTLASS and cub read the versions to learn the architecture of a kernel: cub launches nothing for one that is not in
+// its list, such as the 8.9 of a card that runs code for 8.6.
 FSDP_STUB cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   const Card& card = options().card;
   *attributes = cudaFuncAttributes{};
@@ -34,7 +34,7 @@ FSDP_STUB cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) 
 
 FSDP_STUB cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads,
                                                                              size_t, unsigned int) {
-  constexpr int kMostBlocks = 16;  // of the smallest architecture that is played; more do not change a grid
+  constexpr int kMostBlocks = 16;  // of the smallest simulated architecture; more blocks do not change a grid
   *blocks = std::clamp(options().card.threads_per_sm / std::max(threads, 1), 1, kMostBlocks);
   return cudaSuccess;
 }

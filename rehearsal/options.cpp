@@ -29,12 +29,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// Reads one variable after the other, and keeps what is wrong with them.
+/// Reads the variables one by one, and collects their errors.
 class Reader {
  public:
   Reader(Lookup lookup, std::vector<std::string>& errors) : lookup_(lookup), errors_(errors) {}
 
-  /// Nothing for a variable that is absent or empty.
+  /// nullopt for a variable that is absent or empty.
   std::optional<std::string> text(const char* name) {
     std::optional<std::string> found = lookup_(name);
     return found && !found->empty() ? found : std::nullopt;
@@ -71,7 +71,7 @@ void read_card(Reader& reader, Card& card) {
   reader.number("STUB_GPU_SHARED_PER_SM_BYTES", card.shared_per_sm_bytes, 1);
   reader.number("STUB_GPU_THREADS_PER_SM", card.threads_per_sm, 32, 65536);
   reader.number("STUB_GPU_BUS_BITS", card.bus_bits, 1);
-  // The window of device addresses has 32 TiB and hands out no address twice.
+  // The window of device addresses has 32 TiB and uses no address twice.
   reader.number("STUB_GPU_BYTES", card.total_bytes, uint64_t{1}, uint64_t{1} << 43);
 }
 
@@ -162,7 +162,7 @@ const Options* read_environment() {
   return read;
 }
 
-/// A mistake must be said when the library is loaded, not when the first tensor is made.
+/// Errors must appear when the library is loaded, not when the first tensor is made.
 [[gnu::constructor]] void check_options_at_load() {
   options();
 }

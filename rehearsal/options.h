@@ -1,6 +1,6 @@
 #pragma once
 
-// Which GPU is played, and how: the environment variables STUB_GPU_*, read once.
+// The simulated GPU and its behavior: the environment variables STUB_GPU_*, read once.
 
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace fsdp::rehearsal {
 
-/// The card: what steers the choices of PyTorch and of the libraries above the driver.
+/// The facts of the card that PyTorch and the libraries above the driver base their choices on.
 struct Card {
   std::string name = "NVIDIA H100 80GB HBM3";
   int compute_capability = 90;  ///< 90 is 9.0.
@@ -31,14 +31,14 @@ struct Card {
 enum class EventTiming {
   Done,  ///< At once.
   Hold,  ///< Only when the host has waited for it.
-  Lag,   ///< When so many kernels were launched after it, or the host has waited for it.
+  Lag,   ///< When that many kernels were launched after it, or the host has waited for it.
 };
 
 /// A fault of the card.
 enum class Fault {
   Nothing,
-  Hang,            ///< A collective never ends, nor what waits for it.
-  IllegalAddress,  ///< A kernel reads what it may not: from then on whoever asks the device hears of it.
+  Hang,            ///< A collective never ends, nor does work that waits for it.
+  IllegalAddress,  ///< A kernel reads an illegal address: from then on every query of the device returns the error.
   Event,           ///< An event cannot be recorded.
 };
 
@@ -47,32 +47,33 @@ enum class Trace { Memory, Kernels, Nccl, Calls };
 
 struct Options {
   Card card;
-  uint64_t context_bytes = 0;  ///< Device memory that a process takes by existing.
+  uint64_t context_bytes = 0;  ///< Device memory of each process's context.
   int devices = 1;
-  int first_device = 0;  ///< The number in the node of the first card that is seen, which its addresses tell.
+  int first_device = 0;                ///< The number in the node of the first visible card; the addresses encode it.
   std::map<int, uint64_t> nccl_bytes;  ///< Group size to bytes of one communicator.
-  uint64_t nccl_bytes_otherwise = 0;   ///< For a size that is not listed.
-  /// The request of each cuDNN plan; nothing: what cuDNN says.
+  uint64_t nccl_bytes_otherwise = 0;   ///< For an unlisted size.
+  /// The workspace of each cuDNN plan; nullopt to ask the real cuDNN.
   std::optional<uint64_t> cudnn_workspace_bytes;
   EventTiming events = EventTiming::Done;
-  uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.
+  uint64_t event_lag = 0;  ///< Number of kernels, for EventTiming::Lag.
   bool addresses_go_down = false;
   Fault fault = Fault::Nothing;
-  uint64_t fault_at = 0;  ///< The how many-th collective, kernel or record of an event, counted from 1.
+  uint64_t fault_at = 0;  ///< The number of the collective, kernel or event record at which the fault occurs, counted
+                          ///< from 1.
   std::vector<Trace> traces;
 };
 
-/// How the parser reads a variable; the environment, or a test's own table.
+/// How the parser reads a variable: the environment, or a test's own table.
 using Lookup = std::optional<std::string> (*)(const char* name);
 
-/// Reads the variables. Each mistake adds a sentence to `errors`.
+/// Reads the variables. Adds a sentence to `errors` for each mistake.
 Options parse_options(Lookup lookup, std::vector<std::string>& errors);
 
-/// The options of this process. Mistakes end the process with status 3, all of them said: a rehearsal of another card
-/// than the one asked for would be worse than none.
+/// The options of this process. Mistakes are all printed and end the process with status 3: a rehearsal of the wrong
+/// card would be worse than none.
 const Options& options();
 
-/// Device memory of a communicator of so many ranks. 0 for one rank, which needs no peers.
+/// Device memory of a communicator of that many ranks. 0 for one rank, which has no peers.
 uint64_t nccl_bytes_of(int ranks);
 
 /// Writes a line to stderr if this kind of trace was asked for.

@@ -10,8 +10,8 @@
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 
-// Pinned memory is ordinary memory of zeros here. Pages that nobody touches cost nothing, so that a rehearsal with
-// offloading needs less host memory than the real run, which locks all of it.
+// Pinned memory is ordinary memory of zeros here. Untouched pages cost nothing, so a rehearsal with offloading needs
+// less host memory than the real run, which locks all of it.
 
 namespace fsdp::rehearsal {
 namespace {
@@ -65,7 +65,7 @@ FSDP_STUB cudaError_t cudaFreeHost(void* pointer) {
   return cudaSuccess;
 }
 
-// Memory that the program has already becomes pinned; it stays the program's own.
+// Pins existing memory of the program, which still owns it.
 FSDP_STUB cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int) {
   Pinned& p = pinned();
   const std::lock_guard lock(p.mutex);

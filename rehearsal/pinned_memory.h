@@ -1,6 +1,6 @@
 #pragma once
 
-// Host memory that the card may read by itself.
+// Host memory that the card may read directly.
 
 namespace fsdp::rehearsal {
 

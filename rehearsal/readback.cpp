@@ -11,9 +11,9 @@
 #include "rehearsal/counters.h"
 #include "rehearsal/stub_gpu.h"
 
-// The copy itself does not say why the host wants the bytes: `item`, `nonzero`, `unique` all end in the same
-// cudaMemcpyAsync. The native stack does. It is walked only when unknown bytes are copied and somebody listens. The
-// dynamic linker looks through a library's symbols one by one, so what an address belongs to is asked once a thread.
+// The copy itself does not show why the host wants the bytes: `item`, `nonzero`, `unique` all end in the same
+// cudaMemcpyAsync. The native stack does. It is walked only when unknown bytes are copied and a callback is set. The
+// dynamic linker looks through a library's symbols one by one, so each thread looks up an address only once.
 
 namespace fsdp::rehearsal {
 namespace {
@@ -26,7 +26,7 @@ struct Operation {
   const char* name;
 };
 
-// The first that any frame matches, so the more telling ones come first: masked_select is made of nonzero.
+// The first that any frame matches, so the more specific ones come first: masked_select calls nonzero.
 constexpr Operation kOperations[] = {
     {"masked_select", "masked_select"},
     {"repeat_interleave", "repeat_interleave"},

@@ -1,13 +1,12 @@
-// cuDNN is told of the card.
+// Describes the card to cuDNN.
 //
-// Which engine runs a convolution, and how much workspace it wants, is decided by code on the host that reads
-// properties of the card: for ahead-of-time compilation cuDNN takes them as a JSON text
-// (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) in place of a handle. The keys are those that cuDNN itself writes for a card.
-// Its answer does not depend on clocks, the driver's version or the name; they are filled in all the same,
-// because it insists on every key.
+// Host code that reads properties of the card decides which engine runs a convolution and how much workspace it needs.
+// For ahead-of-time compilation cuDNN accepts them as a JSON text (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) in place of a
+// handle. The keys are those that cuDNN itself writes for a card. Its answer does not depend on clocks, the driver's
+// version or the name; we fill them in, because it requires every key.
 //
-// Sources: cudnn_graph.h 9.19, "CUDNN_ATTR_DEVICEPROP_*", since 9.8. Checked against recordings of real cards: docs/
-// real_gpus.md.
+// Sources: cudnn_graph.h 9.19, "CUDNN_ATTR_DEVICEPROP_*", since 9.8. Checked against recordings of real cards:
+// docs/real_gpus.md.
 
 #include "rehearsal/real_cudnn.h"
 
@@ -78,7 +77,7 @@ const RealCudnn* make() {
     return nullptr;
   }
   const std::string json = card_as_json();
-  const auto size = static_cast<int64_t>(json.size()) + 1;  // With the zero at the end.
+  const auto size = static_cast<int64_t>(json.size()) + 1;  // Including the zero at the end.
   if (real.create(kDevicePropDescriptor, &real.card) != 0) return nullptr;
   if (real.set(real.card, kDevicePropJson, kTypeChar, size, json.c_str()) != 0) return nullptr;
   return real.finalize(real.card) == 0 ? &real : nullptr;

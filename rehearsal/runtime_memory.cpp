@@ -1,4 +1,4 @@
-// Device memory of the runtime: what PyTorch's allocator asks for when it does not use expandable segments.
+// Device memory of the runtime, which PyTorch's allocator requests if it does not use expandable segments.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 using namespace fsdp::rehearsal;
 
-// Fails exactly when the sum of all that is taken, context and NCCL included, would exceed the card.
+// Fails exactly if the total, context and NCCL included, would exceed the card.
 FSDP_STUB cudaError_t cudaMalloc(void** pointer, size_t size) {
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
@@ -25,7 +25,7 @@ FSDP_STUB cudaError_t cudaMalloc(void** pointer, size_t size) {
   return cudaSuccess;
 }
 
-// The real one waits for the device first, so that work which is recorded counts as finished afterwards.
+// The real one waits for the device first, so recorded work counts as finished afterwards.
 FSDP_STUB cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   if (!give_memory_back(address_of(pointer))) return report(cudaErrorInvalidValue);
@@ -42,8 +42,8 @@ FSDP_STUB cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return cudaSuccess;
 }
 
-// Says where memory lies; PyTorch asks to tell pinned from pageable memory. Only the four fields that CUDA 12 and 13
-// share are written: the struct of CUDA 13 is longer.
+// Returns the kind of memory; PyTorch uses it to tell pinned from pageable memory. Only the four fields that CUDA 12
+// and 13 share are written: the struct of CUDA 13 is longer.
 FSDP_STUB cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   attributes->type = cudaMemoryTypeUnregistered;
   attributes->device = -1;
@@ -60,7 +60,7 @@ FSDP_STUB cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes
   return cudaSuccess;
 }
 
-// Constants and variables of a module have an address of the card; nobody looks through it.
+// Constants and variables of a module have an address of the card; nobody dereferences it.
 FSDP_STUB cudaError_t cudaGetSymbolAddress(void** pointer, const void*) {
   static const uint64_t address = reserve_addresses(0, kPage);
   *pointer = reinterpret_cast<void*>(address);

@@ -1,4 +1,4 @@
-// The parts of the CUDA runtime that the stub does not have. A program that comes here gets "not supported", and the
+// The functions of the CUDA runtime that the stub does not have. A program that calls one gets "not supported", and the
 // record of the rehearsal names the function. No CUDA header here: these need no arguments.
 #include "rehearsal/exported.h"
 
@@ -23,7 +23,7 @@ FSDP_STUB_MISSING(cudaIpcGetMemHandle, kNotSupported)
 FSDP_STUB_MISSING(cudaIpcOpenEventHandle, kNotSupported)
 FSDP_STUB_MISSING(cudaIpcOpenMemHandle, kNotSupported)
 
-// Graphs that are put together node by node, and graphs that allocate.
+// Graphs that are built node by node, and graphs that allocate.
 FSDP_STUB_MISSING(cudaStreamBeginCaptureToGraph, kNotSupported)
 FSDP_STUB_MISSING(cudaStreamUpdateCaptureDependencies, kNotSupported)
 FSDP_STUB_MISSING(cudaStreamUpdateCaptureDependencies_v2, kNotSupported)

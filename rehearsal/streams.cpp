@@ -1,4 +1,4 @@
-// Streams: an order of work, and nothing that runs.
+// Streams: an order of work; nothing runs.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -35,8 +35,7 @@ FSDP_STUB cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return is_idle(stream) ? cudaSuccess : report(cudaErrorNotReady);
 }
 
-// Nobody can wait for work that is being captured: what `item()` or a copy to the host does there is a mistake of the
-// program, and an error as on a card.
+// Nobody can wait for captured work: `item()` or a copy to the host is an error of the program there, as on a card.
 FSDP_STUB cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   count(Counter::StreamSynchronize);
   if (capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
@@ -52,7 +51,7 @@ FSDP_STUB cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
   return cudaSuccess;
 }
 
-// Host functions run at once: by the order of the stream all that they wait for has been submitted.
+// Host functions run at once: by the order of the stream, all work that they wait for has been submitted.
 FSDP_STUB cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                             unsigned int) {
   callback(stream, cudaSuccess, data);

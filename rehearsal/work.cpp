@@ -10,12 +10,12 @@
 #include "rehearsal/errors.h"
 #include "rehearsal/options.h"
 
-// When work is finished matters to memory that was given to another stream with record_stream: PyTorch reuses it once
-// an event recorded there is done. Kernels take no time here, so the answer is a choice between two extremes. `done`:
-// work is finished when it is submitted. `hold`: not before the host has waited for it, directly, through a stream, or
-// through an event of a stream that waits for this one; but that a stream without work has nothing left to finish. It
-// never says that for the default stream, since libraries (cuBLAS, cuDNN) run there and do not tell. A real run lies
-// between; `lag:N` is a crude picture of a host that runs N kernels ahead of the device.
+// The time at which work is finished affects the memory of tensors passed to another stream with record_stream: PyTorch
+// reuses it once an event recorded there is done. Kernels take no time here, so the answer is a choice between two
+// extremes. `done`: work is finished when it is submitted. `hold`: work is finished only after the host has waited for
+// it, directly, through a stream, or through an event of a stream that waits for this one; a stream without work has
+// nothing left to finish. The default stream never counts as such, since libraries (cuBLAS, cuDNN) run there unseen. A
+// real run lies between; `lag:N` is a crude picture of a host that runs N kernels ahead of the device.
 //
 // The host's waits are recorded in either case, so that a run under `done` knows whether `hold` could differ.
 
@@ -23,7 +23,7 @@ namespace fsdp::rehearsal {
 namespace {
 
 struct Dependency {
-  uint64_t ticket;  // of the stream that waits
+  uint64_t ticket;  // of the waiting stream
   Mark on;
 };
 
@@ -37,7 +37,7 @@ struct Work {
   std::mutex mutex;
   uint64_t kernels = 0;
   std::unordered_map<cudaStream_t, Stream> streams;
-  std::unordered_map<cudaStream_t, uint64_t> stuck;  // from which ticket on
+  std::unordered_map<cudaStream_t, uint64_t> stuck;  // the first stuck ticket
   std::unordered_map<int, Mark> last_of_queue;
 
   bool is_stuck(const Mark& mark) const {
@@ -51,7 +51,7 @@ Work& work() {
   return *instance;
 }
 
-/// Follows the waits between streams with a list of its own, since a chain of them can be long. The caller holds the
+/// Follows the waits between streams with an explicit list, since a chain of them can be long. The caller holds the
 /// mutex.
 void finish_with_dependencies(Work& w, Mark first) {
   std::vector<Mark> open{std::move(first)};
@@ -89,7 +89,7 @@ void wait_for(cudaStream_t stream, const Mark& mark) {
   if (mark.ticket == 0) return;
   Work& w = work();
   const std::lock_guard lock(w.mutex);
-  // A stream that waits is about to be given work.
+  // A waiting stream is about to get work.
   const uint64_t ticket = ++w.streams[stream].submitted;
   if (w.is_stuck(mark)) w.stuck.try_emplace(stream, ticket);
   if (mark.ticket <= w.streams[mark.stream].waited_for) return;

@@ -8,7 +8,7 @@
 
 namespace fsdp::rehearsal {
 
-/// A place in a stream, which an event marks.
+/// A position in a stream, which an event marks.
 struct Mark {
   cudaStream_t stream = nullptr;
   uint64_t ticket = 0;   ///< The stream's work up to here; 0 for an event that was never recorded.
@@ -16,18 +16,18 @@ struct Mark {
   uint64_t capture = 0;  ///< The capture in which it was recorded (captures.h); 0 for none.
 };
 
-/// One piece of work at the end of a stream.
+/// Adds one piece of work at the end of a stream.
 Mark submit(cudaStream_t stream);
 
-/// The end of a stream, for an event: one piece of work of its own, but where the stream has been given nothing since
-/// the host waited for it. A card is done with such an event before anybody can ask.
+/// The end of a stream, for an event. The event is one more piece of work, unless the stream has received none since
+/// the host waited for it: a card is done with such an event before any query.
 Mark end_of(cudaStream_t stream);
 
-/// Work of `stream` from here on starts after the mark.
+/// Later work of `stream` starts after the mark.
 void wait_for(cudaStream_t stream, const Mark& mark);
 
-/// One piece of work at the end of a stream, and of a queue whose work is done in order whatever its streams: the
-/// collectives of a communicator.
+/// Adds one piece of work at the end of a stream, and of a queue that works in order on any stream: the collectives of
+/// a communicator.
 void submit_in_order(int queue, cudaStream_t stream);
 
 /// Whether the work up to the mark counts as finished, by STUB_GPU_EVENTS.
@@ -36,7 +36,7 @@ bool is_finished(const Mark& mark);
 /// Whether the host has waited for it: the latest time at which it can have finished.
 bool was_waited_for(const Mark& mark);
 
-/// The host waited for the mark: it is finished, and all that it had to wait for.
+/// The host waited for the mark: it is finished, and so is all work that it waited for.
 void finish(const Mark& mark);
 
 /// The host waited for all work of a stream.
@@ -48,14 +48,14 @@ void finish_everything();
 /// Whether a stream has no unfinished work.
 bool is_idle(cudaStream_t stream);
 
-/// Nothing that `stream` is given from now on ends, nor what waits for it (Fault::Hang). A host that waits gets on all
-/// the same: it would wait for ever.
+/// Later work of `stream` never ends, nor does work that waits for it (Fault::Hang). A host that waits continues
+/// anyway: it would wait forever.
 void hang(cudaStream_t stream);
 
-/// The device's answer to queries: the error of Fault::IllegalAddress once that has happened.
+/// The device's answer to queries: the error of Fault::IllegalAddress after it has occurred.
 cudaError_t state_of_device();
 
-/// One more kernel was launched.
+/// Counts a launched kernel.
 void kernel_launched(cudaStream_t stream);
 
 }  // namespace fsdp::rehearsal
