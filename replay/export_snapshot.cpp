@@ -2,13 +2,13 @@
 //
 // The viewer (torch/utils/viz/MemoryViz.js) has a small machine of its own for pickles: protocols 2 to 4, and of their
 // operations only those that build dicts, lists, texts and numbers. A snapshot is {"segments": [...], "device_traces":
-// [[event, ...]]}; here there are no segments, and each event is one allocation or free of the predicted step. Two
-// things its code rests on: numbers are doubles, so that addresses stay below 2^53, and where any event has a
-// "category" one must be "unknown", or the viewer stops at a name that it misspells. Lists are filled a thousand items
-// at a time, as Python does, because the viewer hands all items of a batch to one call.
+// [[event, ...]]}; here there are no segments, and each event is one allocation or free of the predicted step. Its code
+// has two constraints: numbers are doubles, so addresses must stay below 2^53; and if any event has a "category", one
+// must be "unknown", or the viewer stops at a name that it misspells. Lists are filled a thousand items at a time, as
+// Python does, because the viewer hands all items of a batch to one call.
 //
-// A predicted tensor has no address. It gets one that was never used before, which is all that the viewer needs to pair
-// an allocation with its free.
+// A predicted tensor has no address. It gets an unused one, which is enough for the viewer to pair an allocation with
+// its free.
 //
 // Sources: torch/utils/viz/MemoryViz.js (annotate_snapshot, unpickle), torch/csrc/cuda/memory_snapshot.cpp (names of
 // keys and actions), Python's pickletools.
@@ -43,7 +43,7 @@ class PickleWriter {
     put(pickle_detail::kMark);
     in_batch_.push_back(0);
   }
-  /// After each item of a list.
+  /// Call this after each item of a list.
   void next() {
     constexpr int kBatch = 1000;
     if (++in_batch_.back() < kBatch) return;
@@ -70,7 +70,7 @@ class PickleWriter {
     }
   }
 
-  /// Each text is written once, and named again by its place in the memo.
+  /// Each text is written once, and then referenced by its place in the memo.
   void value(const std::string& text) {
     const auto [known, is_new] = memo_.try_emplace(text, static_cast<std::uint32_t>(memo_.size()));
     if (!is_new) {

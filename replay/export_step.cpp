@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// A name as a cell. A spreadsheet takes one that begins with such a sign for a formula, and runs it.
+/// A name as a cell. A spreadsheet runs a cell that begins with such a sign as a formula.
 std::string cell_of(const std::string& name) {
   const bool is_formula = !name.empty() && std::string_view("=+-@").find(name.front()) != std::string_view::npos;
   const std::string text = (is_formula ? "'" : "") + one_line(name);
@@ -51,7 +51,7 @@ Trace trace_of(const StepReport& report, const simulator::StepCurves& curves, st
       if (curve->total[end] > curve->total[highest]) highest = end;
       ++end;
     }
-    // For one nanosecond the highest moment, which may be the peak, and the one that lasts.
+    // For one nanosecond the highest moment, which may be the peak, then the last one.
     trace.memory.push_back({curve->time[begin], curve->live_at(highest), Bytes(curve->reserved[highest])});
     if (highest + 1 != end) {
       trace.memory.push_back({curve->time[begin], curve->live_at(end - 1), Bytes(curve->reserved[end - 1])});

@@ -1,6 +1,6 @@
 #pragma once
 
-// A predicted step for the tools of others: viewers of traces, PyTorch's memory viewer, spreadsheets.
+// A predicted step for other tools: viewers of traces, PyTorch's memory viewer, spreadsheets.
 
 #include <string>
 
@@ -15,7 +15,7 @@ namespace fsdp::planner {
 Trace trace_of(const StepReport& report, const simulator::StepCurves& curves, std::int64_t rank = 0);
 
 /// The steady step as a snapshot that pytorch.org/memory_viz opens: a pickle of protocol 2, with the categories of
-/// FSDPMemTracker and, where a recording has its stack, the instruction, the tensor and the arithmetic of its size.
+/// FSDPMemTracker. In place of a recorded stack it has the instruction, the tensor and the arithmetic of its size.
 std::string to_memory_snapshot(const simulator::StepCurves& curves);
 
 /// Every moment of every phase: "phase,event,seconds,instruction,unit,tensor,change_bytes,live_bytes,..." RFC 4180.

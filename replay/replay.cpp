@@ -23,7 +23,7 @@ std::vector<Bytes> highest_of_parts(const std::vector<Bytes>& values, std::size_
 
 namespace {
 
-/// Goes through the steps once; the peaks are its own, because a trace may reset those of the allocator.
+/// Goes through the steps once. It computes the peaks itself, because a trace may reset those of the allocator.
 class Run {
  public:
   Run(const Recording& recording, const ReplayRequest& request)
@@ -46,7 +46,8 @@ class Run {
   }
 
  private:
-  /// Returns the step to go on with. Memory taken to make memory free is no peak of the recording.
+  /// Returns the first step of the recording. Memory taken only to make memory free does not count in a peak of the
+  /// recording.
   std::size_t make_what_was_before() {
     const std::size_t num_before = recording_.num_before;
     if (!is_as_recorded_ || recording_.exact_before.empty() || num_before == steps_.size()) return 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The allocator's behavior for a recorded list of requests, under chosen settings and on a chosen device.
+// Replays a recorded list of requests in the allocator model, under chosen settings and on a chosen device.
 
 #include <cstdint>
 #include <optional>
@@ -27,10 +27,10 @@ struct ReplayResult {
   Bytes requested_peak;                ///< Bytes that the program requested.
   Bytes allocated_peak;                ///< In whole blocks.
   Bytes active_peak;                   ///< And of blocks that a stream still used.
-  Bytes reserved_peak;                 ///< Held by the allocator.
-  std::size_t reserved_peak_step = 0;  ///< The first step at it.
-  Bytes unused_at_peak;                ///< Part of the reserved peak: in no block in use.
-  Bytes unused_peak;                   ///< The most that was reserved and not in use at any moment.
+  Bytes reserved_peak;                 ///< Reserved by the allocator.
+  std::size_t reserved_peak_step = 0;  ///< The first step with that peak.
+  Bytes unused_at_peak;                ///< Part of the reserved peak that is in no block in use.
+  Bytes unused_peak;                   ///< The largest reserved but unused memory at any moment.
   std::int64_t num_refused = 0;
   std::optional<ReplayRefusal> first_refusal;
   /// [kReplayColumns or less] The highest value of each equal part of the steps.
@@ -46,7 +46,7 @@ ReplayRequest as_recorded(const Recording& recording);
 
 ReplayResult replay(const Recording& recording, const ReplayRequest& request);
 
-/// The highest value of each of `num_columns` equal parts; all values where they are fewer.
+/// The highest value of each of `num_columns` equal parts; all values if there are fewer.
 std::vector<Bytes> highest_of_parts(const std::vector<Bytes>& values, std::size_t num_columns);
 
 }  // namespace fsdp::planner

@@ -1,17 +1,17 @@
-// Which segments there were follows from those at the end and from the events, read backwards. Each is made by a
-// request of its size, which ends, and is then cut from its front: best fit has no other choice, because all segments
-// that were made before are full. Free memory is cut too, and ends when all is in place:
+// The segments at the start follow from those at the end and from the events, read backwards. Each is made by a request
+// of its size, which is freed again; the blocks are then cut from its front. Best fit has no other choice, because all
+// earlier segments are full. Free memory is cut too, and freed when all blocks are in place:
 //
 //   | a | free | b | free |      request a, x, b, y in this order; in the end x and y are freed
 //
-// In the large pool nothing of up to 1 MiB is ever free by itself. A gap between two blocks that is that short
-// belongs to the first of them, which took it because it was not worth a split; so its place is requested whole, ended,
-// and requested again with the block's own size.
+// The large pool never has a free block of up to 1 MiB. Such a short gap between two blocks belongs to the first of
+// them, because it was not worth a split. So its place is requested whole, freed, and requested again with the block's
+// own size.
 //
 // Sources: the rules of simulator/allocator/caching_allocator.cpp.
 //
-// Not modeled: a block that was not worth a split, when what lay after it is free by then. Its last piece, of up to 1
-// MiB, is taken for free.
+// Not modeled: a block that was not worth a split, if the memory after it is free by then. Its last piece, of up to 1
+// MiB, counts as free.
 #include "replay/replay_before.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ using simulator::kSmallSize;
 using simulator::TraceOperation;
 using simulator::TraceStep;
 
-/// By address, when the history began. Nothing where the events do not fit each other.
+/// By address, at the start of the history; nullopt if the events contradict each other.
 std::optional<std::map<std::int64_t, SnapshotEvent>> segments_at_begin(const SnapshotHistory& history) {
   std::map<std::int64_t, SnapshotEvent> segments;
   for (const SnapshotEvent& segment : history.segments_at_end) segments[segment.address] = segment;
@@ -51,7 +51,7 @@ class Maker {
   explicit Maker(std::span<const SnapshotEvent> blocks)
       : blocks_(blocks), next_id_(static_cast<std::int32_t>(blocks.size())) {}
 
-  /// False: what is known of it does not fit.
+  /// False if the known facts contradict each other.
   bool make(std::int64_t begin, std::int64_t size, std::int64_t handle, std::int16_t stream) {
     const std::size_t first = next_block_;
     while (next_block_ < blocks_.size() && blocks_[next_block_].address < begin + size) ++next_block_;
@@ -95,7 +95,7 @@ class Maker {
     return next_id_++;
   }
 
-  /// The free memory between two places. In the small pool a request has at most 1 MiB.
+  /// Fills the free memory between two places. In the small pool a request has at most 1 MiB.
   bool fill_up(std::int64_t from, std::int64_t to, bool is_large) {
     if (from > to || (is_large && to - from > 0 && to - from <= kSmallSize)) return false;
     while (from < to) {
@@ -106,7 +106,7 @@ class Maker {
     return true;
   }
 
-  /// A block, with what it did not split off; `at` becomes its end.
+  /// Places a block, with the rest that it did not split off; `at` becomes its end.
   bool place(std::size_t i, std::int64_t next, bool is_large, std::int64_t& at) {
     const std::int64_t rounded = round_up(blocks_[i].size, kMinBlockSize);
     const bool is_large_request = rounded > kSmallSize;

@@ -25,7 +25,7 @@ std::optional<Bytes> reserved_of(std::string_view line) {
   return Bytes(bytes);
 }
 
-/// The recorded column of every operation, or nothing when some line lacks it.
+/// The recorded column of every operation. Empty if some line lacks it.
 std::vector<Bytes> recorded_reserved(std::string_view text, std::size_t num_steps) {
   std::vector<Bytes> reserved;
   if (text.find('|') == std::string_view::npos) return reserved;

@@ -15,38 +15,38 @@
 
 namespace fsdp::planner {
 
-/// Where a recorded event came from.
+/// The origin of a recorded event.
 struct RecordedOrigin {
   std::optional<std::int64_t> time_us;
-  std::vector<PythonFrame> stack;  ///< Innermost first; empty when it was not recorded.
+  std::vector<PythonFrame> stack;  ///< Innermost first. Empty if it was not recorded.
 };
 
 struct Recording {
-  simulator::AllocatorTrace trace;  ///< The device is the recorded one, if that is known.
+  simulator::AllocatorTrace trace;  ///< The device is the recorded one, if it is known.
   std::string text;                 ///< Text of the trace, with the ids of the file.
   bool is_snapshot = false;
-  bool knows_device = false;      ///< How much memory there was: by the file, or by what was refused.
-  std::size_t device_number = 0;  ///< In a snapshot.
-  /// The first steps of `trace` make what was there before the recording began.
+  bool knows_device = false;      ///< Whether the device's memory is known, from the file or from a refused request.
+  std::size_t device_number = 0;  ///< The device of the snapshot.
+  /// The first steps of `trace` restore the memory from before the recording.
   std::size_t num_before = 0;
   Bytes bytes_before{0};
-  /// Steps in place of those first ones that also make the free memory of that moment, under the recorded settings;
-  /// empty where it is not known.
+  /// Replacements of those first steps that also restore the free memory of that moment, under the recorded settings.
+  /// Empty if it is unknown.
   std::vector<simulator::TraceStep> exact_before;
-  Bytes reserved_before{0};  ///< More than the blocks, by what the cache held.
-  /// Reserved bytes that the recording itself has, after each step; empty when it has none.
+  Bytes reserved_before{0};  ///< Bytes reserved beyond the blocks: the cache.
+  /// The recording's own reserved bytes after each step. Empty if it has none.
   std::vector<Bytes> reserved;
-  std::vector<std::string> notes;  ///< Uncertainties, a sentence each.
+  std::vector<std::string> notes;  ///< Uncertainties, one sentence each.
 
-  /// The origin of a step. Reads the snapshot again, which is kept.
+  /// The origin of a step. Reads the stored snapshot again.
   RecordedOrigin origin(std::size_t step) const;
 
   std::shared_ptr<const PickleDocument> snapshot;
-  std::vector<std::uint32_t> event_of_step;  ///< In the device's list of events; kNoEvent: none.
+  std::vector<std::uint32_t> event_of_step;  ///< Index in the device's list of events; kNoEvent if there is none.
   static constexpr std::uint32_t kNoEvent = 0xFFFFFFFF;
 };
 
-/// Reads either kind of file; "-" is the standard input. Errors: what cannot be read, each with its place.
+/// Reads either kind of file; "-" is the standard input. Errors: everything that cannot be read, with its place.
 Result<Recording> read_recording(const std::string& path);
 
 /// The two kinds of content.

@@ -1,23 +1,23 @@
-// From PyTorch's memory snapshot to a list of requests.
+// Converts PyTorch's memory snapshot to a list of requests.
 //
 // A snapshot has the allocator's history, event by event, and the map of its segments at the end. The history names
 // blocks by their address, which another setting would change; so an address becomes an id from its alloc to its free.
-// Other entries were the allocator's own acts, which the model repeats, or not: segments that
-// were made, mapped and given back. Three things are not written in it and follow from the order of events:
+// Other entries are the allocator's own acts, which the model may repeat: segments that were made, mapped and freed.
+// Three facts are not written in it and follow from the order of events:
 //
-//   a stream that kept a block    free_completed comes later than free_requested: an event of a stream of its own,
+//   a stream that used a block    free_completed comes later than free_requested: an event on a separate stream,
 //                                 which is over when the free was completed
-//   torch.cuda.empty_cache()      segments are given back by a call of that name; where the history has no stack:
-//                                 and no segment is made at once, or there was room for one
-//   the memory of the device      what was free when a request was refused, or when the cache had to be emptied
+//   torch.cuda.empty_cache()      a call of that name frees segments; if the history has no stack: no segment is made
+//                                 at once, or there was room for one
+//   the memory of the device      free memory when a request was refused, or when the cache had to be emptied
 //
-// A history that began late, or that was cut at its length, names blocks that it did not see made; they, and what is in
-// the segments at the end without an alloc, were there before. They are requested first, by address.
+// A history that began late, or that was cut at its length, has blocks whose allocation it does not contain. They, and
+// blocks of the final segments without an alloc, existed before. They are requested first, by address.
 //
 // Sources: PyTorch 2.11.0, torch/csrc/cuda/memory_snapshot.cpp for the keys, c10/cuda/CUDACachingAllocator.cpp for when
 // an event is written; snapshots of rehearsals.
 //
-// Not modeled: private pools of CUDA graphs, whose events say no pool.
+// Not modeled: private pools of CUDA graphs, because events name no pool.
 
 #include <fmt/format.h>
 
@@ -38,13 +38,13 @@ using simulator::TraceOperation;
 using simulator::TraceStep;
 
 constexpr std::int64_t kPage = 2LL << 20;
-/// Where nothing was ever refused, nobody knows how much memory there was.
+/// If no request was refused, the memory of the device is unknown.
 constexpr std::int64_t kUnknownDevice = std::int64_t{1} << 42;
 
 using Action = SnapshotAction;
 using Event = SnapshotEvent;
 
-/// The calling stack, innermost first; of a hostile file no more than a first part.
+/// The calling stack, innermost first; only the first part of a stack in a hostile file.
 std::vector<PythonFrame> stack_of(const PickleValue& event) {
   constexpr std::size_t kMostFrames = 200;
   std::vector<PythonFrame> stack;
@@ -91,7 +91,7 @@ class TraceMaker {
 
   bool collects_garbage() const { return recording_.trace.settings.garbage_collection_threshold > 0; }
 
-  /// Memory reserved when the history began, the most ever reserved, and with that the memory of the device.
+  /// Finds the memory reserved when the history began, the most ever reserved, and from them the memory of the device.
   void find_limits() {
     std::int64_t change = 0;
     for (const Event& event : events_) {
@@ -136,7 +136,7 @@ class TraceMaker {
 
   void malloc(const Event& event, std::uint32_t index) {
     const auto old = live_.find(event.address);
-    // Its free was lost where the history was cut.
+    // Its free was lost when the history was cut.
     if (old != live_.end()) free(old, index);
     const std::int32_t id = new_id();
     live_[event.address] = id;
@@ -149,7 +149,7 @@ class TraceMaker {
     live_.erase(live);
   }
 
-  /// Blocks that the history frees or that are there at its end, and that it did not see made.
+  /// Requests the blocks that the history frees or that exist at its end, and whose allocation it does not contain.
   void make_what_was_before() {
     std::unordered_map<std::int64_t, bool> seen;  // By address: whether it is live.
     std::vector<Event> before;
@@ -176,8 +176,8 @@ class TraceMaker {
     }
   }
 
-  /// One request, with what the allocator did for it before it was written: first the waits that were over, then the
-  /// segments. Returns the index after them.
+  /// Adds one request, and first the allocator's preceding work for it: the waits that were over, then the segments.
+  /// Returns the index after them.
   std::size_t add_group(std::size_t begin) {
     std::size_t end = begin;
     bool gave_back = false;
@@ -224,7 +224,7 @@ class TraceMaker {
 
   static std::uint32_t event_number(std::size_t index) { return static_cast<std::uint32_t>(index); }
 
-  /// The device refused to have this much reserved.
+  /// The device refused to reserve this much.
   void note_limit(std::int64_t refused) {
     if (recording_.knows_device) return;
     refused_ = std::min(refused_, refused);
@@ -250,7 +250,7 @@ class TraceMaker {
       case Action::Alloc:
         return malloc(event, event_number(index));
       case Action::OutOfMemory: {
-        // The rest is not known, so that a request that is served now ends at once.
+        // The rest is unknown, so a request that is served now is freed at once.
         const std::int32_t id = new_id();
         add({.bytes = event.size, .id = id, .stream = stream_of(event.stream), .operation = TraceOperation::Malloc},
             event_number(index));
@@ -306,7 +306,8 @@ class TraceMaker {
     recording_.text = simulator::to_text(recording_.trace);
   }
 
-  /// The streams of waits come right after those of requests: a table in the allocator is as long as their numbers.
+  /// The streams of waits come right after those of requests: a table in the allocator is as long as their highest
+  /// number.
   void compact_waits() {
     const auto num_streams = static_cast<std::int32_t>(streams_.size());
     for (TraceStep& step : recording_.trace.steps) {
@@ -324,12 +325,12 @@ class TraceMaker {
   std::int64_t reserved_at_end_;
   std::int64_t most_reserved_ = 0;
   std::int64_t reserved_ = 0;
-  std::int64_t refused_ = kUnknownDevice;                ///< The least that was too much to have reserved.
-  std::unordered_map<std::int64_t, std::int32_t> live_;  ///< By address: id.
+  std::int64_t refused_ = kUnknownDevice;                ///< The smallest reserved total that was refused.
+  std::unordered_map<std::int64_t, std::int32_t> live_;  ///< From address to id.
   std::vector<std::int32_t> unused_ids_;
   std::int32_t num_ids_ = 0;
-  std::unordered_map<std::int64_t, std::int16_t> streams_;  ///< By handle.
-  std::unordered_map<std::int64_t, std::int16_t> waiting_;  ///< By address: the stream that holds it.
+  std::unordered_map<std::int64_t, std::int16_t> streams_;  ///< From handle to stream.
+  std::unordered_map<std::int64_t, std::int16_t> waiting_;  ///< From address to the stream that still uses the block.
   std::vector<std::int16_t> unused_streams_;
   std::size_t num_waits_ = 0;
 };

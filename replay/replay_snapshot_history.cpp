@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMostErrors = 50;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42;
-constexpr std::int64_t kMostBytesInAll = std::int64_t{1} << 60;  ///< Far from an overflow of any sum.
+constexpr std::int64_t kMostBytesInAll = std::int64_t{1} << 60;  ///< Far below an overflow of any sum.
 constexpr std::int64_t kMostAddress = std::int64_t{1} << 60;
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
@@ -62,7 +62,7 @@ class HistoryReader {
     if (errors_.size() < kMostErrors) errors_.push_back({fmt::format("{}: {}", name_, where), std::move(what), {}});
   }
 
-  /// The one with the longest history.
+  /// Chooses the device with the longest history.
   void choose_device(const PickleValue& traces) {
     std::size_t num_with_events = 0;
     for (std::size_t i = 0; i < traces.size(); ++i) {

@@ -19,7 +19,7 @@ std::string text_of(const PickleValue& settings, std::string_view key) {
   return without_blanks(value ? value->as_text().value_or("") : "");
 }
 
-/// The settings that the fields have, over `base` for the others.
+/// The settings of the fields; `base` has the others.
 AllocatorSettings fields_of(const PickleValue& settings, const AllocatorSettings& base) {
   AllocatorSettings read = base;
   if (const auto value = settings.find("max_split_size")) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The allocator's settings as a memory snapshot has them.
+// The allocator's settings in a memory snapshot.
 
 #include <string>
 #include <string_view>
@@ -12,12 +12,12 @@
 
 namespace fsdp::planner {
 
-/// Blanks count nowhere in settings; a trace has them as one word.
+/// Settings without blanks, which have no meaning in them; in a trace the settings are one word.
 std::string without_blanks(std::string_view settings);
 
-/// The `allocator_settings` of a snapshot, as PYTORCH_ALLOC_CONF would say them, and read. The text that the user wrote
-/// comes first, since it also has what the snapshot leaves out; fields that say something else win, because they were
-/// changed while the program ran. Adds a sentence to `notes` for what cannot be taken over.
+/// The `allocator_settings` of a snapshot, as the text of PYTORCH_ALLOC_CONF and parsed. The user's own text comes
+/// first, since it also has settings that the snapshot leaves out; fields that differ from it win, because they were
+/// changed while the program ran. Adds a sentence to `notes` for each setting that is not supported.
 std::pair<std::string, simulator::AllocatorSettings> settings_of_snapshot(const PickleValue& settings,
                                                                           std::vector<std::string>& notes);
 

@@ -5,7 +5,7 @@ project_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 2)
 export project_root jobs
 
-# say TEXT...: progress, on stderr, so that stdout stays with results.
+# say TEXT...: progress, on stderr, because stdout is for results.
 say() { printf '%s\n' "$*" >&2; }
 
 # die CODE TEXT...
@@ -30,7 +30,7 @@ quietly() {
   fi
 }
 
-# parts_of LOG: the block at the end of a configure log that says what is built and what is left out.
+# parts_of LOG: the block at the end of a configure log that lists the parts that are built and those that are left out.
 parts_of() { sed -n 's/^--   \(built\|left out\) /  \1 /p' "$1" >&2; }
 
 # configure PRESET [OPTION...]

@@ -58,7 +58,7 @@ std::vector<std::string> memory_curve(const MemoryReport& memory, int width, int
   const std::vector<Bytes> highest = columns_of(memory.live_over_step, columns);
   std::vector<std::string> lines;
   for (int row = height - 1; row >= 0; --row) {
-    // Lines of blanks would be folded when they are laid out, so every row begins with a word.
+    // Layout would fold lines of blanks, so every row begins with a word.
     std::string line = row == height - 1 ? label : std::string(static_cast<std::size_t>(display_width(label)), ' ');
     line += row == height - 1 ? "┤" : "│";
     for (const Bytes value : highest) {

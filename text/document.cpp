@@ -20,14 +20,14 @@ std::string padding(int columns) {
   return std::string(static_cast<std::size_t>(std::max(columns, 0)), ' ');
 }
 
-/// Columns that the labels take, a gap included.
+/// Width of the label column, a gap included.
 int label_width(const Document& document) {
   int width = 0;
   for (const Section& section : document) {
     const Entry* entry = std::get_if<Entry>(&section);
     if (entry == nullptr && std::get<Table>(section).only_for_scripts) continue;
     const std::string& label = entry != nullptr ? entry->label : std::get<Table>(section).name;
-    // A long verdict such as DOES NOT FIT does not push everything else to the right.
+    // A long verdict such as DOES NOT FIT must not push everything else to the right.
     if (display_width(label) <= 8) width = std::max(width, display_width(label));
   }
   return width + kGap;
@@ -68,7 +68,7 @@ std::string aligned(std::string_view text, int width, bool right, bool last, Sty
   return last ? shown : shown + space;
 }
 
-/// One row below the other, a column a line: for terminals that the table does not fit.
+/// Rows as blocks, one line for each column, for terminals that are too narrow for the table.
 std::string as_records(const Table& table, int indent, const Terminal& terminal) {
   int title_width = 0;
   for (const Column& column : table.columns) title_width = std::max(title_width, display_width(column.title));
@@ -91,7 +91,7 @@ std::string as_records(const Table& table, int indent, const Terminal& terminal)
   return text;
 }
 
-/// Narrows the widest columns of text until the table fits; false when it cannot.
+/// Narrows the widest columns of text until the table fits. False if it cannot.
 bool narrow(const Table& table, int available, std::vector<int>& widths) {
   int total = -kGap;
   for (const int width : widths) total += width + kGap;
@@ -108,7 +108,7 @@ bool narrow(const Table& table, int available, std::vector<int>& widths) {
   return true;
 }
 
-/// The lines of a cell. A name that is longer than its column goes on below, after a dot where there is one.
+/// The lines of a cell. A name that is longer than its column continues on the next line, if possible after a dot.
 std::vector<std::string> cell_lines(const std::string& text, int width) {
   std::vector<std::string> lines;
   for (std::string part : wrap(text, width)) {
@@ -150,7 +150,7 @@ std::string row_text(const Table& table, const std::vector<Cell>& row, const std
 
 std::string to_text(const Table& table, int indent, const Terminal& terminal) {
   std::vector<int> widths = column_widths(table);
-  // Into a pipe a row is a line, however long; a terminal would break it anywhere.
+  // In a pipe a row is one line of any length; a terminal would break it anywhere.
   if (terminal.is_terminal && !narrow(table, terminal.width - indent, widths)) {
     return as_records(table, indent, terminal);
   }
@@ -294,7 +294,7 @@ std::string to_csv(const Document& document) {
 
 namespace {
 
-/// A number where the column has numbers; null where there is none.
+/// A number in a numeric column; null if it has none.
 void write_exact(JsonWriter& writer, const Column& column, const Cell& cell) {
   if (!column.numeric) return writer.member(column.name, cell.exact);
   if (cell.exact.empty()) return writer.member(column.name, nullptr);

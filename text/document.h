@@ -1,7 +1,7 @@
 #pragma once
 
-// The output of a command, as data: labeled sentences and tables. It is laid out once for people, and written once
-// for Markdown and for CSV, so that all three say the same.
+// The output of a command as data: labeled sentences and tables. It is laid out once for people, and written once for
+// Markdown and for CSV, so that all three have the same contents.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace fsdp::planner {
 
 enum class Format { Table, Json, Csv, Markdown, Trace };
 
-/// A cell of a table: what people read, and the exact value that scripts read.
+/// A cell of a table: the text for people, and the exact value for scripts.
 struct Cell {
   std::string text;
   std::string exact;
@@ -31,15 +31,15 @@ struct Cell {
 };
 
 Cell cell(std::int64_t count);
-Cell cell(Bytes bytes);   ///< "1.5 GiB"; exactly: 1610612736.
-Cell cell(Seconds time);  ///< "3.5 ms"; exactly: 0.0035.
-/// With its sign: "+1.5 GiB", "-3.5 ms". Less is good.
+Cell cell(Bytes bytes);   ///< "1.5 GiB"; its exact value is 1610612736.
+Cell cell(Seconds time);  ///< "3.5 ms"; its exact value is 0.0035.
+/// With a sign: "+1.5 GiB", "-3.5 ms". Less is good.
 Cell signed_cell(Bytes bytes);
 Cell signed_cell(Seconds time);
 
 struct Column {
   std::string title;     ///< "sent per rank"
-  std::string name;      ///< "sent_bytes_per_rank": heads the column in CSV.
+  std::string name;      ///< "sent_bytes_per_rank": the head of the column in CSV.
   bool numeric = false;  ///< Aligned to the right.
 };
 
@@ -47,33 +47,34 @@ struct Table {
   std::string name;  ///< "traffic": the label for people, the first column in CSV.
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;  ///< [rows][columns]
-  bool only_for_scripts = false;        ///< Says again what sentences say: CSV only.
+  bool only_for_scripts = false;        ///< For CSV only, because it repeats the sentences.
 };
 
-/// A label and what belongs to it. Each line is wrapped by itself.
+/// A label and its lines. Each line is wrapped separately.
 struct Entry {
   std::string label;
   std::vector<std::string> lines;
   Style style = Style::Strong;  ///< Style of the label.
-  bool is_picture = false;      ///< Made of characters: printed as it is, and left out of Markdown.
+  bool is_picture = false;      ///< Made of characters: printed unchanged, and left out of Markdown.
 };
 
 using Section = std::variant<Entry, Table>;
 using Document = std::vector<Section>;
 
-/// The same with every text made fit for a terminal (core/base/printable.h).
+/// The document with every text made printable on a terminal (core/base/printable.h).
 Document printable(Document document);
 
-/// Labels in the first columns, text beside them. A table that is too wide for a terminal wraps its columns of text,
-/// and prints its rows one below the other when that is not enough; into a pipe every row is one line.
+/// Labels in the first columns, text next to them. A table that is too wide for a terminal wraps its columns of text;
+/// if that is not enough, it prints each row as a block. In a pipe every row is one line.
 std::string to_text(const Document& document, const Terminal& terminal);
-/// The same of the sections from `first` on, before `end`: an answer that is printed in parts is laid out as a whole.
+/// The same for the sections from `first` to before `end`, so that an answer that is printed in parts is laid out as a
+/// whole.
 std::string to_text(const Document& document, const Terminal& terminal, std::size_t first, std::size_t end);
 std::string to_markdown(const Document& document);
 /// The tables only, one after the other with an empty line between; the first column is the table's name. RFC 4180.
 std::string to_csv(const Document& document);
 /// One table as the rows of a JSON array of its name, each an object of the exact values: numbers in numeric columns,
-/// null where they have none.
+/// null if a cell has none.
 std::string to_json(const Table& table);
 
 }  // namespace fsdp::planner

@@ -8,10 +8,10 @@
 
 namespace fsdp::planner {
 
-/// Between the parts of a line.
+/// Separates the parts of a line.
 inline constexpr std::string_view kDot = " · ";
 
-/// "42 %" of 0.42.
+/// "42 %" for 0.42.
 std::string percent(double share);
 
 /// "1,234,567"

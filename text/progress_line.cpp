@@ -46,7 +46,7 @@ void ProgressLine::write(std::string text) {
     err_ << text << "\n" << std::flush;
     return;
   }
-  // A line that breaks could not be rewritten.
+  // A line that breaks cannot be rewritten.
   text.resize(std::min(text.size(), static_cast<std::size_t>(width_ - 1)));
   erase();
   err_ << text << std::flush;
@@ -54,7 +54,7 @@ void ProgressLine::write(std::string text) {
 }
 
 void ProgressLine::erase() {
-  // Blanks do it on every terminal.
+  // Blanks clear a line on every terminal.
   if (written_ > 0) err_ << '\r' << std::string(static_cast<std::size_t>(written_), ' ') << '\r' << std::flush;
   written_ = 0;
 }

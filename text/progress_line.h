@@ -1,6 +1,6 @@
 #pragma once
 
-// One line that says how far a search or a rehearsal is, for people who wait for it.
+// One line with the progress of a search or a rehearsal.
 
 #include <cstdint>
 #include <functional>
@@ -12,17 +12,17 @@
 
 namespace fsdp::planner {
 
-/// The output if the stream is no terminal.
+/// What to write if the stream is no terminal.
 enum class InPipe : std::uint8_t {
   Nothing,
-  Lines,  ///< A line of its own after two seconds, and then each time that took twice as long.
+  Lines,  ///< A line after two seconds, and then whenever the time has doubled.
 };
 
-/// Rewrites one line in place. Writes nothing when it is not wanted, and during the first second; leaves nothing behind
-/// on a terminal.
+/// Rewrites one line in place. Writes nothing if it is not wanted, and nothing in the first second; clears its line on
+/// a terminal at the end.
 class ProgressLine {
  public:
-  /// `clock` says the time since any moment. REQUIRES: `err` outlives this object.
+  /// `clock` returns the time since any fixed moment. REQUIRES: `err` outlives this object.
   ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock,
                InPipe in_pipe = InPipe::Nothing);
   ~ProgressLine() { erase(); }
@@ -47,7 +47,7 @@ class ProgressLine {
   int written_ = 0;  ///< Columns on the screen.
 };
 
-/// A clock for it.
+/// A clock for ProgressLine.
 Seconds seconds_of_this_process();
 
 }  // namespace fsdp::planner

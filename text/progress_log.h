@@ -1,6 +1,6 @@
 #pragma once
 
-// Lines that say how far a rehearsal is, for those who wait without a terminal and for those who look into a file.
+// Lines with the progress of a rehearsal, for streams that are no terminal and for log files.
 
 #include <functional>
 #include <ostream>
@@ -10,15 +10,15 @@
 
 namespace fsdp::planner {
 
-/// Says what is done from the second second on. Into a stream it writes a line when that has changed, at most every
-/// five seconds, and every half minute where nothing changes; into a file a line for each change.
+/// Writes the progress after the first second. A stream gets a line at each change, at most every five seconds, and
+/// every half minute if nothing changes; a file gets a line for each change.
 class ProgressLog {
  public:
-  /// `out`: may be null; `file`: is appended to, empty: none; `clock` says the time since any moment. REQUIRES: `out`
-  /// outlives this object.
+  /// `out` may be null. `file` is appended to; empty for none. `clock` returns the time since any fixed moment.
+  /// REQUIRES: `out` outlives this object.
   ProgressLog(std::ostream* out, std::string file, std::function<Seconds()> clock);
 
-  /// `what`: "rank 0: step 1 of 3, forward"; `running`: since it was started.
+  /// `what`: "rank 0: step 1 of 3, forward"; `running`: the time since the start.
   void show(const std::string& what, Seconds running);
 
  private:
@@ -26,8 +26,8 @@ class ProgressLog {
   std::string file_;
   std::function<Seconds()> clock_;
   Seconds first_;
-  Seconds next_change_;  ///< From when on the stream is told of a change, and
-  Seconds next_line_;    ///< of anything.
+  Seconds next_change_;  ///< From this time on the stream gets a change, and
+  Seconds next_line_;    ///< an unchanged line.
   std::string said_;
   std::string written_;
 };

@@ -24,7 +24,7 @@ std::string short_path(const std::string& file, const std::string& folder) {
     if (at != std::string::npos) return file.substr(at + place.size());
   }
   if (!folder.empty() && file.starts_with(folder + "/")) return file.substr(folder.size() + 1);
-  // The end of a long path elsewhere says most.
+  // The end of a long path outside is the most informative part.
   const std::size_t last = file.rfind('/');
   const std::size_t before = last == std::string::npos || last == 0 ? std::string::npos : file.rfind('/', last - 1);
   if (file.size() > kMostOfPath && before != std::string::npos && before > 0) return "…" + file.substr(before);

@@ -9,7 +9,7 @@
 
 namespace fsdp::planner {
 
-/// A file without what everybody knows: the folder that is worked in, the place of installed packages.
+/// A file's path without a known prefix: the working folder, or the folder of installed packages.
 std::string short_path(const std::string& file, const std::string& folder);
 
 /// "train.py:41 main"
@@ -19,8 +19,8 @@ std::string frame_text(const PythonFrame& frame, const std::string& folder);
 /// of "torch/nn/modules/linear.py:134 forward".
 std::string through_text(const std::string& through);
 
-/// The frames that say most: the script's own line `at`, then others, innermost first, without those inside torch; at
-/// most 4, or all.
+/// The most informative frames: the script's own line `at`, then others, innermost first, without those inside torch;
+/// at most 4, or all.
 void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std::vector<PythonFrame>& stack,
                const std::string& folder, bool all);
 

@@ -15,7 +15,7 @@ std::string word_text(std::string_view word) {
   return is_plain ? std::string(word) : quoted_for_shell(word);
 }
 
-/// $'...': what a terminal would obey is written out in it.
+/// $'...', with control characters escaped.
 std::string quoted_with_escapes(std::string_view text) {
   std::string inner;
   for (const char c : text) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Words as a shell takes them.
+// Words in a shell's syntax.
 
 #include <string>
 #include <string_view>
@@ -8,14 +8,13 @@
 
 namespace fsdp::planner {
 
-/// A text in single quotes, whatever it has: 'it'\''s'. Line feeds, and what a terminal would obey, are escapes in
-/// $'...'.
+/// A text in single quotes, for any contents: 'it'\''s'. Line feeds and control characters become escapes in $'...'.
 std::string quoted_for_shell(std::string_view text);
 
-/// A command as a shell takes it: words with blanks or signs, and empty ones, in quotes.
+/// A shell command: words with blanks or special characters, and empty ones, in quotes.
 std::string command_text(const std::vector<std::string>& words);
 
-/// "NAME=value" before a command, the value in quotes where a shell would read more in it.
+/// "NAME=value" before a command, the value in quotes if a shell would interpret it.
 std::string assignment_text(std::string_view assignment);
 
 }  // namespace fsdp::planner

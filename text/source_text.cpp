@@ -32,7 +32,7 @@ std::string escaped(std::string_view character) {
   if (character == "\n") return "\\n";
   if (character == "\t") return "\\t";
   std::string shown = fsdp::printable(character);
-  // printable() says "\x1b" of a byte; TOML knows four digits only.
+  // printable() writes "\x1b" for a byte; TOML accepts four digits only.
   if (shown.size() == 4 && shown.starts_with("\\x")) shown = "\\u00" + shown.substr(2);
   return shown;
 }
@@ -47,7 +47,7 @@ std::string escaped_text(std::string_view text) {
   return result;
 }
 
-/// Whether YAML takes the word for something else than text.
+/// Whether YAML would read the word as something else than text.
 bool is_word_of_yaml(std::string_view text) {
   constexpr std::array<std::string_view, 8> kWords = {"true", "false", "yes", "no", "on", "off", "null", "y"};
   std::string lower(text);
@@ -75,7 +75,7 @@ std::string python_docstring(const std::vector<std::string>& lines) {
   for (std::size_t i = 0; i < lines.size(); ++i) plain += (i == 0 ? "" : "\n") + one_line(lines[i]);
   std::string text;
   for (std::size_t i = 0; i < plain.size(); ++i) {
-    // A quote before other characters is left as it is, so that a call in the text reads as it is to be typed.
+    // A quote before other characters is left unescaped, so that a call in the text can be copied as it is.
     const bool may_end = plain[i] == '"' && (i + 1 == plain.size() || plain[i + 1] == '"');
     if (plain[i] == '\\' || may_end) text += '\\';
     text += plain[i];

@@ -1,8 +1,7 @@
 #pragma once
 
-// Words of others, names of models, modules and files, in source text that we write: Python, YAML, TOML and a shell's
-// lines. Whatever a name holds, it ends neither the comment nor the literal in which it stands, and a terminal to
-// which the text goes obeys none of it.
+// Foreign words (names of models, modules and files) in source text that we write: Python, YAML, TOML and shell lines.
+// Whatever a name contains, it cannot end its comment or literal, and it contains no control character for a terminal.
 
 #include <string>
 #include <string_view>
@@ -10,7 +9,7 @@
 
 namespace fsdp::planner {
 
-/// The text as one line of prose: what printable() escapes, line feeds ("\n") and tabs ("\t") too.
+/// The text as one line of prose: escapes everything that printable() does, and line feeds ("\n") and tabs ("\t").
 std::string one_line(std::string_view text);
 
 /// [lines] Each line as a comment of Python, YAML or TOML: "# ", or "#" for an empty line.
@@ -19,14 +18,13 @@ std::vector<std::string> as_comments(const std::vector<std::string>& lines);
 /// [lines] The lines as the docstring of a Python module, in three quotes, without a line feed at the end.
 std::string python_docstring(const std::vector<std::string>& lines);
 
-/// A literal in double quotes, whose value is the text in Python, in YAML and in TOML alike. A byte that is no UTF-8
-/// becomes U+FFFD.
+/// A literal in double quotes whose value is the text in Python, YAML and TOML. A byte that is no UTF-8 becomes U+FFFD.
 std::string quoted_text(std::string_view text);
 
 /// A Python f-string: the text before, the value of a variable, the text after.
 std::string python_f_string(std::string_view before, std::string_view variable, std::string_view after);
 
-/// A value of YAML that is read as the text and nothing else: as it is where it is plain words with commas, such as
+/// A YAML value that is always read as the text: unquoted if it is plain words with commas, such as
 /// "Embedding,LlamaDecoderLayer", else in quotes.
 std::string yaml_text(std::string_view text);
 
