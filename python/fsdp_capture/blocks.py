@@ -1,11 +1,11 @@
-"""Which modules of a model are blocks: what a plan can checkpoint, and what it makes units of first.
+"""Finds the blocks of a model: the modules that a plan can checkpoint, and its first candidates for units.
 
-A stack is a run of them. In this order, and never one inside another:
+A stack is a run of blocks. In this order, and never one inside another:
   * siblings of one class with parameters of the same shapes ("layers.{0..27}"), the outermost ones;
-  * siblings of one class of the user's whose shapes differ, where nothing repeats inside them (the stages of a U-Net, T5's first
-    block, which alone has a table of positions, beside the others);
+  * siblings of one user class whose shapes differ, if nothing repeats inside them (the stages of a U-Net; T5's first block,
+    which alone has a table of positions, and the others);
   * a module that the model calls several times in one forward (ALBERT's shared layer): one block with many calls;
-  * a module that stands alone and has a sixteenth of the parameters outside of embeddings (a DLRM's top, a tower).
+  * a single module with a sixteenth of the parameters outside of embeddings (a DLRM's top, a tower).
 
 Not modeled: blocks that are called by another name than that of their module.
 """
@@ -20,7 +20,7 @@ _SHARE_OF_A_SINGLE = 16
 
 
 class CallCounts:
-    """How often modules are called in forwards with gradients on."""
+    """Counts how often modules are called in forwards with gradients on."""
 
     def __init__(self, torch: Any, phases: Any) -> None:
         self._torch, self._phases = torch, phases
@@ -28,7 +28,7 @@ class CallCounts:
         self._handle = torch.nn.modules.module.register_module_forward_pre_hook(self._before)
 
     def _before(self, module: Any, args: Any) -> None:
-        # A backward calls again what the script checkpoints by itself.
+        # The backward calls again what the script itself checkpoints.
         if self._torch.is_grad_enabled() and not self._phases.in_backward:
             self._counts[id(module)] += 1
 
@@ -36,8 +36,8 @@ class CallCounts:
         self._handle.remove()
 
     def in_a_forward(self, root: Any, tops: list[str]) -> dict[str, int]:
-        """For each module below a root, how often one forward of its model calls it. `tops`: models of a step of passes. A root
-        that is never called itself has a forward for each backward."""
+        """For each module below a root, how often one forward of its model calls it. `tops`: models of a step of passes. A
+        root that is never called itself has a forward for each backward."""
         forwards = {name: self._counts[id(root.get_submodule(name))] for name in (tops or [""])}
         calls = {}
         for name, module in root.named_modules():
@@ -52,9 +52,9 @@ class CallCounts:
 def find_stacks(
     root: Any, calls: Optional[dict[str, int]] = None, are_alike: bool = False, tops: Sequence[str] = ()
 ) -> list[list[str]]:
-    """Names of blocks, stack by stack. `calls`: how often a forward calls each module; without it all are called once. `are_alike`:
-    only those that repeat, as siblings of the same shapes or by being called again. `tops`: models of a step of passes, which are
-    roots and no blocks."""
+    """Names of blocks, stack by stack. `calls`: how often a forward calls each module; defaults to once. `are_alike`: only
+    those that repeat, as siblings of the same shapes or by repeated calls. `tops`: models of a step of passes, which are roots
+    and no blocks."""
     names = {id(module): name for name, module in root.named_modules()}
     number = (lambda name: calls.get(name, 0)) if calls is not None else lambda name: 1
     models = [root.get_submodule(name) for name in tops] or [root]
@@ -71,7 +71,7 @@ def find_stacks(
 
 
 def _is_a_block(module: Any) -> bool:
-    """Leaves side by side (q, k and v of an attention) are no blocks."""
+    """Parallel leaves (q, k and v of an attention) are no blocks."""
     return any(True for _ in module.children()) and any(True for _ in module.parameters())
 
 
@@ -91,14 +91,14 @@ def _is_large(root: Any, number: Callable[[str], int]) -> Callable[[str, Any], b
     whole = weight(root)
 
     def is_large(name: str, module: Any) -> bool:
-        # A module that holds almost all is the model itself, of which checkpointing would keep nothing.
+        # A module with almost all parameters is the model itself; checkpointing it would save nothing.
         return number(name) > 0 and whole <= _SHARE_OF_A_SINGLE * weight(module) and 2 * weight(module) <= whole
 
     return is_large
 
 
 class _Siblings:
-    """Stacks of modules side by side."""
+    """Stacks of sibling modules."""
 
     def __init__(self, names: dict[int, str], number: Callable[[str], int], are_alike: bool) -> None:
         self._names, self._number, self._are_alike = names, number, are_alike
@@ -114,7 +114,7 @@ class _Siblings:
         return stacks + self._of_run(run)
 
     def _of_run(self, run: list[Any]) -> list[list[str]]:
-        """Among siblings of one class."""
+        """Finds stacks among siblings of one class."""
         groups: list[list[Any]] = []
         for child in run:
             if groups and _shapes(groups[-1][-1]) == _shapes(child):

@@ -1,7 +1,7 @@
-"""Evaluations between the steps of a script, which a recording may hold, since it begins where the optimizer has stepped.
+"""Evaluations between the steps of a script, which a recording may include, since it begins after the optimizer's step.
 
-One after each step is a part of a step, as what it gathers is. One that comes now and then is not: it is recorded again without. Nor
-is one before a micro-batch, as which a captured step is played several times.
+An evaluation after each step is part of the step, and so are its gathers. An occasional one is not: we record again without
+it. Nor is one before a micro-batch, because a captured step is replayed several times as a micro-batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EvaluationWatch:
         self._before = self._phases.evaluations
 
     def is_to_be_left_out(self, accumulation: int) -> bool:
-        """For the recording that has ended: another one is made in its place."""
+        """Whether the recording that has ended must be repeated without the evaluation."""
         if self._phases.evaluations == self._before or self._left_out >= _MOST_TRIES:
             return False
         if accumulation == 1 and self._is_in_each_step():
@@ -36,7 +36,7 @@ class EvaluationWatch:
         return True
 
     def check(self, accumulation: int) -> None:
-        """Raises CaptureError where each step of several micro-batches has one."""
+        """Raises CaptureError if each step of several micro-batches has one."""
         if accumulation > 1 and self._is_in_each_step():
             raise CaptureError(
                 f"The script evaluates its model behind each step of {accumulation} micro-batches. What is captured is one micro-batch, which a plan "
@@ -44,7 +44,7 @@ class EvaluationWatch:
             )
 
     def _is_in_each_step(self) -> bool:
-        """Parts of a model are known as such only once recordings begin: from there on two steps have to say so."""
+        """Parts of a model are recognized only after recordings begin, so it takes two steps to decide."""
         since = max((step for step, count in enumerate(self._at_steps) if count == 0), default=0)
         counts = self._at_steps[since:]
         return (since <= 1 or len(counts) > 2) and all(one < other for one, other in zip(counts, counts[1:]))

@@ -1,11 +1,11 @@
-"""Where a script clears the gradients of the step before: after the optimizer's step, within the next forward, as one that calls
-zero_grad() between loss and backward, or never, as one that zeroes them where they lie (set_to_none=False).
+"""Finds where a script clears the gradients of the previous step: after the optimizer's step; within the next forward, if it
+calls zero_grad() between loss and backward; or never, if it zeroes them in place (set_to_none=False).
 
-A step is looked at before any is recorded, since a recording drops gradients: were they there when its forward began, and when its
-backward did? Where in the forward they went is what a mark of zero_grad() in the recording says. Who clears them by hand leaves no
-mark, and is taken to do it before the backward.
+Recordings drop gradients, so we watch a step before the first one: did gradients exist when its forward began, and when its
+backward did? A mark of zero_grad() in the recording shows the place within the forward. A script that clears them by hand
+leaves no mark; we assume that it does so before the backward.
 
-Not modeled: gradients of some parameters that go while those of others stay; of which there are more counts.
+Not modeled: the gradients of some parameters are cleared while those of others remain; the majority counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class ClearingWatch:
         self._in_forward: Optional[bool] = None  # whether there were gradients when the forward began
         self._in_backward: Optional[bool] = None
         self._hook: Any = None
-        self._by_module = False  # the last that was said was of a module, and not of an optimizer
+        self._by_module = False  # the last call was that of a module, not of an optimizer
 
     def mark_clearings(self, recorder: Callable[[], Any]) -> None:
-        """From now on zero_grad() is said in what is recorded. `recorder`: of a recording that is under way, or None."""
+        """From now on the recording marks zero_grad(). `recorder`: returns the one of a recording in progress, or None."""
         for kind in (self._torch.optim.Optimizer, self._torch.nn.Module):
             self._mark(kind, recorder)
 
@@ -47,7 +47,7 @@ class ClearingWatch:
         kind.zero_grad = zero_grad
 
     def look(self) -> None:
-        """A step has ended, and the next one is looked at."""
+        """A step has ended; watch the next one."""
         self._hook = self._torch.nn.modules.module.register_module_forward_pre_hook(self._forward_begins)
 
     def _forward_begins(self, module: Any, args: Any) -> None:
@@ -62,7 +62,7 @@ class ClearingWatch:
         self._in_backward = self._are_there()
 
     def gradients(self) -> list[Any]:
-        """That are there now."""
+        """The current gradients."""
         return [p.grad for p in self._parameters() if p.grad is not None]
 
     def _parameters(self) -> list[Any]:
@@ -89,7 +89,7 @@ class ClearingWatch:
 
 
 def _call_behind_clearing(structure: Structure) -> int:
-    """The first call that is after the last zero_grad(); the number of calls where none is."""
+    """The first call after the last zero_grad(); the number of calls if there is none."""
     part = structure.clearings[-1][1] if structure.clearings else len(structure.parts)
     if part >= len(structure.parts):
         return len(structure.calls)

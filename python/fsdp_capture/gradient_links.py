@@ -1,5 +1,5 @@
-"""Which ops of a step hand gradients to which: the values that ops read and make within a call, and where an op with a
-backward would be cut off by them, a link of no bytes to the next one that has a backward.
+"""Finds the gradient flow between the ops of a step: the values that ops read and make within a call. If these would cut off
+an op that has a backward, we add a link of no bytes to the next op that has one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Flow:
         self._activation = activation
         self._trainable = {p["name"] for p in parameters if p["trainable"]}
         self._asked_for = self._find_asked_for()
-        self._links: list[tuple[int, int]] = []  # parts
+        self._links: list[tuple[int, int]] = []  # between parts
         self._crossing: list[tuple[int, int, int]] = []  # call, call, number of the link
         self._find_links()
         for number, (maker, reader) in enumerate(self._links):
@@ -36,7 +36,7 @@ class Flow:
 
     @property
     def num_links(self) -> int:
-        """Links between calls, which are values of the model after all others."""
+        """The number of links between calls, which are values of the model after all others."""
         return len(self._crossing)
 
     def inputs_of(self, call: int) -> list[int]:
@@ -50,10 +50,10 @@ class Flow:
     def num_output_links(self, call: int) -> int:
         return len(self.outputs_of(call))
 
-    # ---- what an op reads and makes ---------------------------------------------------------------------------------
+    # ---- reads and writes of an op ----------------------------------------------------------------------------------
 
     def _reads(self, part: int) -> list[int]:
-        """Allocations that it reads and did not make."""
+        """Allocations that the op reads and did not make."""
         recording = self._structure.recording
         found = {read for d in self._structure.parts[part].dispatched for read in recording.reads[d] if read >= 0}
         found -= self._structure.casts.keys()
@@ -63,8 +63,8 @@ class Flow:
         return number in self._storages.key and "float" in self._storages.tensor(number).dtype
 
     def _find_asked_for(self) -> set[int]:
-        """Allocations that require a gradient though nothing that they are made of does: the script says so by itself, as
-        where a frozen embedding is followed by checkpoints (enable_input_require_grads)."""
+        """Allocations that require a gradient although none of their inputs does. The script requests this, for example if
+        checkpoints follow a frozen embedding (enable_input_require_grads)."""
         recording, parts = self._structure.recording, self._structure.parts
         passed_on = {made for part in parts if part.has_backward for made in part.made}
         return {
@@ -84,7 +84,7 @@ class Flow:
             self._find_links_of(of_pass, losses[number] if number < len(losses) else -1)
 
     def _find_links_of(self, with_backward: list[int], loss: int) -> None:
-        """In one backward; no gradient goes from one to another."""
+        """Links within one backward; no gradient passes from one backward to another."""
         parts = self._structure.parts
         requires = set(self._asked_for)
         for place, part in enumerate(with_backward):
@@ -121,7 +121,7 @@ class Flow:
             is_own = tensor is None or tensor.dtype == self._activation
             shape = list(tensor.shape) if tensor is not None else [0]
             row = {"name": f"v{len(rows)}", "shape": shape, "dtype": None if is_own else tensor.dtype}
-            # Where it is made, and of the batch where it is read.
+            # At the op that makes it, and for the batch at the op that reads it.
             if number in self._asked_for and (len(rows) >= len(inputs) or self._storages.key[number][0] < 0):
                 row["requires_grad"] = True
             rows.append(row)

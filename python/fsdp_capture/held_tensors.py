@@ -1,12 +1,13 @@
-"""Tensors on the GPU that are no parameters and no buffers of the model: what its modules hold beside them, as the scales and
-tables of bitsandbytes' 4-bit weights or a cached mask, and all that other models hold, as the reference of a DPO or a teacher.
-Nothing shards them, so that each GPU has them whole. So has it a batch that the script made once and hands to the model in each step.
+"""Finds tensors on the GPU that are neither parameters nor buffers of the model: other tensors of its modules, such as the
+scales and tables of bitsandbytes' 4-bit weights or a cached mask, and all tensors of other models, such as the reference of a
+DPO or a teacher. They are not sharded, so each GPU has a full copy. The same applies to a batch that the script makes once and
+passes to the model in each step.
 
-What a module holds for a step alone is in the recording of the step. So a tensor counts where the same one is held when the
-recordings begin and when they have ended.
+The recording of a step includes tensors that a module stores for that step only. So a tensor counts here if the module has the
+same one when the recordings begin and when they have ended.
 
-Not modeled: tensors that only a parameter's attributes lead to, since fully_shard makes other parameters; tensors that no module
-leads to.
+Not modeled: tensors that only a parameter's attributes lead to, since fully_shard makes other parameters; tensors that no
+module leads to.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from fsdp_capture.model_file import CaptureError
 from fsdp_rehearsal.modules import class_name
 from fsdp_rehearsal.trained_model import outermost
 
-OF_BATCH = "beside/batch/"  # how names begin of what the script hands to its model
-_LARGE = 1 << 20  # bytes of another model, from which on they are told of
+OF_BATCH = "beside/batch/"  # prefix of the names of the script's batches
+_LARGE = 1 << 20  # bytes of another model from which on it is reported
 _DEPTH = 4  # of objects in objects
 
 
 class HeldTensors:
     def __init__(self, torch: Any, root: Any) -> None:
-        """Looks at what is held by now, on a GPU."""
+        """Collects the tensors on a GPU that exist now."""
         self._torch = torch
         self._own = set(torch.nn.Module().__dict__)
         registered = [*root.parameters(), *root.buffers()]
         self._seen = {_address(t) for t in registered}
         self._found = {name: weakref.ref(t) for name, t in self._below(root)}
-        self._given: dict[int, tuple[Any, int]] = {}  # id of a tensor -> it, and the step in which it was first handed on
+        self._given: dict[int, tuple[Any, int]] = {}  # id of a tensor -> the tensor, and the step in which it was first passed
+                                                      # on
         self._of_others = _titled([(class_name(model), self._all_of(model)) for model in outermost()])
 
     def note_given(self, tensors: list[Any], step: int) -> None:
-        """The model is about to be handed these in a step."""
+        """The model is about to receive these in a step."""
         for tensor in tensors:
             if tensor.is_cuda and tensor.grad_fn is None and tensor.numel() > 0 and _address(tensor) not in self._seen:
                 first, _ = self._given.get(id(tensor), (None, None))
@@ -45,7 +47,7 @@ class HeldTensors:
                     self._given[id(tensor)] = (weakref.ref(tensor), step)
 
     def _given_again(self, step: int) -> dict[str, Any]:
-        """Tensors that were handed on in an earlier step than `step` and are still there."""
+        """Tensors that were passed on in a step before `step` and still exist."""
         found, seen = {}, set()
         for reference, first in self._given.values():
             tensor = reference()
@@ -55,7 +57,7 @@ class HeldTensors:
         return found
 
     def tensors(self, step: int) -> dict[str, Any]:
-        """Those that are still there, by their names. `step`: that which has ended."""
+        """Those that still exist, by name. `step`: the one that has ended."""
         found = {**self._found, **self._given_again(step)}
         for title, tensors in self._of_others.items():
             found.update({f"beside/{title}/{name}".replace(".", "/"): reference for name, reference in tensors.items()})
@@ -68,7 +70,7 @@ class HeldTensors:
         return [_row(name, t) for name, t in tensors.items()]
 
     def limits(self) -> list[str]:
-        """A note for readers about other models that are still there."""
+        """A note for readers about other models that still exist."""
         told = []
         for title, tensors in self._of_others.items():
             size = sum(t.untyped_storage().nbytes() for t in (reference() for reference in tensors.values()) if t is not None)
@@ -80,8 +82,8 @@ class HeldTensors:
         return told
 
     def _all_of(self, model: Any) -> dict[str, Any]:
-        """Names and weak references of what a model has on a GPU and the trained one has not. Raises CaptureError for a tensor whose
-        bytes are not known."""
+        """Names and weak references of tensors on a GPU that the model has and the trained one does not. Raises CaptureError
+        for a tensor of unknown size."""
         found = {}
         is_wrapper = self._torch.utils._python_dispatch.is_traceable_wrapper_subclass
         registered = itertools.chain(model.named_parameters(), model.named_buffers())
@@ -128,7 +130,8 @@ class HeldTensors:
 
 
 def _titled(models: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Those that have tensors, by names of their own. Modules come in any order, and a script's runs are to give the same names."""
+    """The models that have tensors, by unique names. The order of modules is arbitrary, and every run of a script must give
+    the same names."""
     count: dict[str, int] = {}
     result = {}
     for kind, tensors in sorted((each for each in models if each[1]), key=lambda each: (each[0], len(each[1]))):

@@ -1,5 +1,5 @@
-"""A captured model as it is written: the structure of the step, and for each way in which it was recorded the tapes of its
-calls. Calls that are alike in everything share a block.
+"""Writes a captured model: the structure of the step, and for each way of recording it the tapes of its calls. Calls that are
+equal in everything share a block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = tuple[str, bool]  # dtype of the activations, checkpointed
 
 
 def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
-    """Modules, parameters and buffers, before anything is changed. `muon`: ids of the parameters that Muon updates."""
+    """Modules, parameters and buffers, before any change. `muon`: ids of the parameters that Muon updates."""
     names: dict[int, list[str]] = {}
     parameters = dict(root.named_parameters(remove_duplicate=False))
     for name, parameter in parameters.items():
@@ -42,7 +42,7 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
         "parameters": [
             {
                 "name": name,
-                "shape": list(parameters[name].shape) or [1],  # as switches.give_dimensions has it where a plan is applied
+                "shape": list(parameters[name].shape) or [1],  # as switches.give_dimensions does for a plan
                 "dtype": str(parameters[name].dtype)[6:],
                 "trainable": parameters[name].requires_grad,
                 "tied_names": names[id(parameters[name])][1:],
@@ -59,7 +59,7 @@ def describe(root: Any, muon: Container[int] = ()) -> dict[str, Any]:
 
 
 def _packed(parameter: Any) -> dict[str, int]:
-    """bitsandbytes' 4-bit weights lie in bytes or in numbers of another dtype; the shape of the weight is in its state."""
+    """bitsandbytes stores 4-bit weights as bytes or as numbers of another dtype; the state has the shape of the weight."""
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
     return {"stands_for": math.prod(shape)} if shape is not None and math.prod(shape) != parameter.numel() else {}
 
@@ -73,8 +73,8 @@ def model_of(
     turns: Optional[Turns] = None,
     clearing: Optional[ClearingWatch] = None,
 ) -> dict[str, Any]:
-    """`addresses`: names of parameters by the storage that they had. The first recording is that of the script as it is.
-    `turns`: of a step of passes; `clearing`: of another one."""
+    """`addresses`: names of parameters by the storage that they had. The first recording is that of the unchanged script.
+    `turns`: of a step of passes; `clearing`: of another step."""
     for recording in recordings.values():
         if recording.unmatched:
             raise CaptureError(f"{recording.unmatched} allocations could not be told apart.")
@@ -114,8 +114,8 @@ def model_of(
 def _tapes_of(
     storages: dict[Kind, Storages], order: dict[str, int], limits: list[str]
 ) -> tuple[dict[Kind, Interface], dict[Kind, list[CallTape]]]:
-    """Values that pass between calls, and their tapes. A recording that cannot be played again leaves `storages`, with a limit; the first
-    one, of the script as it is, has to be played: else raises CaptureError."""
+    """Values that pass between calls, and their tapes. Drops a recording that cannot be replayed from `storages`, and adds a
+    limit. Raises CaptureError if it is the first one, of the unchanged script."""
     base = next(iter(storages))
     while True:
         interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
@@ -140,9 +140,9 @@ def _tapes_of(
 
 
 def plays(described: dict[str, Any], stacks: list[list[str]], addresses: dict[int, str], recording: Recording, tops: Sequence[str]) -> bool:
-    """Whether a recording of the script as it is can be played again with these blocks."""
+    """Whether a recording of the unchanged script can be replayed with these blocks."""
     if recording.unmatched or not recording.losses or min(recording.losses) < 0:
-        return True  # other reasons keep it from being captured
+        return True  # it cannot be captured for another reason
     storages = {("", False): Storages(structure_of(recording, stacks, addresses, tops))}
     try:
         _tapes_of(storages, {p["name"]: i for i, p in enumerate(described["parameters"])}, [])
@@ -164,8 +164,8 @@ def _why_no_loss(recording: Recording) -> str:
 
 
 def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
-    """The model with the sizes that captures of the same model wrote to `path` before. Raises CaptureError where another
-    model is there."""
+    """The model with the sizes that earlier captures of the same model wrote to `path`. Raises CaptureError if the file has
+    another model."""
     if "points" not in model or not os.path.exists(path):
         return model
     with open(path, encoding="utf-8") as text:
@@ -175,14 +175,14 @@ def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
             raise CaptureError(f"With other sizes the script trains another model: its {key} differ.")
     new = model["points"][0]["dimensions"]
     points = [point for point in before["points"] if point["dimensions"] != new] + model["points"]
-    points.sort(key=lambda point: -point["dimensions"]["batch"])  # a plan without a batch takes the first
+    points.sort(key=lambda point: -point["dimensions"]["batch"])  # a plan without a batch uses the first
     merged = {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
     without_cost = list(dict.fromkeys(before.get("without_cost", []) + model.get("without_cost", [])))
     return {**merged, "without_cost": without_cost} if without_cost else merged
 
 
 def _why_not_played(storages: Storages, interface: Interface, writer: TapeWriter) -> str:
-    """A capture that does not play as it was recorded is none."""
+    """A capture must replay exactly as it was recorded."""
     replay = Replay(storages, interface, writer.tapes, writer.carried)
     played, recorded = replay.run(), recorded_peak(storages, writer.carried)
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
@@ -209,7 +209,7 @@ class _Writer:
         self._activation = next(iter(tapes))[0]
         self._module = {m["name"]: i for i, m in enumerate(described["modules"])}
         self._parameter = {p["name"]: i for i, p in enumerate(described["parameters"])}
-        # A root whose parts are called one after another is entered by nobody.
+        # The root has no forward of its own if its parts are called one after another.
         self._called = entered_modules(self._structure.recording) - ({""} if facts["calls_parts"] else set())
         self._losses = [self._value_of_loss(number) for number in self._structure.recording.losses]
         self._blocks: list[dict[str, Any]] = []
@@ -259,15 +259,15 @@ class _Writer:
                     "blocks": self._blocks,
                     "calls": calls,
                     "stacks": self._stack_rows(),
-                    # Facts of a batch, so that they may differ from size to size.
+                    # Facts of a batch, which may differ from size to size.
                     **({"buffers": facts["buffers"]} if facts["buffers"] else {}),
                 }
             ],
         }
 
     def _batch(self, inputs: list[int]) -> dict[str, int]:
-        """Sizes of the largest tensor that the model is handed: of ids, samples and positions. Where it is handed none, of the
-        batch that was made before it."""
+        """Sizes of the model's largest input tensor: of ids, samples and positions. Without inputs, those of the batch that
+        was made before the model ran."""
         keys = [self._interface.values[i].key for i in inputs]
         tensors = [self._base.tensor(self._base.number[key]) for key in keys if key in self._base.number]
         given = self._facts["given"] or [(t.shape, t.dtype) for t in tensors]
@@ -336,7 +336,7 @@ class _Writer:
         }
 
     def _modules_of(self, number: int) -> list[str]:
-        """Full names: of a member of a stack all below it, else those that run."""
+        """Full names: for a member of a stack, all modules below it, otherwise the modules that run."""
         call = self._structure.calls[number]
         if call.after_root:
             return [""]

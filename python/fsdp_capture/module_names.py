@@ -1,7 +1,8 @@
-"""Names of modules, as a captured model has them.
+"""Names of modules in a captured model.
 
-A module with parameters has one name, the first. One without, which many blocks share (an activation, a table of positions), has the
-name of each place that it is registered at, so that blocks are alike whoever owns it: which of them a call is, the modules around it say.
+A module with parameters has one name, the first. A module without parameters that many blocks share (an activation, a table of
+positions) has a name for each place where it is registered, so that blocks are equal whoever owns it; the modules around a
+call decide which name applies.
 """
 
 from __future__ import annotations
@@ -23,5 +24,5 @@ def named_modules(root: Any) -> list[tuple[str, Any]]:
 
 
 def name_at(names: Sequence[str], around: str) -> str:
-    """The one of a module's `names` that is nearest to the module `around` it; of several the first."""
+    """The module's name among `names` that is nearest to the module `around` it; of equal ones the first."""
     return max(names, key=lambda name: len(os.path.commonprefix([name.split("."), around.split(".")])))

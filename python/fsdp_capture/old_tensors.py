@@ -1,13 +1,13 @@
-"""Tensors that the script has made before the recorded steps and keeps: a data set on the GPU of which each step takes a slice,
-running means of a loss, copies of weights in a list. No module leads to them, so that only the allocator knows of them. Nothing
-shards them: each GPU has them whole.
+"""Finds tensors that the script made before the recorded steps and that still exist: a data set on the GPU of which each step
+uses a slice, running means of a loss, copies of weights in a list. No module refers to them, so only the allocator knows them.
+They are not sharded: each GPU has a full copy.
 
-A block counts that was allocated before the first recorded step, and has not been freed when the last one is over. What is made
-anew in each step is no such block, whether it is freed in the step or, as the loss of the step before, in the next one.
+A block counts if it was allocated before the first recorded step and not freed by the end of the last one. This excludes
+tensors that each step makes anew, whether they are freed in the step or, like the loss of the previous step, in the next one.
 
-What the script has made of its parameters since it gave them to an optimizer, as an average of weights, is made of shards where a
-plan is applied, and has their sizes. So are tensors there of the shapes of all parameters, or of all that are trained; unless there
-were such copies before, on whatever device, which a script may have moved since.
+Tensors that the script made from its parameters after it passed them to an optimizer, such as an average of weights, are made
+from shards under a plan, and have their sizes. We recognize them if there are tensors of the shapes of all parameters, or of
+all trained ones; but not if such copies existed before, on any device, since the script may have moved them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import gc
 from collections.abc import Iterable
 from typing import Any, Optional
 
-_LARGE = 1 << 20  # bytes from which on they are told of
+_LARGE = 1 << 20  # bytes from which on they are reported
 
 
 class OldTensors:
     def __init__(self, torch: Any, history: Any, root: Any, made_at: Optional[int]) -> None:
-        """Where the last step before the recorded ones has ended. `made_at`: how many events the allocator had had when the
-        parameters were given to an optimizer."""
+        """The end of the last step before the recorded ones. `made_at`: the number of the allocator's events when the
+        parameters were passed to an optimizer."""
         self._torch, self._history, self._root, self._made_at = torch, history, root, made_at
         history.drain()
         self._position = history.ledger.position
@@ -31,7 +31,7 @@ class OldTensors:
     def rows(self, known: Iterable[Any]) -> list[dict[str, Any]]:
         """As buffers of a captured model. `known`: tensors that are counted elsewhere."""
         gc.collect()
-        # Products; a prediction has its own.
+        # Workspaces of matrix products; a prediction counts its own.
         clear = getattr(self._torch._C, "_cuda_clearCublasWorkspaces", None)
         if clear is not None:
             clear()
@@ -79,7 +79,7 @@ class OldTensors:
         return found
 
     def limits(self) -> list[str]:
-        """A note for readers about them."""
+        """A note for readers about these tensors."""
         told = []
         if self._whole >= _LARGE:
             told.append(
@@ -95,7 +95,7 @@ class OldTensors:
 
 
 def are_copied(torch: Any, parameters: list[Any]) -> bool:
-    """Whether there are other tensors of the shapes of all parameters that require gradients, of more than one."""
+    """Whether more than one parameter requires gradients and other tensors exist with the shapes of all of them."""
     trained = [("", p) for p in parameters if p.requires_grad]
     own = {id(p) for p in parameters}
     others = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and id(t) not in own]
@@ -104,7 +104,7 @@ def are_copied(torch: Any, parameters: list[Any]) -> bool:
 
 
 def _one_of_each(parameters: list[tuple[str, Any]], free: list[int], tensors: dict[int, Any]) -> Optional[list[int]]:
-    """For each parameter the address of a tensor of its shape, which no other one has; None where there are not so many."""
+    """For each parameter the address of a tensor of its shape, used only once; None if there are too few."""
     left, taken = list(free), []
     for _, parameter in parameters:
         address = next((a for a in left if tensors[a][0] == tuple(parameter.shape)), None)

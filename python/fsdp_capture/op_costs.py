@@ -1,14 +1,16 @@
-"""The cost of an op on the device, by its tensors: FLOPs by their shapes, bytes by their sizes.
+"""The cost of an op on the device: FLOPs by the shapes of its tensors, bytes by their sizes.
 
-The op is known by its name. ATen's ops without a row read their inputs and write their outputs once; those that compute more than that
-have a row. The ops of a library have a row, or it is said that they have no known cost: a step is then longer than predicted, by what
-nobody can tell. So are kernels that a library launches beside PyTorch, and kernels of Triton that multiply matrices.
+The table is keyed by the op's name. ATen's ops without a row read their inputs and write their outputs once; ops that compute
+more have a row. An op of a library has a row, or is reported as having no known cost: the step then takes longer than
+predicted, by an unknown amount. The same applies to kernels that a library launches outside of PyTorch, and to kernels of
+Triton that multiply matrices.
 
-Sources: schemas of torch 2.11 (aten/src/ATen/native/native_functions.yaml), bitsandbytes 0.50 (_ops.py, autograd/_functions.py), flash-attn 2.8
-(flash_attn_interface.py), xformers 0.0.32 (ops/fmha), torchao 0.18 (ops.py, kernel/intmm.py), torchvision 0.26 (csrc/ops), transformers 5
-(integrations/moe.py), diffusers 0.42 (models/attention_dispatch.py).
+Sources: schemas of torch 2.11 (aten/src/ATen/native/native_functions.yaml), bitsandbytes 0.50 (_ops.py,
+autograd/_functions.py), flash-attn 2.8 (flash_attn_interface.py), xformers 0.0.32 (ops/fmha), torchao 0.18 (ops.py,
+kernel/intmm.py), torchvision 0.26 (csrc/ops), transformers 5 (integrations/moe.py), diffusers 0.42
+(models/attention_dispatch.py).
 
-Not modeled: that fp8 and int8 products are faster than those of the dtype they give out; documents of unequal length in one packed
+Not modeled: fp8 and int8 products are faster than those of their output's dtype; documents of unequal length in one packed
 sample; windows of attention.
 """
 
@@ -25,17 +27,17 @@ COUNTED = (PRODUCT, CONVOLUTION, ATTENTION)
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one op. Its backward is of all gradients that are wanted."""
+    """Cost of one op. Its backward includes all wanted gradients."""
 
     kind: str = OTHER
     flops: int = 0
     backward_flops: int = 0
-    products: int = 0  # that the backward runs, of `flops` each
-    moved: int = 0  # bytes that other kernels than those of the FLOPs read and write
+    products: int = 0  # products in the backward, of `flops` each
+    moved: int = 0  # bytes that kernels other than those of the FLOPs read and write
     backward_moved: int = 0
     kernels: int = 1
     is_known: bool = True
-    is_narrow: bool = False  # products of numbers of 8 bits or fewer, which cards multiply faster than those that come out
+    is_narrow: bool = False  # products of numbers of 8 bits or fewer, which are faster than products of the output's dtype
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ Rule = Callable[[Operands], Cost]
 
 
 def _product(left: int, right: int, packed: Optional[int] = None) -> Rule:
-    """C = A B: each number of C sums over the last dimension of A, argument `left`. `packed`: an argument with the shape of a weight that
-    is unpacked to the dtype of A before the product, and once more in the backward."""
+    """C = A B: each number of C sums over the last dimension of A, argument `left`. `packed`: an argument with the shape of a
+    weight that is unpacked to the dtype of A before the product, and again in the backward."""
 
     def cost(of: Operands) -> Cost:
         a, out = of.tensor(left), of.outputs[0]
-        if a.dim() < out.dim() and a.dim() == 2:  # of groups along the inner dimension: each has a part of the sum
+        if a.dim() < out.dim() and a.dim() == 2:  # groups along the inner dimension: each has a part of the sum
             flops = 2 * math.prod(out.shape[1:]) * a.shape[-1]
         else:
             flops = 2 * out.numel() * a.shape[-1]
@@ -85,7 +87,7 @@ def _summed_product(of: Operands) -> Cost:
 
 
 def _convolution(transposed: Optional[int] = None, is_transposed: bool = False, deformed: bool = False) -> Rule:
-    """`transposed`: the argument that says whether it is; `deformed`: what each output reads is gathered first."""
+    """`transposed`: the argument that decides whether it is; `deformed`: each output gathers its inputs first."""
 
     def cost(of: Operands) -> Cost:
         x, weight, out = of.tensor(0), of.tensor(1), of.outputs[0]
@@ -104,8 +106,8 @@ _ATTENTION_BACKWARD = 2.5
 
 
 def _attention(keys_at: int, lengths: Optional[int] = None) -> Rule:
-    """softmax(Q K') V. `keys_at`: dimension of K that counts keys; `lengths`: argument with the ends of packed samples, which are taken
-    as equally long. All scores count, masked ones too, as in the shares of attention."""
+    """softmax(Q K') V. `keys_at`: dimension of K that counts keys; `lengths`: argument with the ends of packed samples,
+    assumed to have equal lengths. All scores count, including masked ones, as in the shares of attention."""
 
     def cost(of: Operands) -> Cost:
         q, k = of.tensor(0), of.tensor(1)
@@ -121,7 +123,7 @@ def _attention(keys_at: int, lengths: Optional[int] = None) -> Rule:
 
 
 def _recurrent(of: Operands) -> Cost:
-    """cuDNN's LSTM and GRU: each sample and step meets each weight once; a step waits for the one before."""
+    """cuDNN's LSTM and GRU: each sample and step reads each weight once; a step waits for the previous one."""
     x, weights = of.tensor(0), of.args[1]
     positions = x.numel() // max(1, x.shape[-1])
     flops = 2 * positions * sum(w.numel() for w in weights if w.dim() > 1)
@@ -131,7 +133,7 @@ def _recurrent(of: Operands) -> Cost:
 
 
 def _encoder_layer(of: Operands) -> Cost:
-    """The fast path of nn.TransformerEncoderLayer, which is taken without gradients."""
+    """The fast path of nn.TransformerEncoderLayer, which runs without gradients."""
     x = of.tensor(0)
     weights = sum(t.numel() for t in of.args[1:] if getattr(t, "dim", lambda: 0)() == 2)
     flops = 2 * (x.numel() // x.shape[-1]) * weights + 4 * x.numel() * x.shape[1]
@@ -139,17 +141,17 @@ def _encoder_layer(of: Operands) -> Cost:
 
 
 def _by_bytes(of: Operands) -> Cost:
-    """Each input is read and each output written once: `cost_of` has the bytes."""
+    """Each input is read and each output written once: `cost_of` computes the bytes."""
     return Cost()
 
 
 def _nothing(of: Operands) -> Cost:
-    """No kernel of the compute stream: a tensor is made, or the CPU does it."""
+    """No kernel of the compute stream: the op makes a tensor, or the CPU runs it."""
     return Cost(VIEW)
 
 
 def _unknown(of: Operands) -> Cost:
-    """The cost of an op whose work does not follow from sizes, or that nobody measured."""
+    """The cost of an op whose work does not follow from sizes, or that was never measured."""
     return Cost(is_known=False)
 
 
@@ -178,19 +180,19 @@ _ATEN: dict[str, Rule] = {
     "aten::_cudnn_attention_forward": _attention(-2, lengths=5),
     "aten::_cudnn_rnn": _recurrent,
     **_rows("aten", _encoder_layer, "_transformer_encoder_layer_fwd _native_multi_head_attention _triton_multi_head_attention"),
-    # Those that compute by iterations, whose number no size tells, or by plans that nobody measured.
+    # Iterative ops, whose number of iterations no size determines, and ops with unmeasured plans.
     **_rows("aten", _unknown, "_trilinear conv_tbc _sparse_sparse_matmul _sparse_mm_reduce_impl _spsolve _pdist_forward linalg_matrix_exp "
             "_linalg_det _linalg_eigh _linalg_eigvals linalg_eig linalg_eigh linalg_eigvalsh linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd "
             "linalg_cholesky_ex cholesky cholesky_inverse cholesky_solve _cholesky_solve_helper linalg_inv_ex inverse linalg_householder_product "
             "linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_pinv linalg_qr linalg_solve_triangular "
             "triangular_solve lu_unpack ormqr geqrf linalg_cond linalg_matrix_rank _compute_linear_combination"),
-    # Memory for tensors; what fills it is another op.
+    # Memory for tensors; another op fills it.
     **_rows("aten", _nothing, "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ set_ record_stream "
             "_unsafe_view detach alias lift_fresh _has_compatible_shallow_copy_type is_pinned _local_scalar_dense _linalg_check_errors"),
 }  # fmt: skip
 
 _LIBRARIES: dict[str, Rule] = {
-    # bitsandbytes: 4-bit weights are unpacked and multiplied; the backward unpacks them once more.
+    # bitsandbytes: 4-bit weights are unpacked and multiplied; the backward unpacks them again.
     "bitsandbytes::gemm_4bit": _product(0, 1, packed=2),
     "bitsandbytes::gemv_4bit": _product(0, 1, packed=2),
     **_rows("bitsandbytes", _AB, "int8_linear_matmul int8_scaled_mm int8_mixed_scaled_mm"),
@@ -228,18 +230,18 @@ _LIBRARIES: dict[str, Rule] = {
 
 # All of these read and write once: PyTorch's own, and conversions.
 _BY_BYTES = ("prims", "fsdp", "quantized_decomposed", "_quantized", "inductor", "rngprims")
-# None of these computes: collectives, which a plan has of its own, and what the CPU does.
+# None of these computes: collectives, which a plan has of its own, and work of the CPU.
 _FREE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "symm_mem", "streams", "profiler", "image", "prim", "cuda")
 
 
 def _row_of(name: str) -> Optional[Rule]:
-    """For "aten::addmm_" that of "aten::addmm"."""
+    """The row of "aten::addmm" for "aten::addmm_"."""
     rows = _ATEN if name.startswith("aten::") else _LIBRARIES
     return rows.get(name) or rows.get(name.rstrip("_"))
 
 
 def has_row(name: str) -> bool:
-    """Whether it is known what a library's op costs, or that it cannot be: "bitsandbytes::gemm_4bit"."""
+    """Whether the cost of a library's op is known, or known to be unknowable: "bitsandbytes::gemm_4bit"."""
     return _row_of(name) is not None or name.split("::")[0] in (*_BY_BYTES, *_FREE)
 
 
@@ -250,7 +252,7 @@ def _rule_of(name: str) -> Rule:
 
 
 def cost_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[Any], outputs: list[Any], flop_formula: Any = None) -> Cost:
-    """`tensors`: all that it was handed; `flop_formula`: of torch.utils.flop_counter, for an op of ATen that has no row here."""
+    """`tensors`: all of its arguments; `flop_formula`: of torch.utils.flop_counter, for an ATen op that has no row here."""
     name = f"{func.namespace}::{func.overloadpacket.__name__}"
     if func.is_view:
         return Cost(VIEW)
@@ -265,7 +267,7 @@ def cost_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: lis
         return by_bytes
     try:
         cost = rule(Operands(args, kwargs, outputs))
-    except (IndexError, AttributeError, TypeError):  # a release of the library that is called in another way
+    except (IndexError, AttributeError, TypeError):  # another release of the library, with other arguments
         return Cost(OTHER, moved=moved, backward_moved=by_bytes.backward_moved, is_known=False)
     if cost.kind == OTHER:
         return Cost(OTHER, moved=moved, backward_moved=by_bytes.backward_moved, is_known=cost.is_known)
@@ -273,8 +275,8 @@ def cost_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: lis
 
 
 def cost_of_triton(tensors: list[Any], multiplies: bool) -> Cost:
-    """For a kernel of Triton, that reads or writes each tensor that it is handed once. `multiplies`: matrices, whose sizes its code
-    knows alone."""
+    """For a kernel of Triton that reads or writes each of its tensors once. `multiplies`: it multiplies matrices, whose sizes
+    only its code knows."""
     moved = sum(t.numel() * t.element_size() for t in tensors)
     wanted = any(t.requires_grad for t in tensors)
     return Cost(OTHER, moved=moved, backward_moved=moved if wanted else 0, is_known=not multiplies)

@@ -1,7 +1,7 @@
-"""Sees what a forward computes: ops as they are dispatched, kernels of Triton, and launches that neither accounts for.
+"""Observes the work of a forward: dispatched ops, kernels of Triton, and launches that neither accounts for.
 
-The stub GPU counts launches. Those between two ops come from a library that calls its own kernels; nothing tells what they compute, so it is
-said which module they are of.
+The stub GPU counts launches. Launches between two ops come from a library that calls its own kernels. Their work is unknown,
+so we report the module that makes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _tensors(values: Any) -> Any:
         if isinstance(value, (tuple, list, dict)):
             yield from _tensors(value)
         elif getattr(value, "is_cuda", False):
-            yield getattr(value, "elem", value)  # of what a collective may still be filling
+            yield getattr(value, "elem", value)  # of a tensor that a collective may still be filling
 
 
 def _described(tensors: list[Any]) -> list[Tensor]:
@@ -59,18 +59,18 @@ def _described(tensors: list[Any]) -> list[Tensor]:
 
 
 class OpWatch:
-    """One for each recording. On between `begin` and `end`, in each forward."""
+    """One for each recording. Active between `begin` and `end`, in each forward."""
 
     def __init__(self, torch: Any, launches: Callable[[], int]) -> None:
-        """`launches`: how many kernels the program has launched."""
+        """`launches`: returns the number of kernels that the program has launched."""
         self.ops: list[DispatchedOp] = []
-        self.without_cost: dict[str, None] = {}  # what has no known cost, in order
+        self.without_cost: dict[str, None] = {}  # ops of unknown cost, in order
         self.has_narrow_products = False
         self._torch, self._launches = torch, launches
         self._mode: Any = None
-        self._is_inside = False  # an op or a kernel, whose launches are its own
+        self._is_inside = False  # inside an op or a kernel, which accounts for its own launches
         self._seen = 0  # launches that are accounted for
-        self._modules: list[str] = []  # classes of those that run
+        self._modules: list[str] = []  # classes of the running modules
 
     @property
     def is_on(self) -> bool:
@@ -89,19 +89,19 @@ class OpWatch:
         mode.__exit__(None, None, None)
 
     def enter(self, class_name: str) -> None:
-        """A module is called,"""
+        """A module is called."""
         if self.is_on:
             self._settle()
             self._modules.append(class_name)
 
     def leave(self) -> None:
-        """and returns."""
+        """The module returns."""
         if self.is_on and self._modules:
             self._settle()
             self._modules.pop()
 
     def _settle(self) -> None:
-        """Launches since the last op were of no op."""
+        """Launches since the last op belong to no op."""
         now = self._launches()
         if now > self._seen and not self._is_inside:
             of = self._modules[-1] if self._modules else "the script"
@@ -145,7 +145,8 @@ class OpWatch:
         return Watch()
 
     def _hook_triton(self) -> Callable[[], None]:
-        """Kernels of Triton are no ops. What they are handed is kept out of the recording, which knows what ops read."""
+        """Kernels of Triton are no ops. We exclude their arguments from the recording, which already knows the reads of ops.
+        """
         jit = sys.modules.get("triton.runtime.jit")
         if jit is None:
             return lambda: None

@@ -1,5 +1,5 @@
-"""The facts of the script's optimizers for a plan. Refused are those whose states are neither known nor as large as those that
-would stand in for them. torch.optim.Muon, which takes some of the matrices, may stand beside one that takes the rest.
+"""The facts of the script's optimizers for a plan. Refuses an optimizer whose states are neither known nor as large as those
+of its substitute. torch.optim.Muon, which updates some of the matrices, may accompany an optimizer of the rest.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 
 def refusal(torch: Any, optimizers: list[Any]) -> str:
-    """Why a step of these optimizers cannot be predicted, in sentences; empty: it can be."""
+    """Why a step of these optimizers cannot be predicted, in sentences. Empty if it can."""
     if len({_way_of_muon(group) for o in optimizers if is_muon(torch, o) for group in o.param_groups if _trains(group)}) > 1:
         return "The script gives Muon groups of parameters that differ in nesterov or ns_steps, and a plan has one way for all of them."
     optimizers = [o for o in optimizers if not is_muon(torch, o)]
@@ -32,7 +32,7 @@ def refusal(torch: Any, optimizers: list[Any]) -> str:
 
 
 def kind_of(torch: Any, optimizer: Any) -> Optional[str]:
-    """The name by which plans know it."""
+    """The name that plans use for it."""
     kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
     return kinds.get(type(optimizer))
 
@@ -43,7 +43,7 @@ def is_muon(torch: Any, optimizer: Any) -> bool:
 
 
 def muon_parameters(torch: Any, optimizers: list[Any]) -> set[int]:
-    """Their ids."""
+    """The ids of the parameters that Muon updates."""
     return {id(p) for o in optimizers if is_muon(torch, o) for group in o.param_groups for p in group["params"]}
 
 
@@ -54,10 +54,10 @@ def facts_of(torch: Any, optimizers: list[Any]) -> dict[str, Any]:
     group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
     muon = next((o for o in optimizers if is_muon(torch, o)), None)
     facts = {
-        # Beside Muon alone there is nothing that another one updates.
+        # With Muon alone there are no parameters for another optimizer.
         "kind": kind_of(torch, optimizer) if optimizer is not None or muon is None else "adamw",
         "class": type(optimizer if optimizer is not None else muon).__name__,
-        # PyTorch takes it where nobody says anything, and parameters are on a GPU.
+        # PyTorch's default for parameters on a GPU.
         "foreach": group.get("foreach") is not False and not group.get("fused"),
         "fused": bool(group.get("fused")),
         "weight_decay": float(group.get("weight_decay", 0) or 0),
@@ -81,19 +81,19 @@ def _way(torch: Any, optimizer: Any, group: dict[str, Any]) -> tuple[Any, ...]:
     is_fused = bool(group.get("fused"))
     is_foreach = group.get("foreach") is not False and not is_fused
     name = kind_of(torch, optimizer)
-    if name is None:  # its states say what it keeps, and what its groups say only it knows
+    if name is None:  # its states determine its memory; only the optimizer itself knows the meaning of its groups
         return (type(optimizer).__name__,)
     return name, is_foreach, is_fused, bool(group.get("amsgrad")), bool(group.get("momentum"))
 
 
 def _other_states(torch: Any, optimizer: Any) -> str:
-    """AdamW stands in for an optimizer that is not known, if its states are as large for each parameter."""
+    """AdamW stands in for an unknown optimizer if its states are as large for each parameter."""
     kept = wanted = 0
     differs = False
     for parameter, state in optimizer.state.items():
         if not isinstance(parameter, torch.Tensor) or not isinstance(state, dict):
             continue
-        if parameter.numel() <= 1:  # what it keeps is as large as a count of steps
+        if parameter.numel() <= 1:  # its state is as large as a count of steps
             continue
         size = sum(_bytes(torch, value) for value in state.values())
         of_adamw = 2 * parameter.numel() * parameter.element_size()
@@ -110,7 +110,7 @@ def _other_states(torch: Any, optimizer: Any) -> str:
 
 
 def _bytes(torch: Any, value: Any) -> int:
-    """Bytes of a state; a count of steps is none, and a tensor of other tensors is what these are."""
+    """Bytes of a state: 0 for a count of steps; for a tensor that wraps others, the sum of their bytes."""
     if isinstance(value, (list, tuple)):
         return sum(_bytes(torch, each) for each in value)
     if not isinstance(value, torch.Tensor) or value.numel() <= 1:

@@ -1,7 +1,7 @@
-"""Collectives that a script makes by itself: without its wrappers, all that it makes in a forward and a backward. A contrastive loss
-gathers features, a loss over several ranks its labels.
+"""Collectives of the script itself: with its wrappers removed, all that it issues in a forward and a backward. A contrastive
+loss gathers features, a loss over several ranks its labels.
 
-Small ones are left out: by them ranks tell each other numbers, and every check of a plan allows them (runs/plan_check.cpp).
+Small ones are left out: ranks use them to exchange numbers, and every check of a plan allows them (runs/plan_check.cpp).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TOLD = 1024  # bytes
 
 class OwnCollectives:
     def __init__(self, issued: Callable[[], list[dict[str, Any]]]) -> None:
-        """`issued`: all collectives so far."""
+        """`issued`: returns all collectives so far."""
         self.kinds: list[str] = []  # of one micro-batch, in order
         self._issued, self._at, self._bytes = issued, 0, 0
 
@@ -30,7 +30,7 @@ class OwnCollectives:
         self._bytes = sum(each["payload_bytes"] for each in large)
 
     def limit(self, ranks: int) -> str:
-        """A note for readers of the model; empty without such collectives."""
+        """A note for readers of the model. Empty without such collectives."""
         if not self.kinds:
             return ""
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(self.kinds).items()))

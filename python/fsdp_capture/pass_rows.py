@@ -1,5 +1,5 @@
-"""The passes of a captured step as they are written: for each backward the calls of its forward, its loss and the optimizers after
-it, and where gradients are cleared.
+"""The rows of a captured step's passes: for each backward the calls of its forward, its loss, the optimizers after it, and the
+place where gradients are cleared.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from fsdp_capture.structure import Structure
 
 
 def passes_of(structure: Structure, point: dict[str, Any]) -> dict[str, Any]:
-    """The keys that a point of several backwards has beside those of one. `point`: the keys so far. Raises NotAlike where a
-    backward has gradients for a part of a model."""
+    """The keys that a point of several backwards has in addition to those of one. `point`: the keys so far. Raises NotAlike if
+    a backward has gradients for only part of a model."""
     _check_gradients(structure)
     losses = point.pop("losses", [point["loss"]])
     said = structure.recording.said
@@ -68,8 +68,8 @@ def _clearings(structure: Structure) -> list[dict[str, Any]]:
 
 
 def _check_gradients(structure: Structure) -> None:
-    """FSDP2 reduces what it has of a unit. That is predicted where a backward has all gradients of a model or none, as where the
-    script freezes its discriminator while the generator learns."""
+    """FSDP2 reduces the existing gradients of a unit. We predict a backward that has all gradients of a model or none, for
+    example if the script freezes its discriminator while it trains the generator."""
     given = _gradients_in(structure)
     trained = set().union(*given)
     for names in given:

@@ -1,5 +1,6 @@
-"""A capture of a script that trains its models by turns: a step is recorded from one end of a step to the
-next, with all of its backwards. A step before it is only looked at: when there are gradients says whether it is known when they go.
+"""Captures a script that trains its models in turns: a step is recorded from the end of one step to the end of the next, with
+all of its backwards. One earlier step is only watched: the times at which gradients exist show whether their clearing is
+known.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from fsdp_capture.recorder import Recorder, Recording
 from fsdp_capture.structure import structure_of
 
 
-STEPS = 5  # two until it is known what a step is, one that is looked at, one that passes and one that is recorded
+STEPS = 5  # two to learn the extent of a step, one that is watched, one that passes and one that is recorded
 
 
 class PassSession:
     def __init__(self, torch: Any, turns: Turns) -> None:
-        """Where a step has ended."""
+        """A step has ended."""
         self.root = turns.root
         self._turns, self._watch = turns, PassWatch(torch, turns)
         self._watch.looks = True
@@ -29,7 +30,7 @@ class PassSession:
         return list(self.root.children())
 
     def mark_trained(self, described: dict[str, Any]) -> None:
-        """Whether a parameter requires a gradient may change by turns: an optimizer trains it all the same."""
+        """A parameter may require a gradient only in some turns; the optimizer trains it anyway."""
         trained = {id(p) for o in self._turns.optimizers for group in o.param_groups for p in group["params"]}
         names = {name for name, p in self.root.named_parameters() if id(p) in trained}
         for row in described["parameters"]:
@@ -39,7 +40,7 @@ class PassSession:
         self._watch.backward_begins()
 
     def end_look(self) -> None:
-        """At the end of the step that was looked at: from now on gradients are dropped."""
+        """At the end of the watched step: from now on gradients are dropped."""
         self._watch.looks = False
 
     def start(self, recorder: Recorder) -> None:
@@ -50,7 +51,7 @@ class PassSession:
         return recorder.stop(said=True)
 
     def checked(self, clip_grad_norm: Optional[float]) -> Turns:
-        """The models. Raises CaptureError where the script did what is not predicted of them."""
+        """The models. Raises CaptureError if the script did something that is not predicted for them."""
         if self._watch.problem:
             raise CaptureError(self._watch.problem)
         if clip_grad_norm is not None:

@@ -1,8 +1,9 @@
-"""A step of several backwards, as a GAN's: which models the script trains by turns, what each of its passes does, and whether that
-can be said in a plan.
+"""A step of several backwards, as in a GAN: the models that the script trains in turns, the work of each pass, and whether a
+plan can express it.
 
-A pass is a forward and the backward of one loss. After it optimizers may step; gradients are cleared where the script says so. Each
-model is a root of its own for FSDP2, so that it has to be called as one, and an optimizer has all that is trained of it or nothing.
+A pass is a forward and the backward of one loss. Optimizers may step after it; the script decides where gradients are cleared.
+Each model is a root of its own for FSDP2, so the script must call it as one, and an optimizer must have all of its trained
+parameters or none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from fsdp_rehearsal.modules import class_name
 
-Mark = Callable[[str], None]  # writes a name into what is recorded
+Mark = Callable[[str], None]  # writes a name into the recording
 
 
 class CaptureError(Exception):
@@ -23,14 +24,14 @@ class CaptureError(Exception):
 
 
 class NotAlike(CaptureError):
-    """Why models that are trained by turns cannot be captured, in sentences."""
+    """Why models that are trained in turns cannot be captured, in sentences."""
 
 
 @dataclass
 class Turns:
     """The models of a step of passes."""
 
-    root: Any  # that holds them, and is never called
+    root: Any  # that contains them, and is never called
     names: list[str]  # of the models below it
     optimizers: list[Any]
     models_of: dict[int, list[str]] = field(default_factory=dict)  # id of an optimizer -> the models that it steps
@@ -40,13 +41,13 @@ class Turns:
         return next((name for name in self.names if self.root.get_submodule(name) is module), "")
 
     def with_gradients(self) -> frozenset[str]:
-        """Models that have a gradient by now."""
+        """Models that have a gradient now."""
         return frozenset(n for n in self.names if any(p.grad is not None for p in self.root.get_submodule(n).parameters()))
 
 
 def turns_of(root: Any, called: list[Any], optimizers: list[Any]) -> Turns:
-    """`root`: a group of the models that the optimizers train; `called`: modules that the script calls. Raises NotAlike where one
-    is not trained as a whole by one optimizer, or its parts are called beside it."""
+    """`root`: a group of the models that the optimizers train; `called`: modules that the script calls. Raises NotAlike if one
+    is not trained as a whole by one optimizer, or if the script calls its parts directly."""
     turns = Turns(root, [name for name, _ in root.named_children()], optimizers)
     if len({class_name(model) for model in root.children()}) < len(turns.names):
         raise NotAlike("Two of them are of one class, by whose name a plan would know them. Derive a class for each.")
@@ -69,13 +70,13 @@ def turns_of(root: Any, called: list[Any], optimizers: list[Any]) -> Turns:
 
 
 class PassWatch:
-    """Says what happens between forwards and backwards: marks in a recording, and what is there without one."""
+    """Records the events between forwards and backwards: marks in a recording, and otherwise the existing gradients."""
 
     def __init__(self, torch: Any, turns: Turns) -> None:
         self._turns = turns
         self.problem = ""
-        self.mark: Any = None  # of a recording that is under way
-        self.seen: list[frozenset[str]] = []  # before each backward of the step that was looked at: models with gradients
+        self.mark: Any = None  # of a recording in progress
+        self.seen: list[frozenset[str]] = []  # before each backward of the watched step: models with gradients
         self.looks = False
         self._watch(torch)
 
@@ -126,9 +127,9 @@ class PassWatch:
 
 
 def check_clearings(seen: list[frozenset[str]], cleared: list[list[list[str]]], given: list[frozenset[str]]) -> str:
-    """Why what was seen of gradients does not follow from what was cleared; empty: it does. `seen`: PassWatch.seen; `cleared`
-    [passes + 1]: models whose gradients are cleared in each pass, before its backward, and after the last; `given` [passes]:
-    models to which its backward gives gradients."""
+    """Why the observed gradients do not follow from the clearings. Empty if they do. `seen`: PassWatch.seen; `cleared` [passes
+    + 1]: models whose gradients are cleared in each pass, before its backward, and after the last; `given` [passes]: models to
+    which its backward gives gradients."""
     has: frozenset[str] = frozenset()
     found: list[frozenset[str]] = []
     for _ in range(2):

@@ -1,12 +1,12 @@
-"""Records the forward and backward of one step without changing what it allocates.
+"""Records the forward and backward of one step without changing their allocations.
 
-Four sources are joined:
-  * the profiler's tree (CPU side only): ops with their sequence numbers, the windows of autograd's nodes, each allocation
-    and free inside the op that made it;
+It joins four sources:
+  * the profiler's tree (CPU side only): ops with their sequence numbers, the windows of autograd's nodes, each allocation and
+    free inside the op that made it;
   * the allocator's history: the same allocations and frees, with the bytes as requested;
   * ranges that hooks put into the tree: module calls "M|", tensors that autograd saves "S|", recomputations "R|";
-  * a dispatch mode in the forward, "D|": what each op reads and makes, and its FLOPs. In the backward it would change
-    what is allocated: a gradient that Python has seen is not added to in place.
+  * a dispatch mode in the forward, "D|": the reads, writes and FLOPs of each op. In the backward it would change allocations:
+    a gradient that Python has seen is not added to in place.
 No source keeps a tensor alive.
 
 Sources: torch/csrc/profiler/collection.cpp, torch/csrc/autograd/engine.cpp (evaluate_function), torch 2.11.
@@ -30,29 +30,29 @@ MODULE, SAVED, RECOMPUTED, ENDED = "M|", "S|", "R|", "E|"
 BEGUN, GRADIENT, CLEARED, STEPPED = "B|", "G|", "Z|", "O|"  # of a step of passes
 _WINDOW = "autograd::engine::evaluate_function: "
 _ATEN_PRODUCTS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm")}
-# Products that want no workspace of cuBLAS.
+# Products that use no workspace of cuBLAS.
 _OTHER_PRODUCTS = {f"aten::{name}" for name in ("_scaled_mm", "_scaled_mm_v2", "_grouped_mm", "_scaled_grouped_mm", "_int_mm")}
 
 
 @dataclass
 class ModuleCall:
-    name: str  # below the root; "" is the root, None a module beside it
+    name: str  # below the root; "" is the root, None a module outside it
     class_name: str
-    parent: int  # in Recording.calls; -1: none
+    parent: int  # in Recording.calls; -1 if there is none
 
 
 @dataclass
 class Event:
-    """One thing that happened. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window,
-    product (of a backward, that wants no workspace)."""
+    """One event. `what`: alloc, free, workspace, save, op, node, enter, leave, end (of the forward), window, product (of a
+    backward, without a workspace)."""
 
-    what: str  # of a step of passes also: begin (of a forward after a backward), gradient, clear, step
-    number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
+    what: str  # for a step of passes also: begin (of a forward after a backward), gradient, clear, step
+    number: int = -1  # alloc, free, save: the allocation, -1 if made before; op: in Recording.ops; node: sequence number;
     # enter, leave: in Recording.calls; window: in Recording.windows; workspace: 0 cuBLAS, 1 cuBLASLt; clear, step: in Recording.said
     bytes: int = 0
     call: int = -1  # innermost module call of the forward
     window: int = -1  # of the backward
-    recomputed: bool = False  # in a checkpointed module that runs again
+    recomputed: bool = False  # in a checkpointed module that is recomputed
 
 
 @dataclass
@@ -61,33 +61,33 @@ class Recording:
     ops: list[DispatchedOp] = field(default_factory=list)
     reads: list[list[int]] = field(default_factory=list)  # [num ops] allocations, or -1 - index of an address in `older`
     makes: list[list[int]] = field(default_factory=list)
-    older: list[int] = field(default_factory=list)  # addresses of storages that were there before
+    older: list[int] = field(default_factory=list)  # addresses of storages from before the recording
     calls: list[ModuleCall] = field(default_factory=list)
     windows: list[tuple[str, int]] = field(default_factory=list)  # node, sequence number
     sizes: list[int] = field(default_factory=list)  # [num allocations]
     gradients: dict[int, str] = field(default_factory=dict)  # allocation -> parameter
-    loss: int = -1  # allocation; of several the last
+    loss: int = -1  # allocation; with several losses the last
     losses: list[int] = field(default_factory=list)  # one for each backward
-    # allocation -> bytes of the tensor: mse_loss leaves its scalar where the differences of all elements had room
+    # allocation -> bytes of the tensor: mse_loss puts its scalar into the storage of the differences of all elements
     loss_bytes_of: dict[int, int] = field(default_factory=dict)
     loss_place: str = ""  # type of its device
     unmatched: int = 0
-    recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
-    peak: int = 0  # requested bytes above what was there at the start
-    without_cost: list[str] = field(default_factory=list)  # names of what nobody can say the cost of
+    recomputes: bool = False  # modules run again in the backward, although the capture did not request it
+    peak: int = 0  # requested bytes above those at the start
+    without_cost: list[str] = field(default_factory=list)  # names of ops of unknown cost
     has_narrow_products: bool = False  # of numbers of 8 bits or fewer
     said: list[list[str]] = field(default_factory=list)  # models whose gradients are cleared, or that an optimizer steps
 
 
 class Recorder:
     """Records from `start` to `stop`, which are called outside of any module. `drain` empties the allocator's history and
-    gives the entries since the last time."""
+    returns the entries since the last call."""
 
     def __init__(
         self, torch: Any, root: Any, drain: Any, cast_inputs: Any, step_forward: Any, launches: Callable[[], int]
     ) -> None:
-        """`cast_inputs`: what is done to the arguments of the root, before its forward; `step_forward`: the forward of
-        a root that is never called; `launches`: how many kernels the program has launched."""
+        """`cast_inputs`: applied to the arguments of the root before its forward; `step_forward`: the forward of a root that
+        is never called; `launches`: returns the number of kernels that the program has launched."""
         self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
         self._step_forward = step_forward
         self._root_range: Any = None  # around the parts of a root that is never called
@@ -98,12 +98,12 @@ class Recorder:
         torch = self._torch
         from torch.autograd.profiler import profile
 
-        gc.collect()  # reference cycles would die at another moment each time
+        gc.collect()  # reference cycles would otherwise die at a different moment each time
         gc.disable()
         self._drain()
-        # record_shapes would keep functorch's wrappers alive, and what they wrap.
+        # record_shapes would keep functorch's wrappers and their tensors alive.
         self._profile = self._stack.enter_context(profile(use_kineto=True, profile_memory=True, record_shapes=False))
-        self._stack.enter_context(torch._C._profiler._RecordFunctionFast("step"))  # frees outside of any range get lost
+        self._stack.enter_context(torch._C._profiler._RecordFunctionFast("step"))  # frees outside of any range are lost
         self._stack.enter_context(self._marks())
         self._watch.begin()
 
@@ -121,7 +121,7 @@ class Recorder:
 
     @property
     def is_in_forward(self) -> bool:
-        """Whether no backward of a loss has begun: one that ends then is of torch.autograd.grad."""
+        """Whether no backward of a loss has begun: a backward that ends then belongs to torch.autograd.grad."""
         return self._watch.is_on
 
     def mark(self, name: str) -> None:
@@ -130,7 +130,7 @@ class Recorder:
             pass
 
     def end_backward(self) -> None:
-        """A backward of several has ended. What it gave is said, and let go as FSDP2 would when it has reduced it."""
+        """One of several backwards has ended. Records its gradients and drops them, as FSDP2 would after their reduction."""
         self.mark(BEGUN)
         for name, parameter in self._root.named_parameters():
             if parameter.grad is not None and parameter.grad.is_cuda:
@@ -140,7 +140,7 @@ class Recorder:
         self._watch.begin()
 
     def stop(self, said: bool = False) -> Recording:
-        """`said`: each backward has said what it gave."""
+        """`said`: each backward has recorded its gradients."""
         if said and self._watch.is_on:
             self._watch.end()
         elif not said:
@@ -176,7 +176,7 @@ class Recorder:
         names: dict[int, list[str]] = {}
         for name, module in named_modules(self._root):
             names.setdefault(id(module), []).append(name)
-        around = [""]  # of the modules that run
+        around = [""]  # of the running modules
         original = torch.nn.Module.__call__
 
         @functools.wraps(original)
@@ -205,7 +205,8 @@ class Recorder:
                     pass
             if tensor.grad_fn is None:
                 return tensor
-            # A node that keeps its own output would keep itself: what no backward runs through would never go.
+            # A node that saves its own output would keep itself alive: if no backward runs through it, it would never be
+            # freed.
             with torch._C._DisableTorchDispatch():
                 return tensor.detach()
 
@@ -220,7 +221,7 @@ class Recorder:
 
 
 def _with_lengths_as_numbers(ctc_loss: Any) -> Any:
-    """PyTorch takes lengths that lie on the CPU as numbers, but under a dispatch mode as tensors, which its kernel for GPUs refuses."""
+    """PyTorch reads lengths on the CPU as numbers, but under a dispatch mode as tensors, which its kernel for GPUs refuses."""
 
     def numbers(lengths: Any) -> Any:
         return lengths.tolist() if getattr(lengths, "device", None) is not None and lengths.device.type == "cpu" else lengths
@@ -233,7 +234,7 @@ def _with_lengths_as_numbers(ctc_loss: Any) -> Any:
 
 
 class _Join:
-    """Puts the tree, the history and the marks in one order."""
+    """Puts the tree, the history and the marks into one order."""
 
     def __init__(self, watch: OpWatch) -> None:
         self.recording = Recording(
@@ -243,7 +244,7 @@ class _Join:
         self._memory: Any = collections.defaultdict(collections.deque)  # address -> events of the tree
 
     def run(self, roots: Any, history: list[dict[str, Any]]) -> _Join:
-        # One thread after the other: within a thread the order of the tree is certain, between them that of the clock.
+        # One thread after the other: within a thread the tree gives a certain order, between threads the clock does.
         threads: dict[int, list[Any]] = collections.defaultdict(list)
         for root in sorted(roots, key=lambda r: r.start_time_ns):
             threads[root.start_tid].append(root)
@@ -259,7 +260,7 @@ class _Join:
         return self
 
     def _number(self, merged: list[tuple[Event, Any]], history: list[dict[str, Any]]) -> None:
-        """Gives allocations their numbers, and what was said by address its allocation."""
+        """Numbers the allocations, and maps marks from addresses to allocations."""
         requested: Any = collections.defaultdict(collections.deque)
         for entry in history:
             requested[entry["addr"], entry["action"] == "alloc"].append(entry["size"])
@@ -308,7 +309,7 @@ class _Join:
                 recording.reads[event.number] = [meaning(t.address) for t in op.inputs]
                 recording.makes[event.number] = [meaning(t.address) for t in op.outputs]
                 if op.name == "addmm" and len(op.inputs[0].shape) > 1 and workspace is not None:
-                    workspace.number = 0  # a matrix is added, which is no bias
+                    workspace.number = 0  # a matrix is added, so it is no bias
             elif event.what == "workspace":
                 workspace = event
             recording.events.append(event)
@@ -382,7 +383,7 @@ class _Walker:
         for child in e.children:
             self.walk(child, call, window, recomputed)
         if name in _ATEN_PRODUCTS:
-            # cuBLASLt adds biases. In a backward, what is added is a sum so far, but for a layer that runs again.
+            # cuBLASLt adds biases. In a backward the added matrix is a partial sum, except for a recomputed layer.
             may_be_lt = name == "aten::addmm" and (window < 0 or recomputed)
             self._want_workspace(first, moment, Event("workspace", int(may_be_lt), 0, call, window, recomputed))
         if name in _OTHER_PRODUCTS and window >= 0:
@@ -391,11 +392,11 @@ class _Walker:
             self._add(e.end_time_ns, Event("leave", call, 0, call))
 
     def _want_workspace(self, first: int, moment: int, event: Event) -> None:
-        """For a product that has the events from `first` on: it asks when its result and copies of its arguments are
-        there."""
+        """For a product with the events from `first` on: it requests its workspace after its result and the copies of its
+        arguments exist."""
         inside = self._events[first:]
         if any(inner.what == "workspace" for _, (inner, _) in inside):
-            return  # a mode dispatches the product once more, inside of itself
+            return  # a mode dispatches the product again, inside itself
         made = [place for place, (_, (inner, _)) in enumerate(inside) if inner.what == "alloc"]
         if made:
             moment = inside[made[-1]][0]

@@ -1,5 +1,4 @@
-"""Plays the tapes of a captured model as fsdp-plan does, without sharding, so that what was written can be held against what
-was recorded before anybody relies on it.
+"""Replays the tapes of a captured model as fsdp-plan does, without sharding, to compare the written file with the recording.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ class Replay:
         self._live = 0
         self._carried = [storages.structure.recording.sizes[number] for number in sorted(carried)]
         self.peak = 0
-        self._size: dict[Any, int] = {}  # of what is alive
+        self._size: dict[Any, int] = {}  # of live storages
         self._references: Any = defaultdict(int)
-        self._storage_of: dict[int, Any] = {}  # value -> what it lies in
+        self._storage_of: dict[int, Any] = {}  # value -> its storage
         self._gradient_of: dict[int, Any] = {}
-        self._views: set[Any] = set()  # gradients to which nothing is added in place
+        self._views: set[Any] = set()  # gradients that are never added to in place
         self.errors: list[str] = []
 
     def run(self) -> int:
@@ -136,7 +135,7 @@ class Replay:
             self._alloc(first, size)
             self._views.update([first] if is_view else [])
             return
-        # Several calls use this parameter: the first gradient takes this one in, or a new tensor takes the place of both.
+        # Several calls use this parameter: the first gradient accumulates this one, or a new tensor replaces both.
         second = ("gradient", name, call)
         self._alloc(second, size)
         if first not in self._views:

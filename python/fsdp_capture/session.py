@@ -1,8 +1,8 @@
-"""Which steps of the script are recorded, and how each is made.
+"""Chooses the steps of the script to record, and how to record each.
 
-Two steps pass as they are: libraries make their workspaces, the optimizer its states. The steps after them are recorded, one for
-each way in which a plan can run the model: as it is, with its repeated blocks checkpointed, and both again with parameters
-in bfloat16 where the script has others, or in float16 where the card has no bfloat16. Then the model is written and the process ends.
+Two steps pass unchanged: libraries make their workspaces, the optimizer its states. The next steps are recorded, one for each
+way in which a plan can run the model: unchanged, with its repeated blocks checkpointed, and both again with parameters in
+bfloat16 if the script has others, or in float16 if the card has no bfloat16. Then the model is written and the process ends.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fsdp_rehearsal.whole_files import write_whole
 
 _WARM_UP = 2
 _LARGE = 64 << 20
-_OF_COMPILED = 0.5  # of an eager step: 27 of 29 published ones take more (docs/accuracy.md#torchcompile)
-_TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must know of
+_OF_COMPILED = 0.5  # of an eager step: 27 of 29 published compiled ones take longer (docs/accuracy.md#torchcompile)
+_TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must see
 
 
 class Session:
@@ -64,14 +64,14 @@ class Session:
         self._is_written = False
         self.unwrapped = Unwrapped(lambda sentence: self._fail(sentence, stop=True), meter.position)
         self._limits: list[str] = []
-        self._least_time_share = 1.0  # of what is predicted
+        self._least_time_share = 1.0  # of the predicted time
         self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
         self._clip_grad_norm: Optional[float] = None
         self._root: Any = None
         self._given: list[tuple[tuple[int, ...], str]] = []
-        self._handed: list[tuple[int, ...]] = []  # shapes of all that the model is handed in the recording
-        self._sizes: dict[tuple[str, bool], list[tuple[int, ...]]] = {}  # the same of each that was made
+        self._handed: list[tuple[int, ...]] = []  # shapes of all inputs of the model in the recording
+        self._sizes: dict[tuple[str, bool], list[tuple[int, ...]]] = {}  # the same for each finished recording
         self._original: dict[str, Any] = {}
         self._torch: Any = None
         self._described: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class Session:
         self._turns: Optional[PassSession] = None  # of a step of several backwards
         self._evaluations = EvaluationWatch(phases)
         self._own_collectives = OwnCollectives(meter.collectives)
-        self._are_copied: Optional[bool] = None  # whether there were copies of the parameters when an optimizer got them
+        self._are_copied: Optional[bool] = None  # whether copies of the parameters existed when an optimizer received them
         self._counts: Any = None
         self._calls: dict[str, int] = {}
         self._stacks: list[list[str]] = []
@@ -122,7 +122,7 @@ class Session:
         self._watch_scaler(torch.amp.GradScaler)
 
     def _or_fail(self, action: Callable[[], None]) -> Callable[[], None]:
-        """`action`, which ends the capture with its reason where it cannot go on."""
+        """`action`, which ends the capture with its reason if it cannot continue."""
 
         @functools.wraps(action)
         def act() -> None:
@@ -151,7 +151,7 @@ class Session:
 
         @functools.wraps(real)
         def clip_grad_norm_(parameters, max_norm, *args, **kwargs):
-            # Clipping at infinity only measures the norm, by the same kernels.
+            # Clipping at infinity only measures the norm, with the same kernels.
             is_number = isinstance(max_norm, (int, float)) and 0 <= max_norm <= 1e6
             self._clip_grad_norm = float(max_norm) if is_number else 1.0
             return real(parameters, max_norm, *args, **kwargs)
@@ -159,7 +159,7 @@ class Session:
         utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def _watch_scaler(self, kind: Any) -> None:
-        """A scaler of float16's losses raises an error where it finds no gradients, and a recording drops them."""
+        """A scaler of float16's losses raises an error if it finds no gradients, and a recording drops them."""
         real_step, real_update = kind.step, kind.update
 
         @functools.wraps(real_step)
@@ -183,7 +183,8 @@ class Session:
 
     def _step_ended(self) -> None:
         if self._phases.backwards == (self._backwards[-1] if self._backwards else 0):
-            return  # another optimizer of the same step, how many there are is not known in the first one; or a step that makes states only
+            return  # another optimizer of the same step, whose number is unknown in the first one; or a step that only makes
+                    # states
         self._backwards.append(self._phases.backwards)
         self._evaluations.step_ended()
         if len(self._backwards) < _WARM_UP:
@@ -200,7 +201,7 @@ class Session:
             self._finish(stop=True)
 
     def _begins(self) -> bool:
-        """Whether it is known what is trained. For models by turns that is where a step ends, and a whole one is looked at
+        """Whether the trained model is known. For models in turns, this is at the end of a step, and a whole one is watched
         first."""
         turns = trained_by_turns(self._modules, self._steps)
         if turns is not None and (self._steps.calls_per_step is None or self._steps.calls % self._steps.calls_per_step != 0):
@@ -252,7 +253,7 @@ class Session:
             self._wanted += [(half, checkpointed) for _, checkpointed in list(self._wanted)]
 
     def _find_stacks(self) -> None:
-        """Blocks, by what the steps so far called."""
+        """Finds blocks by the calls of the steps so far."""
         self._counts.stop()
         self._calls = self._counts.in_a_forward(self._root, self._tops())
         self._stacks = find_stacks(self._root, self._calls, tops=self._tops())
@@ -268,8 +269,8 @@ class Session:
             self._settle_stacks(kind)
 
     def _settle_stacks(self, kind: tuple[str, bool]) -> None:
-        """The step as it is has been recorded. Where it cannot be played again with all blocks, as one of a model whose parts hand
-        much to each other may not be, blocks are those that repeat."""
+        """The unchanged step has been recorded. If it cannot be replayed with all blocks, for example because parts of the
+        model pass each other many tensors, only repeating modules become blocks."""
         alike = find_stacks(self._root, self._calls, are_alike=True, tops=self._tops())
         if alike == self._stacks or plays(self._described, self._stacks, self._addresses[kind], self._recordings[kind], self._tops()):
             return
@@ -288,7 +289,7 @@ class Session:
             raise CaptureError(why)
 
     def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
-        """The model's inputs in the first step that is recorded. A script may have made them in the step before."""
+        """The model's inputs in the first recorded step. The script may have made them in the previous step."""
         self._note_given_to_part(root, args, kwargs, is_noted=not self._given)
 
     def _note_given_to_part(self, part: Any, args: Any, kwargs: Any, is_noted: bool = True) -> None:
@@ -302,7 +303,7 @@ class Session:
             self._given += [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
-        """The step after this one passes unrecorded: what runs in a thread for the first time makes its workspaces."""
+        """The next step passes unrecorded: work that is new to a thread makes its workspaces."""
         self._prepared = (dtype, checkpointed)
         self._say(f"preparing to record {_way(dtype, checkpointed)}")
         torch = self._torch
@@ -310,7 +311,7 @@ class Session:
         if dtype != _parameter_dtype(torch, self._root):
             wanted = getattr(torch, dtype)
             convert(self._root, wanted)
-            # FSDP2 casts what it hands to the root; before the root, so that it is no part of what is recorded.
+            # FSDP2 casts the inputs of the root; we do so before the root, so that the recording does not include it.
             self._cast = casting_to(wanted)
             self._root.register_forward_pre_hook(self._cast, with_kwargs=True)
             self._step_forward.hook_parts(self._cast)
@@ -375,10 +376,10 @@ class Session:
             self._own_collectives.end()
             if self._evaluations.is_to_be_left_out(self._accumulation()):
                 self._given = self._given if self._recordings else []
-                # With one micro-batch a step the next recording begins where the optimizer has stepped, as each does.
+                # With one micro-batch a step the next recording begins after the optimizer's step, like every other one.
                 return self._start(*self._wanted[0]) if self._accumulation() > 1 else None
             self._keep(recording)
-        if self._prepared is not None:  # the optimizer's states may have another dtype by now
+        if self._prepared is not None:  # the optimizer's states may have another dtype now
             self._drop_gradients()
 
     def _drop_gradients(self) -> None:
@@ -419,7 +420,7 @@ class Session:
         }
 
     def _note_first_peak(self) -> None:
-        """Work before the first step, an evaluation for one, leaves segments that a prediction of steps does not have."""
+        """Work before the first step, such as an evaluation, leaves segments that a prediction of steps does not have."""
         first = next((cut for cut in self._meter.cuts if cut.name == "initialization"), None)
         peak = first.peaks.get("allocated", 0) if first is not None else 0
         if first is not None and peak > 2 * first.allocated and peak - first.allocated > _LARGE:
@@ -435,7 +436,8 @@ class Session:
         return str(self._torch.cuda.get_device_properties(self._meter.device).name)
 
     def end(self, why: str, is_out_of_memory: bool = False) -> None:
-        """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""
+        """The script has ended by itself, or failed. The recordings so far are a capture if they include the unchanged script.
+        """
         if self._is_written:
             return
         if not self._recordings and is_out_of_memory:
@@ -446,7 +448,7 @@ class Session:
                 stop=False,
             )
         if not self._recordings and why:
-            return  # how the script failed is said by the rehearsal
+            return  # the rehearsal reports how the script failed
         if not self._recordings:
             done, wanted = len(self._backwards), str(_WARM_UP + 1)
             if self._turns is not None or len(self._steps.made()) > 1:
@@ -481,7 +483,7 @@ class Session:
             self._stop()
 
     def _add_held(self) -> list[dict[str, Any]]:
-        """Notes what there is beside parameters and buffers. Returns of it what may differ from size to size."""
+        """Records the tensors that are neither parameters nor buffers. Returns those that may differ from size to size."""
         tensors = self._held.tensors(len(self._backwards) - 1)
         states = [each for o in self._optimizers() for state in o.state.values() for each in self._torch.utils._pytree.tree_leaves(state)]
         gradients = [p.grad for p in self._root.parameters() if p.grad is not None]
@@ -504,7 +506,7 @@ class Session:
 
 
 def _parameter_dtype(torch: Any, root: Any) -> str:
-    """Dtype of most numbers that are trained, or that there are."""
+    """Dtype of most trained numbers, or of most numbers if none is trained."""
     counts: dict[str, int] = {}
     for parameter in root.parameters():
         if parameter.is_floating_point():
@@ -525,7 +527,8 @@ def _what_failed(what: str, error: Exception) -> str:
 
 
 def _tf32(torch: Any) -> dict[str, bool]:
-    """The ops of float32 that may run as TF32. Since PyTorch 2.9 the older words raise an error where a script uses the newer ones."""
+    """The float32 ops that may run as TF32. Since PyTorch 2.9 the older settings raise an error if a script uses the newer
+    ones."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     if hasattr(matmul, "fp32_precision"):
         return {"cudnn_allow_tf32": cudnn.conv.fp32_precision == "tf32", "matmul_allow_tf32": matmul.fp32_precision == "tf32"}

@@ -1,8 +1,8 @@
 """Ops, calls and values of a recorded step.
 
-An op is a stretch of the forward in which one module runs and none inside it: what `mlp.gate` does, what the layer itself
-does between two of its parts. A call is one run of a repeated module (a decoder layer), or what stands between two of
-them. A value is a storage that one op makes and another reads.
+An op is a stretch of the forward in which one module runs and none inside it: the work of `mlp.gate`, or that of the layer
+itself between two of its parts. A call is one run of a repeated module (a decoder layer), or the work between two of them. A
+value is a storage that one op makes and another reads.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fsdp_capture.recorder import Event, Recording
 class OpPart:
     """A stretch of the forward."""
 
-    call: int  # module call in the recording; -1: beside the root
+    call: int  # module call in the recording; -1 outside the root
     after_root: bool
     dispatched: list[int] = field(default_factory=list)  # in Recording.ops
     made: list[int] = field(default_factory=list)  # allocations, in order
     has_backward: bool = False
-    products: int = 0  # matrix products that its backward was seen to run
-    member: int = -1  # the module call of the stack's member that it lies in
-    number: int = 0  # of the pass whose forward it is in
-    backward: int = -1  # of the pass whose backward runs through it
-    top: str = ""  # the root that it runs in, of a step of passes
-    is_border: bool = False  # between two calls of one module, with nothing in it
+    products: int = 0  # matrix products that its backward ran
+    member: int = -1  # the module call of its stack's member
+    number: int = 0  # of the pass of its forward
+    backward: int = -1  # of the pass of its backward
+    top: str = ""  # its root, for a step of passes
+    is_border: bool = False  # an empty part between two calls of one module
     place: tuple[int, int] = (-1, -1)  # call and op
 
 
@@ -39,11 +39,11 @@ class OpPart:
 class StepCall:
     """One run of a block."""
 
-    member: Optional[str]  # the stack's member; None: what stands between
+    member: Optional[str]  # the stack's member; None for the work between two members
     after_root: bool
     ops: list[int] = field(default_factory=list)  # in Structure.parts
     number: int = 0  # of its pass
-    backward: int = -1  # of the pass whose backward runs through it
+    backward: int = -1  # of the pass of its backward
     top: str = ""
 
 
@@ -53,16 +53,17 @@ class Structure:
     parts: list[OpPart]
     calls: list[StepCall]
     before_root: set[int]  # allocations of the batch
-    part_of_event: list[int]  # [num events] -1: outside
+    part_of_event: list[int]  # [num events] -1 if outside
     parameter_reads: list[set[str]] = field(default_factory=list)  # [num parts]
     readers: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts that read it
-    saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes keep it
-    # For a step of passes: allocation -> parameter that autocast has cast to it, for all who read it in one autocast. To a module it
-    # is no argument, so that no hook of FSDP2's waits for its gradient: whoever reads it reads the parameter.
+    saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes save it
+    # For a step of passes: allocation -> parameter that autocast has cast to it, for all readers inside one autocast. The cast
+    # is no argument of a module, so no hook of FSDP2 waits for its gradient: its readers count as readers of the parameter.
     casts: dict[int, str] = field(default_factory=dict)
     is_by_turns: bool = False
     num_passes: int = 1
-    # (pass, part before which, in Recording.said) of what is cleared; of a step of passes (pass, in said) of optimizers.
+    # The clearings: (pass, part before it, index in Recording.said). For a step of passes also the optimizers: (pass, index in
+    # said).
     clearings: list[tuple[int, int, int]] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
 
@@ -73,7 +74,7 @@ class Structure:
 def structure_of(
     recording: Recording, stacks: list[list[str]], parameter_names: dict[int, str], tops: Sequence[str] = ()
 ) -> Structure:
-    """`parameter_names`: by the address of their storage; `tops`: models of a step of passes. Raises NotAlike where its backwards
+    """`parameter_names`: by the address of their storage; `tops`: models of a step of passes. Raises NotAlike if its backwards
     cannot be told apart."""
     members = {name for stack in stacks for name in stack}
     member_of = _members(recording, members)
@@ -92,7 +93,7 @@ def structure_of(
 
 
 def _members(recording: Recording, members: set[str]) -> list[int]:
-    """Per module call the call of the stack's member that it lies in, or -1."""
+    """For each module call, the call of its stack's member, or -1."""
     result: list[int] = []
     for number, call in enumerate(recording.calls):
         above = result[call.parent] if call.parent >= 0 else -1
@@ -101,14 +102,14 @@ def _members(recording: Recording, members: set[str]) -> list[int]:
 
 
 def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[int], list[int], list[tuple[int, int, int]]]:
-    """Parts, allocations of the batch, the part of each event, and clearings as Structure has them."""
+    """Parts, allocations of the batch, the part of each event, and clearings as in Structure."""
     parts: list[OpPart] = []
     clearings: list[tuple[int, int, int]] = []
     before_root: set[int] = set()
     part_of_event = [-1] * len(recording.events)
     roots = {number for number, call in enumerate(recording.calls) if call.name == ""}
     inside, seen_root, is_backward = 0, False, False
-    early: list[int] = []  # what the script lets go when the root has returned, before what it computes then
+    early: list[int] = []  # frees of the script after the root has returned, before its next computation
     for position, event in enumerate(recording.events):
         is_backward = is_backward or event.what in ("end", "window")
         if is_backward:
@@ -148,19 +149,19 @@ def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[
 
 
 class PassCutter:
-    """Cuts a step of passes: what `_cut` does, forward by forward. After the last backward nothing counts."""
+    """Cuts a step of passes as `_cut` does, forward by forward. Events after the last backward do not count."""
 
     def __init__(self, recording: Recording, member_of: list[int], tops: Sequence[str]) -> None:
         self._recording, self._member_of, self._tops = recording, member_of, set(tops)
         self._structure = Structure(recording, [], [], set(), [-1] * len(recording.events), num_passes=len(recording.losses))
         self._number = 0  # of the pass
-        self._top = ""  # the model that runs
-        self._early: list[int] = []  # events: what goes after a backward, before the first op of the next pass
+        self._top = ""  # the running model
+        self._early: list[int] = []  # events: frees after a backward, before the first op of the next pass
         self._has_batch = not self._lets_batch_go()
 
     def _lets_batch_go(self) -> bool:
-        """Whether what is made before the first model goes in a later forward, as where each pass has a batch of its own. Else
-        it is the batch of the step, which is there until the next one."""
+        """Whether allocations from before the first model are freed in a later forward, if each pass has its own batch.
+        Otherwise they are the batch of the step, which exists until the next one."""
         batch: set[int] = set()
         number, is_before = 0, True
         for event in self._recording.events:
@@ -237,7 +238,7 @@ class PassCutter:
         if self._top:
             raise NotAlike(f"{name} is called within the forward of {self._top}.")
         parts = self._structure.parts
-        if parts and (parts[-1].top, parts[-1].number) == (name, self._number):  # else both would be one call of it
+        if parts and (parts[-1].top, parts[-1].number) == (name, self._number):  # otherwise both would be one call of it
             parts.append(self._part(-1))
             parts[-1].is_border = True
         self._top = name or ""
@@ -260,8 +261,8 @@ def _calls(recording: Recording, parts: list[OpPart]) -> list[StepCall]:
 
 
 def _attribute_backward(structure: Structure) -> None:
-    """Windows of the backward belong to the op that made their node; those without one to the op before. One that runs
-    later than its place is taken with what runs then."""
+    """Windows of the backward belong to the op that made their node; a window without a node belongs to the previous op. A
+    node that runs later than its place belongs to the op that runs then."""
     recording = structure.recording
     part_of_node: dict[int, int] = {}
     for position, event in enumerate(recording.events):
@@ -288,7 +289,7 @@ def _attribute_backward(structure: Structure) -> None:
 
 
 def _drop_empty(structure: Structure) -> None:
-    """Joins a part in which nothing was computed with the one before."""
+    """Joins a part without computation with the previous one."""
     kept: list[OpPart] = []
     number: list[int] = []
     for part in structure.parts:
@@ -303,8 +304,8 @@ def _drop_empty(structure: Structure) -> None:
 
 
 def _separate(structure: Structure) -> None:
-    """Where a module ends and runs again at once, as a layer that is called many times, puts a border between: a part of the module
-    around both, with nothing in it. FSDP2 gathers a unit for each run of its module, which are the stretches of its parts."""
+    """If a module ends and runs again at once, such as a layer that is called many times, inserts a border: an empty part of
+    the enclosing module. FSDP2 gathers a unit for each run of its module, which are the stretches of its parts."""
     kept: list[OpPart] = []
     number: list[int] = []
     around: dict[str, int] = {}
@@ -324,7 +325,7 @@ def _separate(structure: Structure) -> None:
 
 
 def _around(recording: Recording, call: int) -> dict[str, int]:
-    """The modules that a call of a module lies in, the innermost first and itself among them, each with the number of its call."""
+    """The modules around a call of a module, the innermost first and itself included, each with the number of its call."""
     around: dict[str, int] = {}
     while call >= 0:
         name = recording.calls[call].name
@@ -371,7 +372,7 @@ def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
 
 
 def entered_modules(recording: Recording) -> set[str]:
-    """Modules that are called, and of which nothing runs beside that: FSDP2 gathers a unit in its own forward."""
+    """Modules that run only when they are called: FSDP2 gathers such a unit in its own forward."""
     entered = {call.name for call in recording.calls if call.name is not None}
     for call in recording.calls:
         around, above = {""}, call.parent
@@ -386,8 +387,8 @@ def entered_modules(recording: Recording) -> set[str]:
 
 
 def align(base: Structure, other: Structure) -> bool:
-    """Gives a recording the parts of another one of the same step: what it has beside them goes to a neighbor, what it
-    lacks is empty. False: it runs other modules."""
+    """Gives a recording the parts of another one of the same step: its additional parts join a neighbor, missing ones are
+    empty. False if it runs other modules."""
     ours, theirs = _names(base), _names(other)
     if ours == theirs:
         return True
@@ -410,7 +411,7 @@ def align(base: Structure, other: Structure) -> bool:
         into.made += part.made
         into.has_backward = into.has_backward or part.has_backward
         into.backward = max(into.backward, part.backward)
-    # The calls of modules are numbered by each recording for itself.
+    # Each recording numbers its own calls of modules.
     for part, of_base in zip(parts, base.parts):
         part.place, part.member = of_base.place, of_base.member
     other.parts, other.calls = parts, base.calls
@@ -430,7 +431,7 @@ def _names(structure: Structure) -> list[Any]:
 
 
 def _neighbor(base: Structure, place: list[int], number: int, has_backward: bool) -> int:
-    """The part of `base` before or after that can take in what it does not have."""
+    """The neighboring part of `base` that can absorb a part that `base` does not have."""
     before = next((place[n] for n in range(number - 1, -1, -1) if place[n] >= 0), -1)
     after = next((place[n] for n in range(number + 1, len(place)) if place[n] >= 0), -1)
     fitting = [n for n in (before, after) if n >= 0 and (base.parts[n].has_backward or not has_backward)]

@@ -1,11 +1,11 @@
-"""The events of each call of a recorded step: what it makes and lets go, in its forward and in its backward.
+"""The events of each call of a recorded step: its allocations and frees, in its forward and in its backward.
 
-A storage that lives and dies within one call is written as it was recorded. One that passes between calls is given out by
-the call that makes it and let go by each call that holds it. The call in which it was freed says so where that happened.
-For the others it is where they are done with it: after the node that saved it, after the recomputation, or after the forward.
-A gradient of a value is what a call makes in its backward and an earlier call frees.
+A storage that lives and dies within one call is written as it was recorded. A storage that passes between calls is an output
+of the call that makes it, and each call that uses it releases it. The call that freed it releases it at that point. The others
+release it after their last use: after the node that saved it, after the recomputation, or after the forward. The gradient of a
+value is allocated in one call's backward and freed by an earlier call.
 
-Not modeled: which of several inputs of one maker a gradient belongs to, where their sizes are the same.
+Not modeled: to which of several inputs of equal size from one maker a gradient belongs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsdp_capture.structure import OpPart, Structure
 from fsdp_capture.values import Place, Storages, Value, aligned_values
 
 TapeEvent = list  # as in the file
-NO_STORAGE = {"parameter": 0, "bytes": 0}  # of an output that is not there
+NO_STORAGE = {"parameter": 0, "bytes": 0}  # of a missing output
 
 
 @dataclass
@@ -34,7 +34,7 @@ class CallTape:
 
 @dataclass
 class Interface:
-    """The facts on which all recordings of a step agree."""
+    """The facts that all recordings of a step share."""
 
     values: list[Value]
     inputs: list[list[int]]  # [num calls] in `values`
@@ -52,19 +52,19 @@ class TapeWriter:
         self._value_of = {
             storages.number[v.key]: i for i, v in enumerate(interface.values) if v.key in storages.number
         }
-        self.unclear: dict[str, int] = {}  # what is not known of some storages -> bytes of these
+        self.unclear: dict[str, int] = {}  # unknown facts of some storages -> bytes of these
         self.tapes = [
             CallTape(forward=[[] for _ in call.ops], backward=[[] for _ in call.ops]) for call in self._structure.calls
         ]
-        self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events after the others of the op
+        self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events after the other events of the op
         self._gradients = dict(self._recording.gradients)
-        self._first_of_sum: set[int] = set()  # allocations: gradients that are added to another one in a new tensor,
+        self._first_of_sum: set[int] = set()  # allocations: gradients whose sum with another one is a new tensor,
         self._second_of_sum: dict[int, str] = {}  # that other one, and its parameter,
-        self._sums: dict[int, str] = {}  # and that tensor
+        self._sums: dict[int, str] = {}  # and the sum
         self.carried = self._find_carried()
         self._taken: set[tuple[int, int]] = set()
         self._early: set[int] = set()  # allocations: gradients of values that a forward makes
-        self._passed: dict[int, int] = {}  # allocation -> value whose gradient it is at last
+        self._passed: dict[int, int] = {}  # allocation -> value whose gradient it becomes
 
     def run(self) -> list[CallTape]:
         self._find_shared_gradients()
@@ -136,8 +136,8 @@ class TapeWriter:
             self._emit(number, storage, born, gone)
 
     def _becomes_gradient(self, number: int, storage: int, size: int) -> bool:
-        """A loss that works its gradients out in its forward hands them over in its backward, where the storage is the
-        parameter's from then on: the tape lets it go there and has as much made again, in its place."""
+        """A loss that computes its gradients in its forward returns them in its backward; from then on the storage belongs to
+        the parameter. The tape frees it there and allocates the same size again."""
         born = self._storages.born[number]
         parameter = self._parameter(born.call, self._gradients[number])
         if born.is_backward or parameter < 0:
@@ -146,7 +146,8 @@ class TapeWriter:
         return True
 
     def _is_early_gradient(self, number: int) -> bool:
-        """The same of the gradient of a value: made in the forward of one call, and freed in the backward of an earlier one."""
+        """The same for the gradient of a value: made in the forward of one call, and freed in the backward of an earlier one.
+        """
         born, gone = self._storages.born[number], self._storages.gone.get(number)
         if born.is_backward or gone is None or number in self._value_of:
             return False
@@ -170,7 +171,7 @@ class TapeWriter:
         return names.index(name) if name in names else -1
 
     def _lowest(self, call: int) -> int:
-        """The op whose backward comes last, or -1."""
+        """The op whose backward runs last, or -1."""
         ops = self._structure.calls[call].ops
         return next((op for op, part in enumerate(ops) if self._structure.parts[part].has_backward), -1)
 
@@ -180,8 +181,8 @@ class TapeWriter:
         self._ends[call, op if op >= 0 else last, op >= 0].append(event)
 
     def _find_carried(self) -> dict[int, int]:
-        """Tensors that a variable of the script holds into the next step (`out = model(x)`, whose logits go when `out` is assigned
-        again): allocation -> event in which what the step before left there is freed."""
+        """Tensors that a variable of the script keeps alive into the next step (`out = model(x)`: the logits are freed by the
+        next assignment to `out`): allocation -> the event that frees the previous step's tensor."""
         recording = self._recording
         left = [
             position
@@ -201,7 +202,7 @@ class TapeWriter:
     # ---- values --------------------------------------------------------------------------------------------------
 
     def _place_releases(self) -> None:
-        """Values that another call lets go in the end, or that nobody does."""
+        """Places the releases of values that another call frees, or that nobody frees."""
         for call in range(len(self.tapes)):
             for place, value in enumerate(self._interface.inputs[call]):
                 number = self._storages.number.get(self._interface.values[value].key, -1)
@@ -226,11 +227,11 @@ class TapeWriter:
         where = self._list(gone)
         value = self._value_of.get(number, -1)
         if self._local.get(number) == -1:
-            return  # the gradient of a parameter: whoever reduces it frees it
+            return  # the gradient of a parameter: its reduction frees it
         if value >= 0 and value in self._interface.inputs[gone.call]:
             where.append(["release_input", self._interface.inputs[gone.call].index(value)])
         elif born is None:
-            return  # made before the step, or beside what was recorded
+            return  # made before the step, or outside the recording
         elif born.call == gone.call:
             storage = self._local[number]
             is_output = value >= 0 and value in self._interface.outputs[born.call]
@@ -244,7 +245,7 @@ class TapeWriter:
     # ---- gradients -----------------------------------------------------------------------------------------------
 
     def _find_shared_gradients(self) -> None:
-        """A parameter that several calls use: the first gradient is freed when the last takes it in."""
+        """For a parameter that several calls use: the first gradient is freed when the last call accumulates it."""
         made_in: Any = defaultdict(list)
         for number, name in self._recording.gradients.items():
             if number in self._storages.born:
@@ -262,15 +263,15 @@ class TapeWriter:
                 for final, name in made_in[gone.call]
                 if name in self._interface.parameters[born.call] and self._recording.sizes[final] == self._recording.sizes[number]
             ]
-            # Among parameters as large as each other, the one that the op reads: not the same one twice.
+            # Among parameters of equal size, the one that the op reads; never the same one twice.
             fitting.sort(key=lambda name: (name not in reads, (born.call, name) in taken))
             if fitting:
                 self._gradients[number] = fitting[0]
                 taken.add((born.call, fitting[0]))
 
     def _find_sums(self) -> None:
-        """Where autograd adds two gradients of a parameter in a new tensor, as it does where the first is a view: that one stays, and
-        both go."""
+        """Finds sums of two gradients of a parameter in a new tensor, which autograd makes if the first is a view: the new one
+        remains, and both others are freed."""
         place = {("alloc", event.number): i for i, event in enumerate(self._recording.events) if event.what == "alloc"}
         place |= {("free", event.number): i for i, event in enumerate(self._recording.events) if event.what == "free"}
         for total, name in self._recording.gradients.items():
@@ -301,7 +302,7 @@ class TapeWriter:
         return result
 
     def _has_gradient(self, call: int, value: int) -> bool:
-        """Whether the call reads the value with an op that has a backward, and another made it so."""
+        """Whether an op with a backward in this call reads the value, and an op with a backward in another call made it."""
         parts = self._structure.parts
         key = self._interface.values[value].key
         number = self._storages.number.get(key, -1)
@@ -312,7 +313,7 @@ class TapeWriter:
         return is_read and "float" in self._storages.tensor(number).dtype
 
     def _sizes(self, call: int, value: int) -> set[int]:
-        """For a value, and of what the call reads of it: the gradient of a slice is as large as the slice."""
+        """The sizes of a value and of the call's reads of it: the gradient of a slice is as large as the slice."""
         number = self._storages.number.get(self._interface.values[value].key, -1)
         if number < 0:
             return {0}
@@ -325,13 +326,13 @@ class TapeWriter:
         return sizes
 
     def _of_size(self, call: int, places: list[int], number: int) -> list[int]:
-        """Those of the inputs, not taken yet, whose gradients have the size of a storage."""
+        """The unused inputs whose gradients have the size of a storage."""
         inputs, size = self._interface.inputs[call], self._recording.sizes[number]
         return [p for p in places if (call, p) not in self._taken and size in self._sizes(call, inputs[p])]
 
     def _emit(self, number: int, storage: int, born: Place, gone: Place) -> None:
-        """A gradient that is made in one call and freed in an earlier one belongs to an input that this one made, or reads
-        too and adds its own to; else the calls between hand it through."""
+        """A gradient that one call makes and an earlier one frees belongs to an input that the earlier one made, or that it
+        also reads and adds its own gradient to; otherwise the calls between pass it through."""
         call, inputs = born.call, self._interface.inputs[born.call]
         direct = self._candidates(call, gone.call)
         others = set(self._interface.inputs[gone.call])
@@ -353,7 +354,7 @@ class TapeWriter:
         self._ends[call, op, True].append(["emit_grad", storage, place])
 
     def _path(self, call: int, last: int, number: int) -> list[tuple[int, int]]:
-        """Calls and their inputs by which a gradient comes to `last`, each through the input that it reads first."""
+        """Calls and their inputs through which a gradient reaches `last`, each through the input that it reads first."""
         path: list[tuple[int, int]] = []
         while call > last:
             all_places = range(len(self._interface.inputs[call]))
@@ -424,7 +425,7 @@ class TapeWriter:
                 work[9] += cost.kernels
                 products += cost.products
         more = part.products - products
-        if more > 0 and alone:  # an autograd function of the script's, whose forward does not say what its backward multiplies
+        if more > 0 and alone:  # an autograd function of the script, whose forward does not show the products of its backward
             work[5] += more * (sum(alone) // len(alone))
             work[9] += more
         return work
@@ -433,7 +434,7 @@ class TapeWriter:
         return [self._recording.ops[d].cost for d in part.dispatched if self._recording.ops[d].cost.kind != VIEW]
 
     def _arithmetic(self, number: int) -> Optional[str]:
-        """The dtype in which products, convolutions and attention of an op compute; under autocast it is not that of the
+        """The dtype in which products, convolutions and attention of an op compute; under autocast it differs from that of the
         activations."""
         ops = [self._recording.ops[d] for d in self._structure.parts[number].dispatched]
         counted = [op for op in ops if op.cost.flops > 0 and op.outputs]
@@ -441,8 +442,7 @@ class TapeWriter:
 
 
 def interfaces_of(recordings: list[Storages], parameters: dict[str, int]) -> list[Interface]:
-    """One for each recording; they differ in the keys of their values alone. `parameters`: names in the order of the
-    model."""
+    """One for each recording; they differ only in the keys of their values. `parameters`: names in the order of the model."""
     base = recordings[0].structure
     names: list[set[str]] = [set() for _ in base.calls]
     for storages in recordings:

@@ -1,4 +1,5 @@
-"""The model that a script trains, which is one even where the script never calls it: what holds all that its optimizer steps."""
+"""The model that a script trains, even if the script never calls it as one: the module that contains all parameters of its
+optimizer."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from fsdp_rehearsal.trained_model import group_of, roots_of, smallest_above
 
 
 def trained_by_turns(modules: Any, steps: Any) -> Optional[Turns]:
-    """The models that a script trains with optimizers of their own, as a GAN does; None where it trains one, or all with one
-    optimizer. Raises CaptureError where they cannot be captured."""
+    """The models that a script trains with separate optimizers, as a GAN does; None if it trains one model, or all with one
+    optimizer. Raises CaptureError if they cannot be captured."""
     called = _called(modules)
     optimizers = steps.made()
-    # Whether they require a gradient may change by turns.
+    # They may require a gradient in some turns only.
     parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     roots = roots_of(parameters)
     if len(called) < 2 or len(optimizers) < 2 or len(roots) < 2:
@@ -32,8 +33,8 @@ def trained_by_turns(modules: Any, steps: Any) -> Optional[Turns]:
 
 
 def trained_model(modules: Any, steps: Any) -> Any:
-    """`modules`, `steps`: what was seen of the steps so far. Raises CaptureError where several models are trained in no way that is
-    known."""
+    """`modules`, `steps`: observations of the steps so far. Raises CaptureError if several models are trained in an unknown
+    way."""
     called = _called(modules)
     optimizers = steps.made()
     parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
@@ -57,8 +58,8 @@ def trained_model(modules: Any, steps: Any) -> Any:
 
 
 def _called(modules: Any) -> list[Any]:
-    """The models that were called. One that was tried on the CPU, to see how large its outputs are, is none that is trained on a GPU;
-    nor is a loss that runs the head of a model, whose parameters are all that model's."""
+    """The models that were called. This excludes a model that the script tried on the CPU to learn the size of its outputs,
+    and a loss that runs the head of a model and has only that model's parameters."""
     called = [held(root) for root in (reference() for reference in modules.roots) if root is not None]
     called = [each for each in called if any(p.device.type != "cpu" for p in each.parameters())] or called
     owned = [{id(p) for p in each.parameters()} for each in called]
@@ -66,7 +67,7 @@ def _called(modules: Any) -> list[Any]:
 
 
 def refuse_sparse_gradients(modules: Any) -> None:
-    """At the end of a backward. Raises CaptureError where it gave gradients that are lists of rows."""
+    """Called at the end of a backward. Raises CaptureError if it produced gradients that are lists of rows."""
     for root in (reference() for reference in modules.roots):
         for name, parameter in root.named_parameters() if root is not None else ():
             if parameter.grad is None or parameter.grad.layout == parameter.layout:
@@ -80,7 +81,7 @@ def refuse_sparse_gradients(modules: Any) -> None:
 
 
 def check_alike(forwards: list[set[str]]) -> None:
-    """`forwards`: of each step the parts that were called in it. Raises CaptureError where they are others from one to the next."""
+    """`forwards`: the parts that each step called. Raises CaptureError if they differ from one step to the next."""
     for one in forwards:
         for other in forwards:
             if one - other:
@@ -91,7 +92,7 @@ def check_alike(forwards: list[set[str]]) -> None:
 
 
 def check_sizes(sizes: dict[tuple[str, bool], list[tuple[int, ...]]]) -> None:
-    """`sizes`: shapes of what the model was handed, of each recording. Raises CaptureError where they are others from one to the next."""
+    """`sizes`: shapes of the model's inputs, by recording. Raises CaptureError if they differ from one to the next."""
     handed = list(sizes.values())
     for other in handed[1:]:
         for one, another in zip(handed[0], other):

@@ -1,5 +1,5 @@
-"""A script is captured without the wrappers that it puts its model in: a plan takes their place. In fsdp_rehearsal/apply_wrappers.py
-this stands where a plan would.
+"""Removes the wrappers of a script's model for the capture: a plan replaces them. fsdp_rehearsal/apply_wrappers.py uses this
+in place of a plan.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class Unwrapped:
     unanswered = ("unshard", "reshard")
 
     def __init__(self, refuse: Callable[[str], None], position: Callable[[], int]) -> None:
-        """`position`: how many events the allocator has had."""
+        """`position`: returns the number of the allocator's events."""
         self._refuse, self._position = refuse, position
-        self.made_on = ""  # type of the device that the model was on when it was wrapped, or given to its optimizer
-        self.made_at: Optional[int] = None  # `position` then: from here on a plan's parameters are shards
-        self.says_last_micro_batch = False  # the script says which micro-batch is the last one of its step
+        self.made_on = ""  # type of the model's device when it was wrapped, or passed to its optimizer
+        self.made_at: Optional[int] = None  # `position` at that time: from here on a plan's parameters are shards
+        self.says_last_micro_batch = False  # the script marks the last micro-batch of its step
 
     @staticmethod
     def in_place_of(what: str) -> str:
         return f"The model is captured without the script's {what}."
 
     def at_wrapping(self, module: Any, how: str) -> None:
-        """Nothing is applied: only where the model lies by now is noted."""
+        """Applies no wrapper: only records the model's device."""
         self.note_place(module.parameters())
 
     def note_place(self, parameters: Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Values that pass between calls: which call makes one, and which ones read or hold it."""
+"""Values that pass between calls: the call that makes each, and the calls that read or save it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from fsdp_capture.op_watch import Tensor
 from fsdp_capture.structure import Structure
 
-Key = tuple[int, int]  # part and place among what it makes; part -1: of the batch
+Key = tuple[int, int]  # part, and index among its allocations; part -1 for the batch
 
 MISSING: Key = (-2, 0)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a storage goes."""
+    """The path of a storage between calls."""
 
     call: int
     op: int
@@ -26,12 +26,12 @@ class Place:
 @dataclass
 class Value:
     key: Key
-    maker: int  # call; -1: the batch
+    maker: int  # call; -1 for the batch
     readers: set[int] = field(default_factory=set)  # calls
 
 
 class Storages:
-    """The storages of one recording by their keys, which are those of every other recording of the step."""
+    """The storages of one recording by their keys, which are equal in every other recording of the step."""
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
@@ -57,14 +57,15 @@ class Storages:
         return self.structure.call_of(key[0]) if key[0] >= 0 else -1
 
     def holders(self, number: int) -> set[int]:
-        """Calls that read a storage, keep it for their backward, or let it go."""
+        """Calls that read a storage, save it for their backward, or free it."""
         calls = {self.structure.call_of(part) for part in self.structure.readers.get(number, ())}
         calls |= {self.structure.call_of(part) for part in self.structure.saved_at.get(number, ())}
         gone = self.gone.get(number)
         return calls | ({gone.call} if gone is not None else set())
 
     def first_read(self, key: Key, call: int) -> tuple[int, int]:
-        """The op of a call that reads a value first, and the place among what it reads; after all others where none does."""
+        """The op of a call that reads a value first, and the value's place among the op's reads; a place after all others if
+        no op reads it."""
         number = self.number.get(key, -1)
         parts = [p for p in self.structure.readers.get(number, ()) if self.structure.call_of(p) == call]
         if not parts:
@@ -88,7 +89,7 @@ class Storages:
 
 
 def find_values(storages: Storages) -> list[Value]:
-    """The values that pass between calls of one recording, in the order in which they are made."""
+    """The values that pass between calls of one recording, in the order of their allocation."""
     values: dict[Key, Value] = {}
     for key, number in storages.number.items():
         maker = storages.maker(key)
@@ -99,8 +100,8 @@ def find_values(storages: Storages) -> list[Value]:
 
 
 def aligned_values(recordings: list[Storages]) -> list[list[Value]]:
-    """[num recordings][num values] The values of all recordings, each at the same place in all lists. One that a recording
-    does not have (what a cache keeps, which nobody uses with checkpointing) has the key `MISSING` there."""
+    """[num recordings][num values] The values of all recordings, each at the same place in all lists. A value that a recording
+    does not have (a cache that nothing uses with checkpointing) has the key `MISSING` there."""
     slots: dict[int, list[tuple[Any, set[int], dict[int, Key]]]] = {}  # maker -> signature, readers, key per recording
     for r, storages in enumerate(recordings):
         own: dict[int, list[Value]] = {}

@@ -1,6 +1,6 @@
 """python -m fsdp_checkpoint to-dcp|from-dcp|to-safetensors|to-hf SOURCE OUT
 
-Exit: 0 done, 2 the source is no checkpoint or the place is taken (nothing is overwritten).
+Exit: 0 done, 2 if the source is no checkpoint or the output exists (nothing is overwritten).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
                     print(f"note: {given.source} does not hold everything that a resumed run needs. Assumed: "
                           + ", ".join(assumed) + ".", file=sys.stderr)
     except (NotReadable, OSError) as error:
-        # Control characters in a file's words are written out.
+        # Control characters in a file's words are escaped.
         said = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error))
         print(f"error: {said}", file=sys.stderr)
         return 2

@@ -1,5 +1,5 @@
-"""Conversions on one machine without a process group. A tensor is in memory one at a time, or some of them together up
-to _MOST_BYTES."""
+"""Conversions on one machine without a process group. Memory contains one tensor at a time, or several together up to
+_MOST_BYTES."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _bytes_of(described: TensorStorageMetadata) -> int:
 
 
 def _batches(described: dict[str, TensorStorageMetadata]) -> Iterator[dict[str, torch.Tensor]]:
-    """Empty tensors, as many at a time as memory shall hold."""
+    """Empty tensors, as many at a time as fit into memory."""
     batch: dict[str, torch.Tensor] = {}
     size = 0
     for key, entry in described.items():
@@ -93,7 +93,7 @@ def _batches(described: dict[str, TensorStorageMetadata]) -> Iterator[dict[str, 
 
 
 class SafetensorsWriter:
-    """One file of whole tensors, which come in the order in which they were described."""
+    """Writes one file of whole tensors, which arrive in the order of their descriptions."""
 
     def __init__(self, path: pathlib.Path, tensors: dict[str, TensorStorageMetadata], is_part: bool) -> None:
         self.path = path
@@ -146,14 +146,14 @@ def to_safetensors(step: pathlib.Path, out: pathlib.Path) -> None:
 
 
 def _chosen(metadata: Metadata, folder: str) -> dict[str, TensorStorageMetadata]:
-    """The tensors of one folder, under their names in DCP; of an optimizer its states alone."""
+    """The tensors of one folder, under their names in DCP; for an optimizer only its states."""
     prefix = PREFIXES[folder] + ("state." if folder == "optimizer" else "")
     return {key: entry for key, entry in sorted(metadata.state_dict_metadata.items())
             if key.startswith(prefix) and isinstance(entry, TensorStorageMetadata)}
 
 
 def _model_of(source: pathlib.Path, before: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
-    """Which model it is, for the index."""
+    """The identity of the model, for the index."""
     found = {key: before.get(key) or given.get(key) for key in ("model", "model_fingerprint")}
     if not all(found.values()):
         raise NoCheckpoint(f"{source}: it does not say of which model it is. Name a plan of that model: --plan.")
@@ -164,8 +164,8 @@ def _model_of(source: pathlib.Path, before: dict[str, Any], given: dict[str, Any
 
 def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
              before: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The index but for its files, and what it has from nowhere. An option counts first, then what to-dcp has kept, then
-    what the optimizer says."""
+    """The index except its files, and the members that no source has. Options take precedence, then the index stored by
+    to-dcp, then the optimizer's own facts."""
     index: dict[str, Any] = {"format_version": FORMAT_VERSION, **_model_of(source, before, given)}
     assumed = []
     choices = {"step": (counted, None), "micro_batches": (0, "--micro-batches"), "samples": (0, "--samples"),
@@ -191,7 +191,7 @@ def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
 
 
 def model_of_plan(path: pathlib.Path) -> dict[str, str]:
-    """As fsdp-plan writes it into a plan: the members of an index that say which model it is."""
+    """The members of an index that identify the model, as fsdp-plan writes them into a plan."""
     try:
         model = read_json_object(path)["model"]
         named = {"model": model["name"], "model_fingerprint": model["fingerprint"]}
@@ -210,7 +210,8 @@ _OPTIONS = {"step": "--step", "seed": "--seed", "micro_batches": "--micro-batche
 
 
 def _check_values(origin: str, values: dict[str, Any]) -> None:
-    """NoCheckpoint: a member of an index that fsdp-exec would refuse. `origin`: who says it; empty: the options."""
+    """Raises NoCheckpoint for a member that fsdp-exec would refuse. `origin`: the source of the values; empty for the options.
+    """
     for key, value in values.items():
         if key in ("step", "micro_batches", "samples"):
             is_right, allowed = is_natural(value), "a whole number of at least 0"
@@ -249,9 +250,9 @@ def _counted(source: pathlib.Path, key: str, tensor: torch.Tensor) -> int:
 
 
 def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]:
-    """`given`: members of the index, of which None counts as not given. Returns what was assumed of the others.
+    """`given`: members of the index; None means not given. Returns the assumptions for the others.
 
-    Without a step it is that which the optimizer counts; without an optimizer AdamW or SGD, by its moments.
+    `step` defaults to the optimizer's count of steps, and `optimizer` to AdamW or SGD, by the moments.
     """
     _check_values("", {key: value for key, value in given.items() if value is not None})
     metadata = read_metadata(source)
@@ -264,7 +265,7 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
             raise NoCheckpoint(f"{source}: {key!r} is {entry.properties.dtype}, which is not written.")
     before = index_before(source, metadata)
     _check_values(f"{source}: {INDEX}", {key: value for key, value in before.items() if given.get(key) is None})
-    _model_of(source, before, given)  # Before anything is written.
+    _model_of(source, before, given)  # Before any output is written.
     files = []
     counted = 0
     ends = {key.rsplit(".", 1)[1] for key in chosen["optimizer"]}
@@ -293,7 +294,7 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """DCP warns that no process group was started, which is meant."""
+    """Silences DCP's warning that there is no process group, which is intended."""
     import warnings
 
     with warnings.catch_warnings():

@@ -1,8 +1,8 @@
-"""The metadata of torch.distributed.checkpoint, read without running what a stranger wrote into it.
+"""Reads the metadata of torch.distributed.checkpoint without running code from the file.
 
-`.metadata` is a pickle, and a pickle names functions that its reader calls. The reader here finds the classes alone that such
-a file needs, and refuses any other by its name. Files that it names lie in its own folder, and have the bytes that it says.
-The planner here reads numbers and texts with weights_only=True, where PyTorch's own does not.
+`.metadata` is a pickle, and a pickle names functions that its reader calls. The reader here accepts only the classes that such
+a file needs, and refuses any other by name. The files that it names must lie in its own folder, and have the promised sizes.
+The planner here reads numbers and texts with weights_only=True, unlike PyTorch's own.
 
 Source: torch/distributed/checkpoint/filesystem.py (FileSystemReader), metadata.py, torch 2.11.
 """
@@ -39,7 +39,7 @@ INDEX = "fsdp_exec.index"  # For to-dcp: the index of the checkpoint, as bytes o
 
 
 class _OnlyMetadata(pickle._Unpickler):
-    """The one of pickle's two readers in Python, because its steps can be looked at."""
+    """Derived from pickle's reader in Python, because its steps can be overridden."""
 
     dispatch = dict(pickle._Unpickler.dispatch)
 
@@ -49,7 +49,7 @@ class _OnlyMetadata(pickle._Unpickler):
         raise NoCheckpoint(f"it names {module}.{name}, which checkpoint metadata never needs. None of it was run.")
 
     def load_build(self) -> None:
-        # The members of an object are its own to set, those of a class or a function are everybody's.
+        # A pickle may set the members of an object, but not those of a class or a function, which everybody shares.
         if isinstance(self.stack[-2], type) or callable(self.stack[-2]):
             raise NoCheckpoint("it changes a class, which checkpoint metadata never does. None of it was run.")
         super().load_build()
@@ -73,13 +73,13 @@ def read_metadata(source: pathlib.Path) -> Metadata:
         _check(source, metadata)
     except NoCheckpoint as refused:
         raise NoCheckpoint(f"{path}: {refused}") from None
-    except (AttributeError, TypeError, ValueError):  # Members that the classes have otherwise.
+    except (AttributeError, TypeError, ValueError):  # The classes have other members.
         raise NoCheckpoint(f"{path}: this is not metadata of torch.distributed.checkpoint.") from None
     return metadata
 
 
 def _check(source: pathlib.Path, metadata: Metadata) -> None:
-    """Whether the files have what is promised of them, so that a few bytes do not ask for all memory."""
+    """Checks that the files have the promised sizes, so that a few bytes cannot request all memory."""
     sizes: dict[str, int] = {}
     for info in metadata.storage_data.values():
         name = pathlib.PurePosixPath(info.relative_path)
@@ -113,7 +113,7 @@ def _check_chunks(key: str, entry: TensorStorageMetadata, storage: dict[Metadata
         info = storage.get(MetadataIndex(key, chunk.offsets))
         if info is None:
             raise NoCheckpoint(f"no file has the part of {key!r} at {list(chunk.offsets)}.")
-        is_plain = not getattr(info, "transform_descriptors", None)  # Else compressed.
+        is_plain = not getattr(info, "transform_descriptors", None)  # Otherwise compressed.
         if is_plain and info.length < here * entry.properties.dtype.itemsize:
             raise NoCheckpoint(f"the part of {key!r} at {list(chunk.offsets)} has {info.length} bytes, too few for "
                                f"{list(chunk.sizes)}.")
@@ -123,17 +123,17 @@ def _check_chunks(key: str, entry: TensorStorageMetadata, storage: dict[Metadata
 
 
 class SafeReader(FileSystemReader):
-    """PyTorch's reader with this metadata in the place of its own."""
+    """PyTorch's reader with this metadata in place of its own."""
 
     def __init__(self, source: pathlib.Path, metadata: Metadata | None = None) -> None:
-        """`metadata`: what read_metadata has found, where it is known already."""
+        """`metadata`: the result of read_metadata, if it is known already."""
         super().__init__(source)
         self._source = source
         self._metadata = metadata
         self._refused: NoCheckpoint | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        # dcp.load leaves an exception alone and asks again for its rank's metadata. It is told why by set_up_storage_reader.
+        # dcp.load ignores an exception and asks again for its rank's metadata. set_up_storage_reader then reports the reason.
         if self._refused and "rank" in kwargs:
             return Metadata({})
         try:
@@ -152,7 +152,7 @@ class SafeReader(FileSystemReader):
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """PyTorch's planner for what lies beside the tensors: numbers, texts, and lists of them; nothing is run."""
+    """PyTorch's planner for values other than tensors: numbers, texts, and lists of them; it runs no code."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         try:
@@ -162,13 +162,13 @@ class SafePlanner(DefaultLoadPlanner):
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NoCheckpoint(f"{name!r} is not read, because it may run what it names: {reason}") from None
         plain = io.BytesIO()
-        torch.save(read, plain)  # From known classes alone now.
+        torch.save(read, plain)  # It has only known classes now.
         plain.seek(0)
         super().load_bytes(read_item, plain)
 
 
 def value_of(source: pathlib.Path, metadata: Metadata, key: str) -> Any:
-    """A number or text that a script has saved beside its tensors; None: it has none under that name."""
+    """A number or text that a script has saved next to its tensors; None if it has none under that name."""
     info = metadata.storage_data.get(MetadataIndex(key))
     if info is None:
         return None
@@ -177,12 +177,12 @@ def value_of(source: pathlib.Path, metadata: Metadata, key: str) -> Any:
         data = file.read(info.length)
     try:
         return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-    except Exception:  # noqa: BLE001  Other classes than numbers and tensors.
+    except Exception:  # noqa: BLE001 Other classes than numbers and tensors.
         return None
 
 
 def index_before(source: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
-    """The index as kept by to-dcp; empty: another program wrote the checkpoint."""
+    """The index that to-dcp stored. Empty if another program wrote the checkpoint."""
     if MetadataIndex(INDEX) not in metadata.storage_data:
         return {}
     text = value_of(source, metadata, INDEX)
@@ -192,7 +192,7 @@ def index_before(source: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
 
 
 def learning_rate_of(source: pathlib.Path, metadata: Metadata) -> float | None:
-    """That of a parameter group of the optimizer, as get_state_dict saves them."""
+    """The learning rate of a parameter group of the optimizer, as get_state_dict saves it."""
     for key in sorted(metadata.state_dict_metadata):
         if key.startswith("optim.param_groups") and key.endswith(".lr"):
             rate = value_of(source, metadata, key)

@@ -1,5 +1,5 @@
-"""A checkpoint of fsdp-exec as a folder that transformers loads: config.json, model.safetensors or several with an index,
-and what else lies beside the configuration (tokenizer, generation).
+"""A checkpoint of fsdp-exec as a folder that transformers loads: config.json, model.safetensors or several with an index, and
+the other files next to the configuration (tokenizer, generation).
 
 Source: transformers/modeling_utils.py (save_pretrained), huggingface_hub/serialization/_base.py, transformers 5.23.
 """
@@ -31,7 +31,7 @@ _OTHER_WIDTHS = ("embedding_size", "word_embed_proj_dim")  # For models whose em
 _LAYERS = (("num_hidden_layers", r"(?:^|\.)(?:model|encoder)\.layers?\.(\d+)\."), ("n_layer", r"(?:^|\.)h\.(\d+)\."),
            ("num_layers", r"(?:^|\.)encoder\.block\.(\d+)\."), ("num_decoder_layers", r"(?:^|\.)decoder\.block\.(\d+)\."),
            ("encoder_layers", r"(?:^|\.)encoder\.layers\.(\d+)\."), ("decoder_layers", r"(?:^|\.)decoder\.layers\.(\d+)\."))
-_MOST_BYTES = 5_000_000_000  # Bytes of a file, as save_pretrained has it.
+_MOST_BYTES = 5_000_000_000  # Largest file in bytes, as in save_pretrained.
 
 
 def _read_config(path: pathlib.Path) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _check_layers(config: dict[str, Any], tensors: dict[str, torch.Size]) -> Non
 
 
 def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
-    """Parameters that transformers would fill with its own numbers, with at most a warning."""
+    """Finds parameters that transformers would fill with its own numbers, with at most a warning."""
     _check_layers(config, tensors)
     embeddings = [shape for name, shape in tensors.items() if name.endswith(_EMBEDDINGS)]
     is_as_wide = not any(key in config for key in _OTHER_WIDTHS)
@@ -66,7 +66,7 @@ def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
 
 
 def _file_names(sizes: dict[str, int], most: int) -> dict[str, str]:
-    """Tensor -> file, as many tensors in a file as it may hold."""
+    """Tensor -> file, as many tensors in a file as fit."""
     groups: list[list[str]] = [[]]
     filled = 0
     for name, size in sizes.items():
@@ -83,7 +83,7 @@ def _file_names(sizes: dict[str, int], most: int) -> dict[str, str]:
 
 def to_hugging_face(step: pathlib.Path, out: pathlib.Path, config_path: pathlib.Path, dtype: str | None = None,
                     most_bytes: int = _MOST_BYTES) -> None:
-    """Floating point parameters become `dtype`, or stay as they are. The folder is there whole or not at all."""
+    """Floating point parameters are converted to `dtype`, if there is one. The folder appears complete or not at all."""
     config = _read_config(config_path)
     parts = parts_of(step, ("model",))
     described = metadata_of(parts)
@@ -115,7 +115,7 @@ def to_hugging_face(step: pathlib.Path, out: pathlib.Path, config_path: pathlib.
 
 def _write_beside(place: pathlib.Path, config: dict[str, Any], described: dict[str, TensorStorageMetadata],
                   sizes: dict[str, int], files: dict[str, str]) -> None:
-    """The index of several files, and the configuration with the dtype of what was written."""
+    """Writes the index of several files, and the configuration with the dtype of the tensors."""
     if len(set(files.values())) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
         (place / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

@@ -19,14 +19,14 @@ from fsdp_plan_runner.stored import NotReadable, SafetensorsFile, is_natural, js
 
 FORMAT_VERSION = "1.0"
 INDEX_NAME = "checkpoint.json"
-PREFIXES = {"model": "model.", "optimizer": "optim."}  # By the folder of a checkpoint.
+PREFIXES = {"model": "model.", "optimizer": "optim."}  # By folder of the checkpoint.
 SHARDING = "DCP_SHARDING_INFO"
 _OWN_CHECKSUM = b'"crc32_of_text_before"'
 _PIECE_BYTES = 1 << 20
 
 
 class NoCheckpoint(NotReadable):
-    """The folder is none of a checkpoint, or not a whole one."""
+    """The folder is no checkpoint, or an incomplete one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,15 +70,15 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile:
-    """A file as the index has it."""
+    """A file as the index describes it."""
 
     path: pathlib.Path
-    folder: str  # Folder of the checkpoint, in which it lies.
+    folder: str  # Folder of the file in the checkpoint.
     size: int
     crc32: int
 
     def verify(self) -> None:
-        """Reads all of it. NoCheckpoint: these are not the bytes that were written."""
+        """Reads all of it. Raises NoCheckpoint if the bytes differ from those that were written."""
         crc = 0
         with open(self.path, "rb") as file:
             while piece := file.read(_PIECE_BYTES):
@@ -89,7 +89,7 @@ class StoredFile:
 
 
 def _is_inside(name: str) -> bool:
-    """A relative path without "..": nothing outside the checkpoint is read."""
+    """A relative path without "..": never reads outside the checkpoint."""
     path = pathlib.PurePosixPath(name)
     return bool(name) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
@@ -107,7 +107,7 @@ def _file_of(step: pathlib.Path, entry: Any) -> StoredFile:
 
 
 def read_index(step: pathlib.Path) -> dict[str, Any]:
-    """checkpoint.json, whose own checksum is right. NoCheckpoint: it is none."""
+    """checkpoint.json, if its checksum is right. Raises NoCheckpoint otherwise."""
     path = step / INDEX_NAME
     try:
         index = read_json_object(path)
@@ -127,7 +127,7 @@ def read_index(step: pathlib.Path) -> dict[str, Any]:
 
 
 def files_of(step: pathlib.Path, folders: tuple[str, ...] = tuple(PREFIXES)) -> list[StoredFile]:
-    """Files of these folders; each is there and as long as it was written."""
+    """Files of these folders; each exists and has its written length."""
     found = [_file_of(step, entry) for entry in read_index(step)["files"]]
     for file in found:
         if not file.path.is_file() or file.path.stat().st_size != file.size:
@@ -136,7 +136,7 @@ def files_of(step: pathlib.Path, folders: tuple[str, ...] = tuple(PREFIXES)) -> 
 
 
 def _first_rows(path: pathlib.Path, file: SafetensorsFile) -> dict[str, int]:
-    """Where the rows of each tensor begin."""
+    """The first row of each tensor in the file."""
     offsets = json_object(file.metadata.get(SHARDING, ""), f"{path}: {SHARDING}")
     found = {}
     for name in file.names():
@@ -151,7 +151,7 @@ def _first_rows(path: pathlib.Path, file: SafetensorsFile) -> dict[str, int]:
 
 
 def _check_rows(parts: list[Part]) -> None:
-    """Every row of a tensor is there once."""
+    """Checks that every row of a tensor occurs exactly once."""
     first_of: dict[str, Part] = {}
     next_row: dict[str, int] = {}
     for part in sorted(parts, key=lambda part: (part.key, part.first_row)):
@@ -167,7 +167,7 @@ def _check_rows(parts: list[Part]) -> None:
 
 
 def parts_of(step: pathlib.Path, folders: tuple[str, ...] = tuple(PREFIXES), verified: bool = True) -> list[Part]:
-    """Generators belong to ranks of fsdp-exec and are left out. `verified`: every file is read for its checksum."""
+    """Generators belong to ranks of fsdp-exec and are left out. `verified`: reads every file for its checksum."""
     found = []
     for stored in files_of(step, folders):
         if verified:
@@ -182,8 +182,8 @@ def parts_of(step: pathlib.Path, folders: tuple[str, ...] = tuple(PREFIXES), ver
 
 @contextlib.contextmanager
 def becoming(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A place beside `out` that takes its name at the end of the block, and is removed if the block fails: what has the
-    name is whole. NoCheckpoint: the name is taken."""
+    """A temporary path next to `out`. It is renamed to `out` at the end of the block, and removed if the block fails, so that
+    `out` is always complete. Raises NoCheckpoint if `out` exists."""
     if out.exists() or out.is_symlink():
         raise NoCheckpoint(f"{out}: it is there already.")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ def becoming(out: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def metadata_of(parts: list[Part]) -> dict[str, TensorStorageMetadata]:
-    """DCP's facts of the tensors."""
+    """The tensors' metadata for DCP."""
     described: dict[str, TensorStorageMetadata] = {}
     for part in sorted(parts, key=lambda part: (part.key, part.first_row)):
         if part.key not in described:

@@ -1,5 +1,5 @@
-"""A checkpoint of fsdp-exec as storage of torch.distributed.checkpoint: dcp.load reads it without a conversion, each
-rank the rows that it needs. The ranks together read every file once for its checksum, before a tensor is loaded."""
+"""A checkpoint of fsdp-exec as storage of torch.distributed.checkpoint: dcp.load reads it without a conversion, each rank the
+rows that it needs. Together, the ranks read every file once for its checksum before they load a tensor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CheckpointReader(StorageReader):
         self._parts, self._refused = {}, None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        # dcp.load leaves an exception alone and asks again for its rank's metadata. It is told why by set_up_storage_reader.
+        # dcp.load ignores an exception and asks again for its rank's metadata. set_up_storage_reader then reports the reason.
         if self._refused and "rank" in kwargs:
             return Metadata({})
         try:
@@ -43,7 +43,7 @@ class CheckpointReader(StorageReader):
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if self._refused:
             raise self._refused
-        if not self._parts:  # Only one rank reads the metadata for all.
+        if not self._parts:  # Only one rank reads the metadata, for all.
             self.read_metadata()
         ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
         for file in files_of(self._step)[rank::ranks]:

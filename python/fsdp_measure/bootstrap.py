@@ -1,4 +1,4 @@
-"""The first thing that runs in a Python process of a measured job. A launcher is such a process, too, and leaves no record."""
+"""The first code that runs in a Python process of a measured job. A launcher is such a process, too, and leaves no record."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fsdp_rehearsal.steps import Steps
 
 
 def start() -> None:
-    """Has this process measured once it imports torch. FSDP_MEASURE_FOLDER: for the records, one file for each rank;
-    FSDP_MEASURE_STEPS: after how many steps the job ends, 0 for never; FSDP_MEASURE_APPLY: the file of a plan, and
-    FSDP_MEASURE_APPLY_NAME what the user calls it."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler complains of GPUs that are not there
+    """Measures this process after it has imported torch. FSDP_MEASURE_FOLDER: for the records, one file for each rank;
+    FSDP_MEASURE_STEPS: the number of steps after which the job ends, 0 for never; FSDP_MEASURE_APPLY: the file of a plan, and
+    FSDP_MEASURE_APPLY_NAME the user's name for it."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler complains about missing GPUs
     steps = int(os.environ.get("FSDP_MEASURE_STEPS", "0"))
     job = Job(os.environ["FSDP_MEASURE_FOLDER"])
     machine, history = Machine(), NoHistory()

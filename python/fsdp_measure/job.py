@@ -1,4 +1,4 @@
-"""One rank of a measured job: its record, written once, whatever the end is."""
+"""One rank of a measured job. Writes its record once, however the rank ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Job:
         self._ends: list[float] = []  # of steps, in seconds
 
     def install(self, torch: Any) -> None:
-        """Sees the first forward with gradients, where initialization ends, and nothing after it."""
+        """Watches for the first forward with gradients, where initialization ends; watches no module after it."""
         module = torch.nn.modules.module
 
         def first(called: Any, inputs: Any) -> None:
@@ -58,7 +58,7 @@ class Job:
         handle = module.register_module_forward_pre_hook(first)
 
     def called(self, module: Any) -> bool:
-        """A module is called: whether the initialization is over."""
+        """A module is called. Returns whether the initialization is over."""
         torch = sys.modules["torch"]
         trains = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
         if trains and self.phases.phase == "initialization":
@@ -71,7 +71,7 @@ class Job:
         self._ends.append(time.perf_counter())
 
     def stop(self) -> None:
-        """Ends the process after the steps that were asked for; all ranks come here after the same one."""
+        """Ends the process after the requested number of steps; all ranks arrive here after the same step."""
         if os.getpid() != self._process:
             return
         self._write("steps_reached")
@@ -80,7 +80,7 @@ class Job:
         os._exit(0)
 
     def finish(self) -> None:
-        """The run is over: it failed, or somebody gave up."""
+        """The run is over: it has failed, or was interrupted."""
         error = self.faults.exception
         self._write("script_ended" if error is None else "out_of_memory" if error["out_of_memory"] else "exception")
 
@@ -99,18 +99,20 @@ class Job:
         return self.steps.calls > 0 or self.phases.phase != "initialization"
 
     def _is_started_as_rank(self) -> bool:
-        """By a launcher, or by hand; and not by a rank, as workers that load data are, which inherit its variables."""
+        """Whether a launcher or the user started it as a rank. False for a rank's children, such as data-loading workers,
+        which inherit its variables."""
         return self._is_first and not is_launcher()
 
     def _is_worth_a_record(self) -> bool:
-        """Among processes that do not train only ranks that failed, and only where nobody else has written."""
+        """Among processes that do not train, only a failed rank writes a record, and only if nobody else has."""
         if self._trains():
             return True
         failed_early = self._is_started_as_rank() and self.faults.exception is not None
         return failed_early and not os.path.exists(self._path())
 
     def _note_rank(self) -> None:
-        """Scripts that start their ranks themselves name it to the process group alone, which is gone at the end."""
+        """Scripts that start their ranks themselves pass the rank only to the process group, which no longer exists at the
+        end."""
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             self._rank = str(distributed.get_rank())
@@ -153,7 +155,7 @@ class Job:
         }
 
     def _times(self) -> dict[str, float]:
-        """The median of the steps between the second and the last, without the one that was profiled and the one after it."""
+        """The median of the steps between the second and the last, without the profiled one and the one after it."""
         spans = [b - a for a, b in zip(self._ends, self._ends[1:])]
         kept = [s for n, s in enumerate(spans, start=1) if n not in (self.profiled.seen, self.profiled.seen + 1)]
         result = {"step": statistics.median(kept)} if kept else {}

@@ -1,4 +1,4 @@
-"""The real machine, where the parts of fsdp_rehearsal ask for the stub GPU."""
+"""The real machine, as a replacement of the stub GPU for the parts of fsdp_rehearsal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Machine:
     """Queries of a real GPU, by the names of the stub's counters."""
 
     def counter(self, name: str) -> int:
-        """peak_used_bytes: what all processes hold of this one's GPU now; the real card keeps no peak. Others: 0."""
+        """peak_used_bytes: the memory of this process's GPU that all processes use now; a real card stores no peak. 0 for
+        other names."""
         torch = sys.modules.get("torch")
         if name != "peak_used_bytes" or torch is None or not torch.cuda.is_initialized():
             return 0
@@ -34,7 +35,7 @@ class Machine:
 
 
 class _Meter(Meter):
-    """Cuts a run on CPUs as well, where there are times and no peaks; and a long one into no more parts than are of use."""
+    """Divides a run on CPUs, too, which has times but no peaks; divides a long run into a bounded number of parts."""
 
     def cut(self, name: str) -> Optional[Cut]:
         if self.running:
@@ -50,7 +51,7 @@ class _Meter(Meter):
 
 
 class NoHistory:
-    """In place of the allocator's history, which would cost the run a few percent."""
+    """Replaces the allocator's history, which would slow the run by a few percent."""
 
     def begin_phase(self, mark: Mark) -> None:
         return

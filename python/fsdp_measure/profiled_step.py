@@ -1,9 +1,9 @@
-"""The collectives of one step, and on GPUs how long they took, by PyTorch's profiler.
+"""The collectives of one step, and on GPUs their durations, from PyTorch's profiler.
 
-Every collective of every wrapper, from Python or from C++ (DDP's reducer), passes PyTorch's dispatcher as an op of the namespace
-c10d, on each backend; the profiler has its tensors. A full tensor's bytes are the payload: the output of an all-gather, the
-input of a reduce-scatter. On GPUs the kernels of NCCL are on the device's timeline; what of them no other kernel covers is
-exposed.
+Every collective of every wrapper, from Python or from C++ (DDP's reducer), passes through PyTorch's dispatcher as an op of the
+namespace c10d, on each backend; the profiler records its tensors. The payload is the bytes of the full tensor: the output of
+an all-gather, the input of a reduce-scatter. On GPUs the kernels of NCCL are on the device's timeline; the time that no other
+kernel covers is exposed.
 
 Not modeled: two profilers cannot run at once, so a script that profiles that very step itself keeps its own.
 """
@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 from fsdp_rehearsal.guard import guarded, warn
 
-_BEFORE = 3  # steps; the first allocates, and the profiler is not to see what it warms up itself
+_BEFORE = 3  # steps; the first allocates, and the profiler's own warm-up must not be in the profile
 
 # Op of c10d -> kind, and which argument is the full tensor.
 _KINDS = {
@@ -41,7 +41,7 @@ class ProfiledStep:
     def __init__(self) -> None:
         self.collectives: Optional[list[dict[str, Any]]] = None
         self.communication: Optional[dict[str, float]] = None  # seconds; None without a GPU
-        self.seen = -1  # the number of the step, from 0
+        self.seen = -1  # the number of the profiled step, from 0
         self._ended = 0
         self._profiler: Any = None
 
@@ -67,7 +67,7 @@ class ProfiledStep:
     def _stop(self) -> None:
         torch = sys.modules["torch"]
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # the kernels of this step are in it
+            torch.cuda.synchronize()  # wait for the kernels of this step
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         results = profiler.profiler.kineto_results
@@ -79,16 +79,16 @@ class ProfiledStep:
 
 
 def collectives_of(roots: Iterable[Any], world: int, gathering: Optional[int] = None) -> list[dict[str, Any]]:
-    """Those in the profiler's event trees, in the order of issue. The size of a group is known where the tensors say it; else it
-    is `world`, that of the job, and left out if that is 0: it may be another. The profiler shows only the input of an all-gather into a list: its
-    group has `gathering` ranks, which defaults to `world`."""
+    """The collectives in the profiler's event trees, in the order of issue. If the tensors show the size of a group, that is
+    its size; otherwise it is `world`, the size of the job, and left out if `world` is 0. The profiler shows only the input of
+    an all-gather into a list; its group has `gathering` ranks, which defaults to `world`."""
     found = []
     waiting = list(roots)
     while waiting:
         event = waiting.pop()
         namespace, _, op = event.name.partition("::")
         is_collective = namespace == "c10d" and op in _KINDS
-        # A mode of the dispatcher, as selective checkpointing has one, calls the op again inside of itself.
+        # A mode of the dispatcher, as in selective checkpointing, calls the op again inside itself.
         waiting += [] if is_collective else event.children
         if is_collective:
             row = _row(op, [_tensors(each) for each in event.typed[1].inputs], world, gathering or world)
@@ -137,8 +137,8 @@ def _elements(tensor: Any) -> int:
 
 
 def communication_of(kernels: Iterable[tuple[str, int, int]]) -> dict[str, float]:
-    """From name, begin and end in ns: how long a kernel of NCCL ran, and for how much of that no other did, in
-    seconds."""
+    """From name, begin and end in ns: the time of NCCL's kernels, and the part of it in which no other kernel ran, in seconds.
+    """
     nccl, other = [], []
     for name, begin, end in kernels:
         (nccl if "nccl" in name.lower() else other).append((begin, end))

@@ -1,7 +1,7 @@
 """python -m fsdp_metrics to-tensorboard METRICS LOGDIR
 
-METRICS is the file of fsdp-exec --metrics: an object a line. Every number in it becomes a scalar at its step, written by
-the package tensorboard. A last line that is not whole yet, of a run that goes on, is left out.
+METRICS is the file of fsdp-exec --metrics, with one object on each line. Every number in it becomes a scalar at its step,
+written by the package tensorboard. An incomplete last line, of a run in progress, is left out.
 
 Exit: 0 written, 2 the file cannot be read, LOGDIR has events already, or tensorboard is not installed.
 """
@@ -35,7 +35,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def to_tensorboard(rows: list[dict[str, Any]], folder: pathlib.Path) -> int:
-    """Returns how many scalars were written."""
+    """Returns the number of written scalars."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -1,11 +1,11 @@
-"""Ray Train as a launcher of fsdp-exec: one worker for each rank of the plan, each of which starts the program. A plan of another framework
-than FSDP2 is trained by that framework: the program is then this Python with fsdp_plan_runner.execute.
+"""Ray Train as a launcher of fsdp-exec: one worker for each rank of the plan, each of which starts the program. If the plan is
+for another framework than FSDP2, that framework trains it: the program is then this Python with fsdp_plan_runner.execute.
 
     python -m fsdp_plan_ray PLAN [--program FSDP_EXEC] [--gpus] [--cpus N] [--storage FOLDER] [--max-failures N] [-- OPTIONS]
 
-Ray places the workers and starts them again when one fails; fsdp-exec trains. Rank 0's worker tells the others where
-to meet, and reports the last step to Ray. What stands after "--" goes to fsdp-exec as it is; with --gpus it trains on the
-GPU that Ray shows it (--device cuda). All nodes see PLAN, and the program, under the same path.
+Ray places the workers and restarts them if one fails; fsdp-exec trains. Rank 0's worker sends the others the meeting place,
+and reports the last step to Ray. Arguments after "--" go to fsdp-exec unchanged; with --gpus it trains on the GPU that Ray
+assigns (--device cuda). All nodes need PLAN and the program under the same path.
 
 Exit: 0 trained, 2 wrong usage, 3 a rank failed.
 """
@@ -44,7 +44,7 @@ def metrics_of(line: str) -> dict[str, float] | None:
 
 
 def run_rank(config: dict[str, Any]) -> None:
-    """In a worker: starts the rank, passes on what it prints, and fails as it does."""
+    """Runs in a worker: starts the rank, forwards its output, and fails if it fails."""
     import ray
     import ray.train
     from ray.train.collective import broadcast_from_rank_zero
@@ -96,7 +96,8 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def options_of_rank(gpus: bool, given: list[str]) -> list[str]:
-    """The arguments of fsdp-exec: a GPU that Ray has given is not left idle. ValueError: `given` says otherwise."""
+    """The arguments of fsdp-exec, so that it uses a GPU that Ray has assigned. Raises ValueError if `given` contradicts this.
+    """
     devices = [word.removeprefix("--device=") for i, word in enumerate(given)
                if word.startswith("--device=") or (i > 0 and given[i - 1] == "--device")]
     if gpus and "cpu" in devices:
@@ -139,7 +140,7 @@ def main(words: list[str]) -> int:
                              failure_config=FailureConfig(max_failures=arguments.max_failures)))
     try:
         trainer.fit()
-    except Exception as error:  # noqa: BLE001  Ray wraps what a worker raises in classes that differ between versions.
+    except Exception as error:  # noqa: BLE001 Ray wraps a worker's exception in classes that differ between versions.
         causes = re.findall(r"error: rank \d+: .*", str(error))
         print(causes[0] if causes else f"error: {error}", file=sys.stderr)
         return EXIT_RUN

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{model.name}: {total} parameters, {trained} trained, {len(plan.units)} units, {job['steps']} steps.",
           file=sys.stderr)
     if trial:
-        # Gloo's threads may still hold their work while the interpreter goes, which ends in an abort now and then.
+        # Gloo's threads may still be working when the interpreter exits, which occasionally ends in an abort.
         sys.stderr.flush()
         os._exit(0)
 

@@ -15,8 +15,8 @@ from fsdp_plan_runner.plan import Plan
 
 
 def kept_ops(model: ExpandedModel, plan: Plan, call: Call) -> list[int]:
-    """Positions of the ops of a call whose outputs selective checkpointing keeps. Every second linear layer, counted in
-    each call, is run again, as torchtitan does, where the plan says so."""
+    """Positions of the ops of a call whose outputs selective checkpointing keeps. If the plan requests it, every second linear
+    layer, counted in each call, is recomputed, as in torchtitan."""
     kept, linears = [], 0
     for position in range(call.first_op, call.first_op + call.num_ops):
         kind = model.ops[position].kind
@@ -43,7 +43,7 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         block.forward = functools.partial(checkpoint, block.forward, **options)
 
 
-# The usually kept part of attention: the fused call, and not the copies of K and V around it.
+# The usually kept part of attention: the fused call, without the copies of K and V around it.
 _FUSED_ATTENTION = frozenset((
     "_flash_attention_forward", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"))
@@ -61,5 +61,5 @@ def _is_kept(running: RunningOp, function: Any) -> bool:
         return running.is_kept
     if running.kind == "attention":
         return function.overloadpacket.__name__ in _FUSED_ATTENTION
-    # Keeping a view would keep the tensor that it shows a part of.
+    # Keeping a view would keep the whole tensor.
     return not function.is_view

@@ -1,6 +1,6 @@
-"""Checkpoints of a model that FSDP2 has sharded, with torch.distributed.checkpoint: its own, and those of fsdp-exec.
+"""Checkpoints of a model that FSDP2 has sharded, with torch.distributed.checkpoint: its own format, and that of fsdp-exec.
 
-Nothing that a checkpoint names is run: PyTorch's own reader and planner would.
+Runs no code from a checkpoint, unlike PyTorch's own reader and planner.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fsdp_plan_runner.stored import NotReadable
 
 
 def load(root: torch.nn.Module, optimizer: torch.optim.Optimizer, path: str) -> None:
-    """NotReadable: what is wrong with it."""
+    """Raises NotReadable with the faults of the checkpoint."""
     model, states = get_state_dict(root, optimizer)
     state = {"model": model, "optim": states}
     own = CheckpointReader.validate_checkpoint_id(path)
     reader = CheckpointReader(path) if own else SafeReader(pathlib.Path(path))
-    # Settings of the optimizer are this program's.
+    # This program decides the settings of the optimizer.
     try:
         dcp.load(state, storage_reader=reader, planner=SafePlanner(allow_partial_load=True))
     except CheckpointException as error:
-        # Failures of one rank or several, as they stand in the ranks' order.
+        # Failures of one or more ranks, in the order of the ranks.
         for failure, _ in error.failures.values():
             if isinstance(failure, NotReadable):
                 raise failure from None

@@ -1,6 +1,6 @@
-"""Numbers that a model computes with and that are neither parameters nor data: positions, masks, buckets, frequencies.
+"""Numbers in a model's computation that are neither parameters nor data: positions, masks, buckets, frequencies.
 
-Each follows from what the model spec states. The calls are those of the published code, and those of fsdp-exec
+Each follows from the model spec. The calls are those of the published code, and those of fsdp-exec
 (executor/kernels/constants.cpp), so that the bits are equal.
 
 Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
@@ -59,7 +59,7 @@ def _rows(attributes: dict[str, Any], shape: tuple[int, ...]) -> torch.Tensor:
 
 def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype,
                   device: torch.device) -> torch.Tensor:
-    """The tensor that a `constant` stands for. On a device it takes no more memory there than itself."""
+    """The tensor of a `constant`. Its making needs no device memory beyond the tensor itself."""
     fill = attributes["fill"]
     if fill == "value":
         value = attributes["value"]

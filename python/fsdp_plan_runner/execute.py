@@ -1,12 +1,13 @@
-"""One rank of a real run of a plan, by its own framework: PyTorch's FSDP2, FSDP1 or DDP, DeepSpeed's ZeRO, torchtitan's SimpleFSDP.
+"""One rank of a real run of a plan, by its own framework: PyTorch's FSDP2, FSDP1 or DDP, DeepSpeed's ZeRO, torchtitan's
+SimpleFSDP.
 
     python -m fsdp_plan_runner.execute PLAN [OPTIONS]
 
-PLAN is a plan file, whose model fsdp-plan expands (FSDP_PLAN names the program; else it is looked for), or a job file, which
+PLAN is a plan file, whose model fsdp-plan expands (FSDP_PLAN names the program; defaults to a search), or a job file, which
 `fsdp-plan execute PLAN --run-dir FOLDER` leaves as FOLDER/job.json. One process is one rank; torchrun, mpirun, srun and
-fsdp_plan_ray start several (launch.py). On CPUs they talk over Gloo, on GPUs over NCCL.
+fsdp_plan_ray start several (launch.py). On CPUs they communicate over Gloo, on GPUs over NCCL.
 
-Exit: 0 trained, 2 the run cannot be: every reason is printed, and nothing is trained; 3 it failed.
+Exit: 0 trained, 2 if the run is impossible: it prints every reason and trains nothing; 3 failed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DEFAULT_STEPS = 4
 
 
 def find_planner() -> str:
-    """fsdp-plan, which FSDP_PLAN may name."""
+    """The path of fsdp-plan, which FSDP_PLAN may name."""
     if found := find_program("fsdp-plan", os.environ.get("FSDP_PLAN")):
         return found
     raise Refused("FSDP_PLAN: There is no fsdp-plan on the path, which expands the model of a plan. Name it, or give a job file: "
@@ -91,7 +92,7 @@ def _options(arguments: argparse.Namespace, plan: Plan) -> list[str]:
 
 
 def check(arguments: argparse.Namespace, model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
-    """All that stands against the run and is known without torch."""
+    """Every reason against the run that is known without torch."""
     if importlib.util.find_spec("torch") is None:
         return [f"{sys.executable} has no torch. Write: {sys.executable} -m pip install torch=={plan.runtime_version}"]
     found = [*problems_of(model, plan, world_size), *_versions(plan), *_options(arguments, plan)]
@@ -99,8 +100,8 @@ def check(arguments: argparse.Namespace, model: ExpandedModel, plan: Plan, world
 
 
 def train(arguments: argparse.Namespace, contents: dict[str, Any], model: ExpandedModel, plan: Plan, place: Place) -> None:
-    """REQUIRES: nothing stands against it (`check`)."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # The profiler would say that there is no GPU, or no driver of it.
+    """REQUIRES: `check` found no reason against it."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # The profiler would report that there is no GPU, or no driver.
     import torch
 
     if arguments.threads:
@@ -120,7 +121,7 @@ def train(arguments: argparse.Namespace, contents: dict[str, Any], model: Expand
     if arguments.device == "cuda":
         if not torch.cuda.is_available():
             raise Refused("--device cuda: PyTorch finds no GPU here. Write: --device cpu")
-        # A launcher may hide the other GPUs from a rank: with one in sight it is that.
+        # A launcher may hide the other GPUs from a rank: then the visible one is its own.
         device = torch.device("cuda", place.local_rank if torch.cuda.device_count() > 1 else 0)
         torch.cuda.set_device(device)
     join(place, backend_of(arguments.device, plan), arguments.timeout)
@@ -139,7 +140,7 @@ def train(arguments: argparse.Namespace, contents: dict[str, Any], model: Expand
 def backend_of(device: str, plan: Plan) -> str:
     if device == "cpu":
         return "gloo"
-    # Norms of gradients that lie on the host are summed there.
+    # Norms of gradients on the host are summed there.
     on_host = plan.cpu_offload and not plan.zero_stage and plan.optimizer.clip_grad_norm is not None
     return "cpu:gloo,cuda:nccl" if on_host else "nccl"
 
@@ -189,12 +190,12 @@ def main() -> int:
         for reason in refused.args:
             print(f"error: {reason}", file=sys.stderr)
         return EXIT_INPUT
-    except Exception as error:  # noqa: BLE001  Whatever a framework raises is how the run ended.
+    except Exception as error:  # noqa: BLE001 Any exception of a framework is the end of the run.
         traceback.print_exc()
         print(f"error: rank {rank}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(EXIT_RUN)  # Threads of a broken group would wait for the others.
-    # Gloo's threads may still hold their work while the interpreter goes, which ends in an abort now and then.
+    # Gloo's threads may still be working when the interpreter exits, which occasionally ends in an abort.
     sys.stderr.flush()
     os._exit(0)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 FORMAT_VERSION = "1.0"
 
-# The defaults of an op's attributes: a model leaves out those that have them.
+# The defaults of an op's attributes: a model leaves out attributes with these values.
 DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "heads": 0, "kv_heads": 0, "head_dim": 0, "causal": False, "window": 0, "softcap": 0.0, "score_scale": 0.0,
     "probability": 0.0, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0, "low_freq_factor": 1.0,
@@ -34,7 +34,7 @@ class Parameter:
     dtype: str  # As stored in the checkpoint.
     trainable: bool
     receives_gradient: bool
-    tied_to: str | None  # The name under which the same parameter stands first; None for that one itself.
+    tied_to: str | None  # The first name of the same parameter; None if this is the first.
     initial: dict[str, Any]  # "distribution", and its "std" or "value"; "zero_row".
 
 
@@ -50,7 +50,7 @@ class Buffer:
 class Tensor:
     name: str
     shape: tuple[int, ...]
-    dtype: str | None  # None: the precision of the activations.
+    dtype: str | None  # None for the precision of the activations.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """A variable of a module's forward that names a tensor until the op at place `until` has run."""
+    """A variable of a module's forward that refers to a tensor until the op at index `until` has run."""
 
     tensor: int
     module: str
@@ -71,7 +71,7 @@ class Local:
 
 
 class Op:
-    """One op of the forward. `attributes` holds all of them, defaults included."""
+    """One op of the forward. `attributes` contains all of them, defaults included."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.kind: str = value["kind"]
@@ -98,9 +98,9 @@ class ExpandedModel:
         self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
         self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]
-        # Inputs that do not go through the arguments of the root's forward.
+        # Inputs that are no arguments of the root's forward.
         self.inputs_beside_root: list[int] = value.get("inputs_beside_root", [])
-        # Tensors that live until the forward of the root returns; the second where keys and values are cached.
+        # Tensors that live until the forward of the root returns; the second if keys and values are cached.
         self.held: list[int] = value.get("held", [])
         self.held_if_cached: list[int] = value.get("held_if_cached", [])
         self.locals = [Local(each["tensor"], each["module"], each["until"]) for each in value.get("locals", [])]
@@ -112,7 +112,7 @@ class ExpandedModel:
 
 
 def parent_name(name: str) -> str:
-    """The module that holds a module, a parameter or a buffer; "" is the root."""
+    """The module of a module, a parameter or a buffer; "" is the root."""
     return name.rpartition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""Wraps a model in the units of a plan with FullyShardedDataParallel (FSDP1), each a flat parameter of its own."""
+"""Wraps a model in the units of a plan with FullyShardedDataParallel (FSDP1), each with its own flat parameter."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def options_of(plan: Plan, device: torch.device) -> dict[str, Any]:
 
 
 class _Maker:
-    """Gives the parameters and buffers of a module that are on the meta device memory: `param_init_fn`. One that
-    several modules share is made once."""
+    """Allocates the parameters and buffers of a module that are on the meta device: `param_init_fn`. Makes a shared one once.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -94,6 +94,6 @@ def wrap(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.de
             setattr(root.get_submodule(parent_name(name)), last_part(name), wrapper)
             call_in_place(root, module, wrapper)
         else:
-            # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
+            # A list, so that torch.nn.Module does not register the wrapper as a child of its own contents.
             root.wrapper = [wrapper]
     give_values(root, device)

@@ -1,15 +1,15 @@
-"""The forward of each module: which ops of its own, which calls of other modules, in which order.
+"""The forward of each module: its own ops and its calls of other modules, in order.
 
-An expanded model is one list of ops, each in the forward of some module. Here it becomes what a person would have
-written: the forward of a module takes the tensors that are read inside and made outside, runs its own ops and calls the
-modules below it, and returns the tensors that are made inside and read outside. So the hooks of FSDP2, which hang on
-the inputs and outputs of modules, see what they see in a real model.
+An expanded model is one list of ops, each in the forward of some module. Here it becomes what a person would have written: the
+forward of a module receives the tensors that are read inside and made outside, runs its own ops, calls the modules below it,
+and returns the tensors that are made inside and read outside. So the hooks of FSDP2, which are attached to the inputs and
+outputs of modules, see the same as in a real model.
 
-A module runs once over ops that follow each other (core/model/model_index.cpp says the same in C++): within a call always, and
-from one call to the next where the module holds calls. A module that is not `called` (a ModuleList, a part whose weight
-is used but whose forward is not) has no forward; its ops belong to the nearest one above it that has.
+A module runs once over consecutive ops (core/model/model_index.cpp has the same rule in C++): always within a call, and from
+one call to the next if the module contains calls. A module that is not `called` (a ModuleList, a part whose weight is used but
+whose forward is not) has no forward; its ops belong to the nearest module above it that has one.
 
-A tensor is dropped after its last use, or when the last variable that names it is overwritten or goes out of scope.
+A tensor is dropped after its last use, or when the last variable that refers to it is overwritten or leaves its scope.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OpStep:
 
 
 class CallStep:
-    """Calls a module below; its run number says which of that module's forwards it is."""
+    """Calls a module below; its run number selects one of that module's forwards."""
 
     def __init__(self, module: str, run: int, forward: ModuleForward) -> None:
         self.module = module
@@ -57,8 +57,8 @@ class ModuleForward:
 
 
 class ForwardProgram:
-    """All runs of all modules. `keep` are tensors that the root returns beside the loss, `held` such as live until then.
-    `after_root` is the run of what a training loop does with what the root returns; None: the root returns the loss."""
+    """All runs of all modules. `keep` are tensors that the root returns with the loss, `held` are tensors that live until
+    then. `after_root` is the training loop's run over the root's results; None if the root returns the loss."""
 
     def __init__(self, model: ExpandedModel, keep: tuple[int, ...] = (), held: tuple[int, ...] = ()) -> None:
         self.model = model
@@ -139,7 +139,7 @@ class ForwardProgram:
         return position not in self._call_starts or child in self._above_calls
 
     def _connect(self, module: str | None, forward: ModuleForward) -> None:
-        """Finds arguments, results and where each tensor is used for the last time. No module: the training loop."""
+        """Finds arguments, results and the last use of each tensor. No module: the training loop."""
         last_use: dict[int, int] = {}
         for index, step in enumerate(forward.steps):
             for tensor in step.inputs:
@@ -159,7 +159,7 @@ class ForwardProgram:
 
 
 def _root_arguments(model: ExpandedModel) -> list[int]:
-    """Inputs that the root's forward is given: not those that are read only when it has returned."""
+    """Inputs of the root's forward: not those that are read only after it has returned."""
     inside = {tensor for op in model.ops[:model.after_root] for tensor in op.inputs}
     after = {tensor for op in model.ops[model.after_root:] for tensor in op.inputs}
     return [tensor for tensor in model.inputs
@@ -167,7 +167,7 @@ def _root_arguments(model: ExpandedModel) -> list[int]:
 
 
 def _modules_above_calls(model: ExpandedModel) -> set[str]:
-    """Modules with calls below them: their forward goes on from one call to the next."""
+    """Modules with calls below them: their forward continues from one call to the next."""
     above = {""}
     for call in model.calls:
         name = call.module
@@ -178,8 +178,8 @@ def _modules_above_calls(model: ExpandedModel) -> set[str]:
 
 
 def unit_windows(program: ForwardProgram, modules: tuple[str, ...]) -> list[tuple[int, int]]:
-    """The passes [begin, end) of a unit through its forward, as FSDP2 counts them: a unit of several modules is entered
-    with the first of them and left when each has run."""
+    """The passes [begin, end) of a unit through its forward, as FSDP2 counts them: a unit of several modules is entered with
+    the first of them and left after each has run."""
     runs = sorted((run.begin, run.end, module) for module in modules for run in program.runs.get(module, []))
     windows: list[tuple[int, int]] = []
     to_run: set[str] = set()
@@ -193,12 +193,12 @@ def unit_windows(program: ForwardProgram, modules: tuple[str, ...]) -> list[tupl
 
 
 def forward_order(windows: list[list[tuple[int, int]]]) -> list[int]:
-    """Units in the order in which they are entered for the first time, outer ones first."""
+    """Units in the order of their first entry, outer ones first."""
     return _distinct(sorted((begin, begin - end, unit) for unit, passes in enumerate(windows) for begin, end in passes))
 
 
 def backward_order(windows: list[list[tuple[int, int]]]) -> list[int]:
-    """Units in the reverse of the order in which they are left for the first time, inner ones first."""
+    """Units in the reverse order of their first exit, inner ones first."""
     return _distinct(sorted((end, end - begin, unit) for unit, passes in enumerate(windows)
                             for begin, end in passes))[::-1]
 

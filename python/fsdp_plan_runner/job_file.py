@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 def load(path: str) -> Any:
-    """Whatever JSON is in a file."""
+    """The JSON in a file, of any form."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -55,7 +55,7 @@ def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
 
 
 def set_allocator(settings: str, version: str) -> None:
-    """Before torch is imported, which reads them once. REQUIRES: torch is not imported yet."""
+    """Call this before torch is imported, which reads the settings once. REQUIRES: torch is not imported yet."""
     if not settings:
         return
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):

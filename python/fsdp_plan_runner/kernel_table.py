@@ -1,8 +1,8 @@
-"""The type of kernels, and the table of all.
+"""The type of kernels, and the table of them.
 
-A kernel takes the op, what else it may look at, the op's inputs and its parameters, and returns the output, or a
-tuple of them. It is written as the framework writes it whose behavior the plan's runtime has, so that it keeps and
-frees the same tensors; the simulator's op rules name the same sources.
+A kernel receives the op, its context, the op's inputs and its parameters, and returns the output, or a tuple of them. It is
+written like the code of the framework in the plan's runtime, so that it keeps and frees the same tensors; the simulator's op
+rules name the same sources.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class KernelContext:
     implementations: Implementations
     activation: torch.dtype  # For tensors that have no dtype of their own.
     device: torch.device
-    shapes: list[tuple[int, ...]]  # [num tensors] What the expanded model says.
-    buffers: dict[str, torch.nn.Module]  # By the name of a buffer: the module that holds it.
+    shapes: list[tuple[int, ...]]  # [num tensors] From the expanded model.
+    buffers: dict[str, torch.nn.Module]  # From the name of a buffer to its module.
 
     def buffer(self, name: str) -> torch.Tensor:
         return getattr(self.buffers[name], name.rpartition(".")[2])
@@ -46,7 +46,7 @@ def kernel(kind: str) -> Callable[[Kernel], Kernel]:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """PyTorch's dtype of that name. Raises ValueError where there is none."""
+    """PyTorch's dtype of that name. Raises ValueError if there is none."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f'"{name}" is not a dtype of PyTorch')

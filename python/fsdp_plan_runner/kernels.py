@@ -1,4 +1,4 @@
-"""One function per kind of op: the kernel that stands for it. The names are those of core/model/op.h."""
+"""One function for each kind of op: its kernel. The names are those of core/model/op.h."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 # ---- Rotary embeddings: q and k are [batch, seq, heads, dim]; the tables [batch or 1, seq, dim].
 
 def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
-    """The buffer that the model keeps them in; where it has none, they are made."""
+    """The model's buffer of frequencies; computed if there is none."""
     name = f"{op.module}.inv_freq"
     return context.buffer(name) if name in context.buffers else rotary_frequencies(op.attributes).to(context.device)
 
@@ -56,7 +56,7 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
     q, k, cos, sin = inputs
     if cos.is_complex():
         return _rotate_complex(q, k, cos.unsqueeze(2))
-    # Whether heads come first decides in which order gradients lie.
+    # Whether heads come first determines the memory order of gradients.
     heads = 1 if context.implementations.rotary == "halves" else 2
     q, k, cos, sin = q.transpose(heads, 2), k.transpose(heads, 2), cos.unsqueeze(heads), sin.unsqueeze(heads)
     width = cos.shape[-1]
@@ -70,7 +70,7 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
     return parts[0], parts[1]
 
 
-# ---- Attention: [batch, seq, heads, dim] comes in and [batch, seq, heads * dim] goes out.
+# ---- Attention: the input is [batch, seq, heads, dim] and the output [batch, seq, heads * dim].
 
 def _repeat(x: torch.Tensor, copies: int) -> torch.Tensor:
     """[batch, kv_heads, seq, dim] copied to all query heads."""
@@ -81,7 +81,7 @@ def _repeat(x: torch.Tensor, copies: int) -> torch.Tensor:
 
 
 def _causal_mask(op: Op, queries: int, keys: int, like: torch.Tensor) -> torch.Tensor:
-    """[queries, keys]: what a position may not see is the lowest number."""
+    """[queries, keys] The lowest number at positions that a query may not see."""
     lowest = torch.finfo(like.dtype).min
     mask = torch.full((queries, keys), lowest, dtype=like.dtype, device=like.device).triu_(1)
     if 0 < op.attributes["window"] < keys:
@@ -126,7 +126,7 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     mask = inputs[3] if len(inputs) > 3 else None
     use = context.implementations
     copies = q.shape[1] // k.shape[1]
-    # enable_gqa is asked for only without a mask.
+    # enable_gqa is used only without a mask.
     if copies > 1 and (use.repeat_kv or mask is not None):
         k, v = _repeat(k, copies), _repeat(v, copies)
     shape = context.shapes[op.outputs[0]]
@@ -145,7 +145,7 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
 
 
 def choose_backends(attention: str, prefer_cudnn: bool) -> None:
-    """Allows scaled_dot_product_attention only what the plan's runtime allows."""
+    """Restricts scaled_dot_product_attention to the backends of the plan's runtime."""
     cuda = torch.backends.cuda
     automatic = attention in ("automatic", "eager")
     cuda.enable_flash_sdp(automatic or attention == "flash")

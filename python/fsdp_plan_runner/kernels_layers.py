@@ -1,12 +1,12 @@
-"""Linear layers, embeddings, convolutions, parameters that are read as they are, normalization, experts and losses.
+"""Linear layers, embeddings, convolutions, parameters that are read directly, normalization, experts and losses.
 
-A mixture of experts has its tokens spread evenly. Where a token goes depends on values, and on a stub GPU there are none. So the router
-runs as it is, and expert e takes tokens * k / experts rows, a remainder going to the first experts: the same share that a prediction
-assumes. On a real GPU too, so that the two can be compared.
+A mixture of experts distributes its tokens evenly. The destination of a token depends on values, and a stub GPU has none. So
+the router runs unchanged, and expert e receives tokens * k / experts rows, with the remainder going to the first experts: the
+share that a prediction assumes. A real GPU does the same, so that the two can be compared.
 
 Sources: transformers 4.57 models/llama and gemma2 /modeling_*.py (the order of the calls), models/mixtral/modeling_mixtral.py
-(MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss); aten/src/ATen/native/layer_norm.cpp (rms_norm_composite of PyTorch before
-2.9); flash_attn/losses/cross_entropy.py.
+(MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss); aten/src/ATen/native/layer_norm.cpp (rms_norm_composite of
+PyTorch before 2.9); flash_attn/losses/cross_entropy.py.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def group_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
 
 @kernel("batch_norm")
 def batch_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    """PyTorch's own kernels: how much cuDNN's would keep in reserve is known to cuDNN alone."""
+    """PyTorch's own kernels: only cuDNN knows the size of its reserve space."""
     buffers = [context.buffer(f"{op.module}.{name}") for name in ("running_mean", "running_var")]
     context.buffer(f"{op.module}.num_batches_tracked").add_(1)
     with torch.backends.cudnn.flags(enabled=False):

@@ -1,4 +1,4 @@
-"""Elementwise functions and reductions; views, copies and indexing; and tensors that are made in the forward."""
+"""Elementwise functions and reductions; views, copies and indexing; and tensors that the forward makes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) 
 
 @kernel("contiguous")
 def contiguous(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    # The model says that there is a copy; .contiguous() would make none of a tensor that lies in order already.
+    # The model has a copy here; .contiguous() would not copy a tensor that is contiguous already.
     return inputs[0].clone(memory_format=torch.contiguous_format)
 
 
@@ -191,7 +191,7 @@ def index(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) 
 
 @kernel("pad")
 def pad(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    """Half of what is missing in front, the rest after, as convolutions with padding "same" do."""
+    """Half of the padding before, the rest after, as in convolutions with padding "same"."""
     x = inputs[0]
     dim = op.attributes["dim"] % x.dim()
     missing = op.attributes["length"] - x.shape[dim]

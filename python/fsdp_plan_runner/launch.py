@@ -1,5 +1,5 @@
-"""A rank's identity and the ranks' meeting place, as each engine says it in variables of its own: torchrun, Open MPI's mpirun,
-srun, Ray (fsdp_plan_ray) and fsdp-plan execute. The names and the order are those of fsdp-exec (executor/network/launch.cpp).
+"""A rank's identity and the ranks' meeting place, from each engine's own variables: torchrun, Open MPI's mpirun, srun, Ray
+(fsdp_plan_ray) and fsdp-plan execute. The names and the order are those of fsdp-exec (executor/network/launch.cpp).
 
 Sources: torch/distributed/run.py, Open MPI's OMPI_COMM_WORLD_*, Slurm's srun(1) SLURM_*.
 """
@@ -21,7 +21,7 @@ _SLURM_FIRST_PORT, _SLURM_PORTS, _SLURM_STEPS_OF_JOB = 20000, 10000, 16
 
 
 class NotStarted(Exception):
-    """The variables of the engine do not say who this rank is; the arguments are the reasons."""
+    """The variables of the engine do not identify this rank; the arguments are the reasons."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
     local_rank: int = 0
     address: str = ""
     port: int = 0
-    store_file: str = ""  # In the place of an address: a file that all ranks see.
+    store_file: str = ""  # In place of an address: a file that all ranks see.
 
 
 def first_host(nodes: str) -> str:
