@@ -1,6 +1,6 @@
-// Several ranks on one GPU are for finding out whether a plan runs: NCCL takes them for ranks of different machines
-// (NCCL_HOSTID), between which it goes through sockets. Nothing that such a run measures is a time worth keeping. All
-// ranks do so, or none: they compare their GPUs before the first communicator is made.
+// Several ranks may share one GPU, to find out whether a plan runs: NCCL_HOSTID makes NCCL take them for ranks of
+// different machines, which it connects by sockets. Times of such a run mean nothing. All ranks do so, or none: they
+// compare their GPUs before the first communicator is made.
 //
 // Sources: NCCL's user guide (environment variables); torch/backends/cuda (which attention kernels may be chosen).
 

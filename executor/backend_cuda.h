@@ -6,8 +6,7 @@
 
 namespace fsdp::executor {
 
-/// A GPU and NCCL: of the GPUs that this process sees the one whose number is the local rank, around the corner where
-/// there are fewer.
+/// A GPU and NCCL: the visible GPU with the number of the local rank, modulo the number of visible GPUs.
 std::unique_ptr<Backend> cuda_backend();
 
 }  // namespace fsdp::executor

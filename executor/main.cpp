@@ -1,6 +1,6 @@
 // fsdp-exec: one rank of a training run. `fsdp-plan execute` starts several; torchrun, mpirun and srun do too.
 //
-// This program loads nothing of CUDA, so that it starts at once. Asked for a GPU it becomes fsdp-exec-cuda, which lies
+// This program loads nothing of CUDA, so it starts at once. With --device cuda it becomes fsdp-exec-cuda, which lies
 // beside it, with the same arguments.
 
 #include <unistd.h>

@@ -10,7 +10,7 @@
 
 namespace fsdp::executor {
 
-/// Says with what a rank runs that was asked for so; null: with nothing, which has been said on standard error.
+/// Returns the backend for these options. Null if there is none; the reason is then on standard error.
 using BackendChoice = std::function<std::unique_ptr<Backend>(const RunOptions& options)>;
 
 /// Reads the arguments and runs one rank; returns the exit code.

@@ -56,7 +56,7 @@ struct Job {
   RunStart start;
 };
 
-/// Every rank reads the plan, which a pipe would give to one of them and let the others wait for.
+/// Every rank reads the plan; a pipe would give it to one rank only, and the others would wait.
 Result<void> check_is_file(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
@@ -133,8 +133,7 @@ std::string instruction_text(const Job& job, const Schedule& schedule, int curre
   return fmt::format("instruction {} of {}, {}", current, schedule.instructions.size(), text);
 }
 
-// A long run would fill the memory that it measures: reports and traces read all of the first step and of the last
-// only.
+// A long run would fill the memory that it measures, so details are kept of the first and the last step only.
 void drop_details(StepMeasurement& step) {
   step.collectives = {};
   step.collective_instructions = {};
@@ -252,7 +251,7 @@ Result<void> write_results(const RunOptions& options, const Job& job, const std:
   return write_report(options, job, steps, evaluation, backend.device_name());
 }
 
-/// Where a rank is, for whoever reports its failure.
+/// The place of a rank in its run, for reports of a failure.
 struct Place {
   const Schedule* schedule = nullptr;
   int instruction = -1;  ///< Its index; -1 between steps.
@@ -278,7 +277,7 @@ std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const
   return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
 }
 
-/// The run of one rank: what it begins with, its steps, and what it leaves behind.
+/// The run of one rank: its start, its steps, and its results.
 class RunOfRank {
  public:
   /// `network` null: the rank runs alone. REQUIRES: references outlive it.
@@ -469,7 +468,7 @@ int run_rank(RunOptions options, Backend& backend) {
     const bool saves = place.doing.starts_with("the checkpoint of ");
     const bool is_training = is_in_schedule || saves || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
-    // PyTorch and Gloo say it in many ways.
+    // PyTorch and Gloo word it in many ways.
     const bool has_no_descriptors = what.find(std::strerror(EMFILE)) != std::string::npos;
     say(fmt::format("error: rank {}: {}: {}{}", rank, where, has_no_descriptors ? no_descriptors() : what, others));
     return kExitRun;

@@ -11,8 +11,7 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitInput = 2;
 inline constexpr int kExitRun = 3;
 
-/// Returns the exit code; everything that goes wrong has been said on standard error, with the rank and the
-/// instruction.
+/// Returns the exit code; every failure has been printed to standard error, with the rank and the instruction.
 int run_rank(RunOptions options, Backend& backend);
 
 }  // namespace fsdp::executor

@@ -82,7 +82,7 @@ void open_evaluated(const RunOptions& options, const Model& model, const Plan& p
       {"--evaluate", fmt::format("{} samples are evaluated, and the ranks take {} at a time.", most, round), ""});
 }
 
-/// The folder to go on from; empty: from the beginning.
+/// The folder to resume from. Empty: from the beginning.
 std::string folder_of(const RunOptions& options, Errors& errors) {
   if (options.resume != kLatest) return options.resume;
   if (options.checkpoints.folder.empty()) {
@@ -128,7 +128,7 @@ void read_resumed(RunOptions& options, const Model& model, const Plan& plan, Run
   if (errors.size() == before) settle_options(options, start.resumed->index, folder, errors);
 }
 
-/// Checkpoints of two runs in one folder would be taken for those of one.
+/// A folder must not mix checkpoints of two runs.
 void check_folder(const RunOptions& options, const RunStart& start, Errors& errors) {
   if (options.checkpoints.folder.empty()) return;
   if (options.stands_in)
@@ -147,7 +147,7 @@ void check_folder(const RunOptions& options, const RunStart& start, Errors& erro
        "Add --resume latest, or choose another folder."});
 }
 
-/// A file that cannot be written after the last step would be missed after hours of training.
+/// Finds result files that could not be written before hours of training, not after them.
 void check_results(const RunOptions& options, Errors& errors) {
   const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
                                                               {"--save-parameters", &options.parameters},

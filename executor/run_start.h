@@ -23,8 +23,8 @@ namespace fsdp::executor {
 
 struct RunStart {
   std::optional<StoredTensors> weights;      ///< All parameters. nullopt: from the seed or the checkpoint.
-  std::optional<ResumedCheckpoint> resumed;  ///< The checkpoint from which the run goes on.
-  std::vector<std::string> notes;            ///< Values that were read otherwise than they are written.
+  std::optional<ResumedCheckpoint> resumed;  ///< The checkpoint from which the run resumes.
+  std::vector<std::string> notes;            ///< Notes about values that were converted.
   std::shared_ptr<const SampleSource> tokens;
   std::shared_ptr<const SampleSource> evaluated;  ///< In the order of its files.
 };
@@ -39,16 +39,16 @@ class UnusableInput : public std::runtime_error {
   Errors errors_;
 };
 
-/// Looks at all files that the options name, and reads no tensor of them. Options that were not given and that a
-/// checkpoint knows become the checkpoint's. Errors: all that is wrong with the files; options that contradict a
-/// checkpoint; a folder for checkpoints that has some of another run; a result that has no folder to be written into.
+/// Checks all files that the options name, and reads no tensor of them. Options that were not given take a checkpoint's
+/// values. Errors: all faults of the files; options that contradict a checkpoint; a checkpoint folder that has
+/// checkpoints of another run; a result file without a folder.
 Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan);
 
-/// The facts that all ranks must share, as far as they follow without reading the tensors.
+/// The facts that all ranks must share, without those that need the tensors.
 std::string summary_of(const RunStart& start);
 
-/// Puts what `start` has into a trainer that has not trained yet. Returns a line that says so, or nothing. `agreement`
-/// may be null where nothing is resumed. Error: a file cannot be read. Throws UnusableInput.
+/// Puts the values of `start` into a trainer that has not trained yet. Returns a line about it, or an empty one.
+/// `agreement` may be null if nothing is resumed. Error: a file cannot be read. Throws UnusableInput.
 Result<std::string> begin_run(const RunStart& start, Trainer& trainer, Agreement* agreement);
 
 }  // namespace fsdp::executor

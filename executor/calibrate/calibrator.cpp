@@ -1,10 +1,10 @@
 // The measurements of a step.
 //
 //   op          its own marks, forward and backward (executor/calibrate/op_clock.h)
-//   action      its time less what the computing thread stood still in it for collectives
+//   action      its time less the time that the computing thread waited in it for collectives
 //   stretches   Forward and Backward less their ops: the graph that begins and ends there, evenly to all of them
-//   collective  on a CPU, from its call, or the end of the one before it, until nobody waited for it any more; nothing
-//               where it was there before anybody waited
+//   collective  on a CPU, from its call, or the end of the one before it, until nobody waited for it any more; none if
+//               it ended before anybody waited
 //
 // An op, copy or reduction has as many samples as steps and layers. Other programs make some of them longer, never
 // shorter, so we take the mean of those between the quartiles.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Measures what a rank's run says about its machine: ops, what lies between them, collectives. `fsdp-exec --measure`.
+// Measures a rank's machine during a run: ops, the time between them, collectives. `fsdp-exec --measure`.
 
 #include <cstdint>
 #include <map>
@@ -43,12 +43,12 @@ class Calibrator {
   Calibrator(const Calibrator&) = delete;
   Calibrator& operator=(const Calibrator&) = delete;
 
-  /// Takes the times of a step. The first two are left out: they make what later ones find.
+  /// Takes the times of a step. It ignores the first two steps, which make what later ones reuse.
   void take(const StepMeasurement& step);
-  /// Collectives by themselves, which steps add theirs to, and beside computing. All ranks call it; nothing happens
-  /// where there is one.
+  /// Times collectives by themselves, to which steps add theirs, and beside computing. All ranks call it. It does
+  /// nothing on one rank.
   void measure_collectives();
-  /// Copies between host and GPU. Nothing happens on a CPU.
+  /// Times copies between host and GPU. It does nothing on a CPU.
   void measure_copies();
   /// The measured tables. `libraries`: the library that ran the collectives: "Gloo".
   MachineTables tables(const std::string& device, const std::string& libraries) const;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Collectives by themselves, and what they cost whoever computes beside them; copies between a host and its GPU.
+// Times of collectives by themselves, and their cost for computing beside them; copies between a host and its GPU.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,6 @@
-// An op's forward lies between two marks. Autograd numbers its nodes as they are made, so that the nodes which an op
-// made are those numbered between its begin and its end; when one of them has run in the backward, the time since the
-// node before is the op's. What autograd does between nodes (adding gradients that meet, letting tensors go) belongs to
-// the node after it.
+// An op's forward lies between two marks. Autograd numbers its nodes as they are made, so an op's nodes have the
+// numbers between its begin and its end; when one of them has run in the backward, the time since the node before is
+// the op's. Autograd's work between nodes (adding gradients, freeing tensors) belongs to the node after it.
 //
 // Not modeled: nodes of two ops that a device runs at once.
 

@@ -1,9 +1,9 @@
 // Three things are done, in this order, to names that the model does not have:
 //   LayerNorm.gamma and LayerNorm.beta, of models that came from TensorFlow, become weight and bias;
-//   where no name has the model's first word ("transformer."), as of a file of the base model alone, it is put in
-//   front; buffers that the code computes itself, and a bias of T5 that nothing reads, are left out.
-// A name that the model has is never touched, and none is given that another tensor of the files has: what then is too
-// much is said where all others are (weights.h).
+//   if no name has the model's first word ("transformer."), as in a file of the base model alone, it is added; buffers
+//   that the code computes itself, and a bias of T5 that nothing reads, are left out.
+// A name that the model has is never touched, and no tensor gets the name of another one of the files: weights.h
+// reports the superfluous one with all others.
 //
 // Sources: transformers 4.57, modeling_utils.py (_fix_state_dict_key_on_load, _get_key_renaming_mapping,
 // _adjust_missing_and_unexpected_keys: rotary_emb.inv_freq, and buffers that are not persistent, of which GPT-2's masks

@@ -1,9 +1,8 @@
 #pragma once
 
-// One function per kind of op: the kernel that runs it. PyTorch's own functions in the order in which the framework
-// calls them whose behavior the plan's runtime has, so that autograd keeps the same tensors, and equal inputs give
-// equal bits. The simulator's op rules (simulator/ops/op_rules.h) name the same sources; python/fsdp_plan_runner says
-// the same in Python.
+// One function per kind of op: the kernel that runs it. It calls PyTorch's own functions in the order of the plan's
+// framework, so that autograd keeps the same tensors, and equal inputs give equal bits. The simulator's op rules
+// (simulator/ops/op_rules.h) name the same sources; python/fsdp_plan_runner says the same in Python.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +17,7 @@ namespace fsdp::executor {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The context of kernels beside their op.
+/// The context of kernels besides their op.
 struct KernelContext {
   Implementations implementations;
   c10::ScalarType activation = c10::kFloat;  ///< The dtype of values without one.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Hears of every function of PyTorch that this process calls, with its arguments, and of every node of autograd.
+// Observes every function of PyTorch that this process calls, with its arguments, and every node of autograd.
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>

@@ -1,8 +1,8 @@
 #pragma once
 
-// Workspaces that this machine's library takes for a product or a convolution. The calls of a training step
-// are noted as they come, and asked again, one by one, when training is done: with as many threads as each number of
-// ranks on this machine gets, so that the answers serve plans for other numbers of ranks too.
+// Workspaces that this machine's library takes for a product or a convolution. The calls of a training
+// step are noted, and repeated one by one after training, with the threads of each number of ranks on this machine, so
+// that the results serve plans for other numbers of ranks too.
 
 #include <memory>
 #include <vector>

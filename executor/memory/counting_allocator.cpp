@@ -1,8 +1,8 @@
 // A record lies before each block, so that a release knows the size and the category whoever releases it: Gloo's
-// threads too. A block's deleter gets the address of its data, as libraries want it that release by address (oneDNN's
+// threads too. A block's deleter gets the address of its data, because some libraries release by address (oneDNN's
 // scratch goes through c10::Allocator::raw_deallocate).
 //
-// Not counted: memory that libraries take with malloc for themselves (oneDNN's scratch, Gloo's buffers, thread stacks).
+// Not counted: memory that libraries get from malloc (oneDNN's scratch, Gloo's buffers, thread stacks).
 //
 // Source: c10/core/CPUAllocator.h, c10/core/impl/alloc_cpu.h (alignment and zero-filling options are those of PyTorch's
 // own allocator), torch 2.11.
@@ -66,7 +66,7 @@ class Counts {
     const std::lock_guard lock(mutex_);
     change(record.category, -record.bytes);
     change(to, record.bytes);
-    // Autograd hands a gradient over when it is done with it, but it has been one since it was made.
+    // Autograd passes a gradient on when it is complete, but it is a gradient from its creation on.
     const bool is_gradient = record.category == MemoryCategory::Temp && to == MemoryCategory::UnshardedGrad;
     if (is_gradient && record.number <= number_at_peak_) {
       peak_.at_peak[static_cast<std::size_t>(record.category)] -= Bytes(record.bytes);

@@ -1,8 +1,7 @@
 #pragma once
 
-// Counts the bytes that tensors hold: every allocation, by the byte asked for, with the category that it belongs to,
-// and the moment at which there were most. On CPUs by an allocator of our own; on a GPU PyTorch's reports what it does
-// (executor/memory/cuda_memory.h).
+// Counts the bytes of tensors: every allocation, by its requested bytes, with its category, and the moment of the peak.
+// On CPUs an allocator of our own counts; on a GPU PyTorch's reports its requests (executor/memory/cuda_memory.h).
 
 #include <cstdint>
 #include <functional>
@@ -50,7 +49,7 @@ struct LivePeak {
   std::int64_t segments = -1;  ///< Pieces that it took from the device.
 };
 
-/// The facts of an allocator that keeps more than tensors hold.
+/// The figures of an allocator that reserves more than its tensors' bytes.
 class ReserveMeter {
  public:
   virtual ~ReserveMeter() = default;
@@ -58,17 +57,17 @@ class ReserveMeter {
   virtual void add_to(LivePeak& peak) const = 0;
 };
 
-/// Asked whenever a peak begins or is read, from now on. Null: nobody.
+/// Called whenever a peak begins or is read. Null for none.
 void set_reserve_meter(ReserveMeter* meter);
 
-/// For an allocator that is not ours: it has given bytes at an address, and has taken them back.
+/// For another allocator: it has allocated bytes at an address, and has freed them.
 void count_allocation(const void* address, std::int64_t bytes);
 void count_release(const void* address);
 void recount(const void* address, MemoryCategory category);
 
 /// Starts a new peak at what is live now.
 void begin_peak();
-/// Says what is being done from now on: a number of the caller's.
+/// Sets the current moment, a number of the caller's.
 void set_moment(std::int64_t moment);
 std::int64_t current_moment();
 LivePeak live_peak();
@@ -101,7 +100,7 @@ struct MemoryEvent {
 /// Calls `listener` at each allocation and release from now on, one at a time; an empty one ends it.
 void trace_memory(std::function<void(const MemoryEvent&)> listener);
 
-/// Above 0: an allocation that would bring the live bytes above it fails as one on a full device does.
+/// If above 0, an allocation that would bring the live bytes above it fails as on a full device.
 void limit_memory(Bytes limit);
 
 }  // namespace fsdp::executor

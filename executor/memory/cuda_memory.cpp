@@ -1,5 +1,5 @@
-// The allocator tells of each request while it holds its lock, with the bytes as they were asked for. It gives no block
-// away twice, so that an address names an allocation until it is freed.
+// The allocator reports each request under its lock, with the requested bytes. No two live allocations share an
+// address, so an address names an allocation until it is freed.
 //
 // Sources: c10/cuda/CUDACachingAllocator.h (attachAllocatorTraceTracker, getDeviceStats), torch 2.11; the recording's
 // format: tests/golden/allocator/README.md.
@@ -83,7 +83,7 @@ int CudaMemory::number_of(const void* stream) {
   return streams_.emplace(stream, static_cast<int>(streams_.size())).first->second;
 }
 
-// cuBLAS's workspaces are made by the first product of a thread, whatever that belongs to, and stay.
+// A thread's first product makes cuBLAS's workspace, whatever its category, and the workspace stays.
 void CudaMemory::recount_workspaces() {
   for (auto* workspaces :
        {&at::cuda::cublas_handle_stream_to_workspace(), &at::cuda::cublaslt_handle_stream_to_workspace()}) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The work of PyTorch's caching allocator on one GPU: counted by category like the tensors of a CPU, and
-// written down as a recording that `fsdp-plan replay` reads.
+// The requests to PyTorch's caching allocator on one GPU: counted by category like the tensors of a CPU, and recorded
+// for `fsdp-plan replay`.
 
 #include <cstdint>
 #include <map>
@@ -25,7 +25,7 @@ class CudaMemory final : public ReserveMeter {
 
   void begin_peak() override;
   void add_to(LivePeak& peak) const override;
-  /// Writes what has been asked for since the beginning, with a line for each beginning of a peak.
+  /// Writes all requests from the beginning on, with a line for each beginning of a peak.
   Result<void> write_recording(const std::string& path) const;
 
  private:

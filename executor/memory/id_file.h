@@ -1,7 +1,7 @@
 #pragma once
 
-// Whole numbers of a file, read a sample at a time: a file that is mapped, and becomes shorter while it is trained on,
-// ends the process without a word.
+// Whole numbers of a file, read a sample at a time. Mapping the file would end the process silently if the file became
+// shorter during training.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Between our words and ATen's: dtypes and shapes, and storages whose bytes come and go.
+// Conversions between our dtypes and shapes and ATen's, and storages whose bytes come and go.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -16,10 +16,10 @@ namespace fsdp::executor {
 /// PyTorch's dtype.
 c10::ScalarType scalar_type(Dtype dtype);
 
-/// Ours; bytes for a dtype that we have no word for.
+/// Our dtype; bytes for a dtype without a name of ours.
 Dtype dtype_of(c10::ScalarType type);
 
-/// Frees the bytes of a tensor's storage. The tensor, its views and what autograd has saved of it stay, and see them
+/// Frees the bytes of a tensor's storage. The tensor, its views and autograd's saved tensors stay, and see the bytes
 /// again after `fill_storage`.
 void empty_storage(const at::Tensor& tensor);
 

@@ -5,8 +5,8 @@
 // on a clone, with twice the bytes, and stays for `ReduceAlgorithm::Parity`. For N ranks and S bytes per part each rank
 // sends (N - 1) S in either.
 //
-// A Work of Gloo may live on in a worker thread after wait() has returned, and its tensors with it. So nobody relies on
-// dropping the last reference: the executor frees buffers through their storage (executor/memory/tensors.h).
+// A Work of Gloo may live on in a worker thread after wait() has returned, and its tensors with it. So no code relies
+// on dropping the last reference: the executor frees buffers through their storage (executor/memory/tensors.h).
 //
 // Sources: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, torch 2.11; pytorch issues 118911 and 149869 on the
 // reduce-scatter.
@@ -54,7 +54,7 @@ class PendingWorks final : public Pending {
   Works works_;
 };
 
-// The parts of all ranks have come; their sum is still to be made.
+// The parts of all ranks have arrived; their sum is not made yet.
 class PendingSum final : public Pending {
  public:
   PendingSum(Works works, at::Tensor parts, at::Tensor output, double divisor)
@@ -76,7 +76,7 @@ class PendingSum final : public Pending {
   double divisor_;
 };
 
-// Gloo has sums alone: the average is divided after.
+// Gloo has only sums; the average divides afterwards.
 class PendingAverage final : public Pending {
  public:
   PendingAverage(Works works, at::Tensor output, double divisor)
@@ -155,7 +155,7 @@ class GlooGroup final : public Group {
 /// How long the rank that serves the store waits for the others, which are done as well.
 constexpr std::chrono::seconds kForThoseWhoLeave{10};
 
-/// Ranks compare the text by it: what it says is nobody's business, and its length no burden.
+/// A hash by which ranks compare the text, so that neither its contents nor its length go over the network.
 std::string digest_of(const std::string& text) {
   constexpr std::uint64_t kPrime = 0x100000001b3;  // FNV-1a.
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -256,9 +256,9 @@ void GlooNetwork::barrier(const std::string& name) {
   });
 }
 
-// Who is connected by then is a rank, and as many as ranks have said: whoever takes the place of one in that list ends
-// the run, and nobody can fill the memory of rank 0 from then on. The request between the two makes sure that the
-// store's own thread has done with whom it was letting in.
+// The remaining connections are those that the ranks have named: a stranger in that list has ended the run, and nobody
+// can fill the memory of rank 0 from then on. The request between the two makes sure that the store's own thread has
+// finished accepting connections.
 void GlooNetwork::end_meeting() {
   guarded([&] {
     constexpr std::size_t kMostEnds = 2;  // The store's own, and the heartbeat's.

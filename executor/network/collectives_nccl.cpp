@@ -1,11 +1,11 @@
 // NCCL as an implementation of executor/network/collectives.h.
 //
-// A collective goes to the stream that is current when it is called, and nothing else happens: which stream that is,
-// what it waits for and who waits for it is the schedule's matter (executor/training/sharded_unit_streams.cpp), as in
-// FSDP2, whose synchronous collectives run on the current stream too. No tensor is kept: buffers are freed where FSDP2
-// frees them. The average is NCCL's own, which divides while it adds.
+// A collective runs on the current stream, and nothing else happens. The schedule chooses that stream and the waits
+// around it (executor/training/sharded_unit_streams.cpp), as in FSDP2, whose synchronous collectives run on the current
+// stream too. No tensor is kept: buffers are freed where FSDP2 frees them. The average is NCCL's own, which divides
+// while it adds.
 //
-// Communicators do not block: whoever makes one asks until it is there, and gives up in time. Their ids go through the
+// Communicators do not block: their maker polls until they are ready, and gives up in time. Their ids go through the
 // store in which the ranks have met. Two ranks on one GPU need different NCCL_HOSTID, and transport over sockets; their
 // kernels take turns, so that times mean nothing.
 //
@@ -65,7 +65,7 @@ std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
-/// The order of the stream is all that there is to wait for.
+/// There is nothing to wait for but the order of the stream.
 class InStreamOrder final : public Pending {
  public:
   void wait() override {}
@@ -147,8 +147,8 @@ NcclNetwork::NcclGroup::NcclGroup(ncclComm_t communicator, int rank, int size, c
   state_->watch.add(communicator_);
 }
 
-// Finalizing waits for all ranks. Where they have not all come to the end, because this one or another has failed, that
-// would last for the whole time-out, before anybody has said why.
+// Finalizing waits for all ranks. After a failure of this or another rank it would wait for the whole time-out before
+// anybody prints the reason.
 NcclNetwork::NcclGroup::~NcclGroup() {
   state_->watch.remove(communicator_);
   if (!state_->is_done) {

@@ -1,9 +1,9 @@
-// Rank r counts under its own key and reads that of rank r + 1, so that three requests a beat are enough for any number
-// of ranks. Who finds its neighbor silent, or has failed itself, writes that under a key which all read. So does the
-// store's own silence count: it is served by rank 0 or by the engine's agent.
+// Rank r counts under its own key and reads that of rank r + 1, so three requests a beat are enough for any number of
+// ranks. A rank whose neighbor is silent, or that has failed itself, writes that under a key which all read. Silence of
+// the store counts as well: rank 0 or the engine's agent serves it.
 //
-// Nobody's words go that way, because anybody may have written there: a rank, one of two causes, and for how long. What
-// a rank says of its own failure stands in its own output. What reads otherwise is nothing, and gives way.
+// No text goes that way, because anybody may have written there: only a rank, one of two causes, and a duration. A rank
+// prints its own failure in its own output. A value of any other form is ignored and overwritten.
 //
 // The thread is left behind when a request does not return (executor/network/store.cpp has the same trouble).
 
@@ -54,7 +54,7 @@ std::string written(const Loss& loss) {
   return fmt::format("{} {} {}", loss.cause == Cause::Silent ? "silent" : "failed", loss.rank, loss.silent_ms);
 }
 
-/// Nothing, where it is not exactly what a rank would have written.
+/// nullopt unless it is exactly what a rank would have written.
 std::optional<Loss> read_loss(std::string_view text, int world_size) {
   const std::vector<std::string_view> parts = split(text, ' ');
   if (parts.size() != 3) return std::nullopt;
@@ -151,7 +151,7 @@ void Heartbeat::State::listen() {
   }
 }
 
-// The first cause stays: the failures of the others follow from it.
+// The first cause stays, because the failures of the others follow from it.
 void Heartbeat::State::announce(const Loss& loss) {
   if (!announced()) store->set(kLost, written(loss));
 }

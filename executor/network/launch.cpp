@@ -1,4 +1,4 @@
-// Who started this process, and as which rank. Each engine says it in variables of its own.
+// The engine that started this process, and its rank. Each engine has its own variables.
 //
 // Sources: torch/distributed/run.py (torchrun), Open MPI's OMPI_COMM_WORLD_*, Slurm's srun(1) SLURM_*.
 
@@ -61,7 +61,7 @@ int number(const char* name, int missing, Errors& errors) {
   return static_cast<int>(value);
 }
 
-// srun says which hosts, and nothing of a port: each step of each job gets one of its own.
+// srun names the hosts but no port: each step of each job gets a port of its own.
 void meet_under_slurm(Launch& launch, Errors& errors) {
   constexpr int kFirstPort = 20000;
   constexpr int kPorts = 10000;
@@ -73,7 +73,7 @@ void meet_under_slurm(Launch& launch, Errors& errors) {
   launch.master_port = static_cast<int>(kFirstPort + step % kPorts);
 }
 
-/// FSDP_EXEC_RUN_ID, or what the engine calls this run on all ranks alike.
+/// FSDP_EXEC_RUN_ID, or the engine's name of this run, which all ranks share.
 std::string run_id_of(const std::string& engine) {
   if (const auto given = variable("FSDP_EXEC_RUN_ID")) return *given;
   if (engine == "torchrun") return variable("TORCHELASTIC_RUN_ID").value_or("");

@@ -1,5 +1,5 @@
-// A datagram socket that is connected sends nothing, but has chosen its route, and with it its own address. Whether an
-// address is this machine's is found by binding a socket to it.
+// A connected datagram socket sends nothing, but has chosen its route, and with it its own address. Binding a socket to
+// an address shows whether it is this machine's.
 
 #include "executor/network/local_address.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which address of this machine the other ranks reach it by, and whether another one is reached.
+// The address at which other ranks reach this machine, and whether it reaches another one.
 
 #include <string>
 #include <vector>
@@ -10,17 +10,15 @@
 namespace fsdp::executor {
 
 /// The address from which this machine reaches `host` (a name or an address): that of the network on which the ranks
-/// meet, also where the machine has several, or where its own name means the loopback. Error: `host` is not known, or
-/// there is no way to it.
+/// meet, even if the machine has several, or its own name means the loopback. Error: `host` is unknown or unreachable.
 Result<std::string> local_address_towards(const std::string& host);
 
 /// Names of the interfaces that have an address.
 std::vector<std::string> network_interfaces();
 
-/// A socket that listens at `port` of this machine, at the address that `host` means and at no other: who comes from
-/// another network finds nothing. At all addresses where `host` is none of this machine's (a forwarded port), or where
-/// it is a name that means the loopback here, and may mean another address elsewhere. Error: the port is taken, or
-/// there are no descriptors.
+/// A socket that listens at `port`, only at the address of `host`: nobody from another network reaches it. It listens
+/// at all addresses if `host` is not an address of this machine (a forwarded port), or is a name that means the
+/// loopback here and perhaps another address elsewhere. Error: the port is taken, or there are no descriptors.
 Result<int> listen_at(const std::string& host, int port);
 
 /// Why no file or connection can be opened any more: a sentence without its full stop.

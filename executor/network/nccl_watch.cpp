@@ -5,9 +5,9 @@
 // before its first event waits for another one, here or on a rank that waits for this one, and the time of that one
 // runs.
 //
-// ncclCommAbort makes kernels that wait return; what they leave behind is worth nothing, and the thread that trains
-// finds out at its next check. What CUDA says of an event that is neither "passed" nor "not yet" is an error of the
-// device, which every later call repeats, and no fault of another rank.
+// ncclCommAbort makes waiting kernels return with meaningless results; the training thread learns of it at its next
+// check. An answer of CUDA about an event other than "passed" and "not yet" is an error of the device, which every
+// later call repeats, and not a failure of another rank.
 //
 // Sources: NCCL's user guide, "Fault Tolerance" (non-blocking communicators, ncclCommGetAsyncError, ncclCommAbort);
 // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (WorkNCCL::checkTimeout, workStartTime_), torch 2.11.

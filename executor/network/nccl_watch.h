@@ -1,7 +1,7 @@
 #pragma once
 
-// Watches the collectives that a rank has called on NCCL, from a thread of its own: a kernel that waits for a rank
-// which is gone waits for ever, and every later call of CUDA with it.
+// Watches a rank's NCCL collectives from a thread of its own: a kernel that waits for a dead rank waits for ever, and
+// so does every later call of CUDA.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -23,10 +23,10 @@ namespace fsdp::executor {
 
 class NcclWatch {
  public:
-  /// The fault of other ranks, asked now and then. Empty if there is none.
+  /// The failure of another rank, polled. Empty if there is none.
   using Others = std::function<std::string()>;
 
-  /// A collective may take `timeout` from when its stream has come to it.
+  /// A collective may take `timeout` from the moment when its stream reaches it.
   NcclWatch(std::chrono::milliseconds timeout, Others others);
   /// Waits for the thread, not for collectives.
   ~NcclWatch();
@@ -35,13 +35,13 @@ class NcclWatch {
 
   void add(std::shared_ptr<GuardedCommunicator> communicator);
   void remove(const std::shared_ptr<GuardedCommunicator>& communicator);
-  /// A collective is about to be called on a stream; give the result to `called`. Throws CollectiveFailure.
+  /// Call before a collective on a stream; pass the result to `called`. Throws CollectiveFailure.
   cudaEvent_t begin(cudaStream_t stream);
-  /// It has been. `what` says which, for messages; `instruction` is whose it is. Throws CollectiveFailure.
+  /// Call after it. `what` names it in messages; `instruction` is its instruction. Throws CollectiveFailure.
   void called(std::string what, std::int64_t instruction, cudaStream_t stream, cudaEvent_t begin);
   /// Ends all communicators for this reason, unless they have ended for another one.
   void fail(const std::string& why, std::int64_t instruction);
-  /// Throws CollectiveFailure once something has failed.
+  /// Throws CollectiveFailure after any failure.
   void check() const;
 
  private:

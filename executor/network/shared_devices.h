@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether two ranks of a run have the same GPU. How many GPUs a rank sees says nothing of it: Slurm and Ray show each
-// rank its own and no other.
+// Whether two ranks of a run have the same GPU. The number of visible GPUs does not tell: Slurm and Ray show each rank
+// only its own.
 
 #include <string>
 #include <vector>
@@ -25,8 +25,7 @@ std::string this_host();
 /// Whether any two are one card: the same UUID, or the same address of the same host.
 bool any_is_shared(const std::vector<DeviceIdentity>& devices);
 
-/// The same of the GPUs of all ranks, who all call it and get the same answer: that of rank 0. Throws
-/// CollectiveFailure.
+/// The same for the GPUs of all ranks. All ranks call it and get rank 0's answer. Throws CollectiveFailure.
 bool any_is_shared(GlooNetwork& network, int rank, int world_size, const DeviceIdentity& own);
 
 }  // namespace fsdp::executor

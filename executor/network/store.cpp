@@ -1,5 +1,5 @@
-// Requests to a store that is served over the network wait for ever where the link is lost, or where something else
-// than a store answers at its port. So a thread of its own makes them, and is left behind when it comes too late.
+// Requests to a store over the network wait for ever if the link is lost, or if something other than a store answers at
+// its port. So a thread of its own makes them, and we abandon it when it is late.
 
 #include "executor/network/store.h"
 
@@ -67,7 +67,7 @@ MeetingPlace at_address_in_time(const Launch& launch, std::chrono::milliseconds 
   throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
 }
 
-/// Every rank is there once. A second one is of another run, or a stranger.
+/// Every rank joins once. A second one is of another run, or a stranger.
 void claim_rank(c10d::Store& store, const Launch& launch) {
   if (store.add(fmt::format("here/{}", launch.rank), 1) == 1) return;
   const std::string place = launch.store_file.empty()
@@ -99,7 +99,7 @@ MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout)
 }
 
 // When one rank fails, the connections of the others break or time out within the same second. Rank 0 may serve the
-// store, so it waits longest before it goes. A store of rank 0 that does not answer is a rank 0 that does not.
+// store, so it waits longest before it goes. If rank 0's store does not answer, rank 0 is lost.
 std::vector<int> silent_ranks(const StorePointer& store, const Launch& launch) {
   static constexpr std::chrono::milliseconds kForOthers{2000};
   static constexpr std::chrono::milliseconds kBetweenLooks{50};

@@ -23,7 +23,7 @@ namespace fsdp::executor {
 /// A sentence of Gloo without the place in its source: "[/path/pair.cc:538] Read error".
 std::string without_place(std::string_view text);
 
-/// Everything that Gloo and c10d throw becomes one kind of error with the sentence that matters.
+/// Turns everything that Gloo and c10d throw into one kind of error with its relevant sentence.
 template <class Function>
 auto guarded(Function&& function) {
   try {
@@ -37,14 +37,14 @@ auto guarded(Function&& function) {
   }
 }
 
-/// Where the ranks of a run meet. The door goes before the store.
+/// The place where the ranks of a run meet. The door is destroyed before the store.
 struct MeetingPlace {
   c10::intrusive_ptr<c10d::Store> store;
-  std::unique_ptr<StoreDoor> door;  ///< Null where this process does not serve the store.
+  std::unique_ptr<StoreDoor> door;  ///< Null if this process does not serve the store.
 };
 
-/// The store of a run, in a file or at an address. Throws CollectiveFailure when it is not there within `timeout`, or
-/// when this rank has met there already.
+/// The store of a run, in a file or at an address. Throws CollectiveFailure if it is not there within `timeout`, or if
+/// this rank has met there already.
 MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout);
 
 /// GlooNetwork::silent_ranks.

@@ -1,13 +1,13 @@
 // PyTorch's store bounds one value and never their sum, and listens until it ends. But its listening socket is ours,
-// and a descriptor can be given another meaning: once all ranks have come, an eventfd that is never ready takes its
-// place. The kernel then drops the socket, and whoever waits in its queue; the store's loop, which is registered with
-// the socket and not with the number, hears of nothing any more, and closes the number at its end. (A shutdown of the
-// socket instead makes the loop spin on its error; /dev/null is ready at once, which ends a store that polls.)
+// and dup2 can replace it: once all ranks have come, an eventfd that is never ready takes its number. The kernel then
+// drops the socket and its queue; the store's loop, which is registered with the socket and not with the number, gets
+// no more events, and closes the number at its end. (A shutdown of the socket instead makes the loop spin on its error;
+// /dev/null is ready at once, which ends a store that polls.)
 //
 // While the ranks meet, a thread adds up what the kernel has received on the store's connections. They are found among
 // the descriptors of the process: their own end is the store's port.
 //
-// Not modeled: what a connection sends that comes and goes between two looks.
+// Not modeled: the bytes of a connection that opens and closes between two looks.
 //
 // Sources: torch/csrc/distributed/c10d/TCPStore.cpp, TCPStoreLibUvBackend.cpp (MAX_STRING_LEN, onConnect), torch 2.11;
 // dup(2), epoll(7) ("Will closing a file descriptor cause it to be removed"), tcp(7) (TCP_INFO); RFC 4898

@@ -11,8 +11,8 @@
 
 namespace fsdp::executor {
 
-/// The most bytes that all ranks together send to a store while they meet, with much room to spare: each tells each
-/// other where its connections are, once per group.
+/// The most bytes that all ranks together send to a store while they meet, with ample room: each sends each other the
+/// addresses of its connections, once per group.
 std::int64_t room_for_meeting(int world_size);
 
 /// The addresses at which this process holds connections to `port` of any host, as the other end sees them where
@@ -21,22 +21,20 @@ std::vector<std::string> own_ends(int port);
 
 class StoreDoor {
  public:
-  /// `listener`: a socket that listens, which belongs to a store of this process that outlives this. Once those who
-  /// came have sent more than `room` bytes, it is closed and all are put out. Throws CollectiveFailure when there are
-  /// no descriptors.
+  /// `listener`: the listening socket of a store of this process that outlives this. After more than `room` bytes from
+  /// all connections, the door closes and disconnects them all. Throws CollectiveFailure if there are no descriptors.
   StoreDoor(int listener, std::int64_t room);
   ~StoreDoor();
   StoreDoor(const StoreDoor&) = delete;
   StoreDoor& operator=(const StoreDoor&) = delete;
 
   int port() const;
-  /// Nobody comes in any more; the port is free for others.
+  /// Accepts no more connections; the port is free for others.
   void close();
-  /// After `close`: puts out who is not among `ends`. Where an address in between is translated, which shows in an end
-  /// that nobody here has, all stay if there are no more of them than ends; else a sentence says so, and nobody is
-  /// put out.
+  /// Call after `close`: disconnects everyone who is not among `ends`. If an address is translated on the way, which an
+  /// unknown end shows, all stay if they are no more than `ends`; else it returns a sentence and disconnects nobody.
   std::string put_out_others(const std::set<std::string>& ends);
-  /// Why everybody was put out: a sentence without its full stop. Empty: they were not.
+  /// Why everybody was disconnected: a sentence without its full stop. Empty if they were not.
   std::string problem() const;
 
  private:

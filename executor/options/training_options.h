@@ -1,6 +1,6 @@
 #pragma once
 
-// The options of fsdp-exec that say how it trains (core/spec/hyperparameters.h).
+// The training options of fsdp-exec (core/spec/hyperparameters.h).
 
 #include <set>
 #include <string>
@@ -22,7 +22,7 @@ struct TrainingOptions {
 
 /// Adds the options to a command line. REQUIRES: `options` outlives its parsing.
 void describe_training_options(CLI::App& app, TrainingOptions& options);
-/// Which of them were given. REQUIRES: the command line is parsed.
+/// The given options. REQUIRES: the command line is parsed.
 void note_given(const CLI::App& app, TrainingOptions& options);
 
 /// The values of `before`, a checkpoint's, for options that were not given.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Messages of ranks beside their training: whether each of them has done its part of a checkpoint, and whether
-// its loss is a number.
+// Messages between ranks besides training: whether each has done its part of a checkpoint, and whether its loss is a
+// number.
 
 #include <cstddef>
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace fsdp::executor {
 
-/// Texts go over the connections of the groups, which stand since the start and break at once when a rank dies. Nothing
-/// is read from the store where the ranks have met: whoever reaches its port can write there.
+/// Texts go over the connections of the groups, which exist from the start and break at once when a rank dies. Nothing
+/// is read from the store where the ranks met, because anyone who reaches its port can write there.
 class Agreement {
  public:
-  /// Longer texts lose their end.
+  /// Longer texts are cut.
   static constexpr std::size_t kMostBytes = 16 << 10;
 
   /// REQUIRES: it outlives this.
@@ -24,9 +24,9 @@ class Agreement {
 
   /// Returns when all ranks have called it. Throws CollectiveFailure.
   void sync();
-  /// All ranks call it, and get the texts of all. Throws CollectiveFailure.
+  /// All ranks call it, and get the texts of all ranks. Throws CollectiveFailure.
   std::vector<std::string> gather(const std::string& text);
-  /// The same: everybody gets the text of rank 0.
+  /// All ranks call it, and get the text of rank 0.
   std::string tell(const std::string& text) { return gather(trainer_.rank() == 0 ? text : "").front(); }
   /// All ranks call it, and get the numbers of all.
   std::vector<double> numbers(double own);

@@ -1,7 +1,6 @@
-// The gradients enter through a node of our own, which gives them away, and not as arguments of the engine, which would
-// hold them to the end. They leave at border nodes, which hand them over. What the engine itself captures is held by
-// its task as well, which on a GPU goes at a moment that nobody knows, in another thread; and a gradient that somebody
-// else holds has to be copied.
+// The gradients enter through a node of our own, which releases them; as arguments of the engine they would live to the
+// end. They leave at border nodes, which pass them on. The engine's own captures would be held by its task as well,
+// which on a GPU ends at an unknown moment in another thread; and a gradient with a second owner has to be copied.
 //
 // Source: torch/csrc/autograd/engine.cpp and graph_task.h, torch 2.11.
 

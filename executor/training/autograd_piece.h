@@ -1,8 +1,8 @@
 #pragma once
 
 // A piece of the autograd graph: some ops of one call between two places where the backward may stop. Tensors that come
-// in enter the graph anew; only edges of the graph are kept, never a tensor, so that what lives is what autograd itself
-// has saved.
+// in enter the graph anew; only edges of the graph are kept, never a tensor, so only tensors that autograd itself has
+// saved live.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
@@ -25,12 +25,12 @@ struct AutogradPiece {
   std::vector<PieceEdge> parameters;  ///< One per use of a parameter.
 };
 
-/// The same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a leaf it is not
-/// held by the graph.
+/// A tensor with the same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a
+/// leaf, the graph does not hold it.
 at::Tensor entering(const at::Tensor& tensor);
 /// The same for a parameter, whose gradient is counted as one as soon as it is there.
 at::Tensor entering_parameter(const at::Tensor& tensor);
-/// Where the gradient of a tensor goes in or comes out. REQUIRES: it requires a gradient.
+/// The edge at which a tensor's gradient enters or leaves. REQUIRES: it requires a gradient.
 torch::autograd::Edge edge_of(const at::Tensor& tensor);
 
 struct PieceGradients {
@@ -38,8 +38,8 @@ struct PieceGradients {
   std::vector<std::pair<int, at::Tensor>> parameters;
 };
 
-/// Offered the gradient of a parameter as soon as it is there, perhaps on a thread of autograd. True: it has been taken
-/// in, and goes.
+/// Receives the gradient of a parameter as soon as it exists, perhaps on a thread of autograd. True if it has been
+/// added, so that the piece drops it.
 using TakeParameterGradient = std::function<bool(int id, const at::Tensor& gradient)>;
 
 /// The backward of a piece; its saved tensors are freed. `gradients` [num outputs] may have undefined ones; each is

@@ -12,7 +12,7 @@
 
 namespace fsdp::executor {
 
-/// Where a micro-batch of this rank stands in the data.
+/// The place of this rank's micro-batch in the data.
 struct BatchPlace {
   std::uint64_t stream = 0;  ///< The stream of numbers from the seed.
   std::int64_t sample = 0;   ///< The first one of a token file.
@@ -29,7 +29,7 @@ class BatchAhead {
 
   /// Begins to make a batch that will be asked for next.
   void begin(const BatchPlace& place);
-  /// The batch of a place: the one that was begun, or, where another is asked for, made now. Throws what `make` throws.
+  /// The batch of a place: the one that was begun, or one that is made now. Throws what `make` throws.
   Tensors take(const BatchPlace& place);
 
  private:

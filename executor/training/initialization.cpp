@@ -1,10 +1,10 @@
 // On a GPU:
 //
-//   meta     to_empty walks the modules, what lies below a module first: shards of their true size, buffers; a unit
-//   whose
-//            shards need padding then copies them into padded ones
+//   meta     to_empty walks the modules, children first: shards of their true size, buffers; a unit whose shards need
+//            padding then copies them into padded ones
 //   device   buffers and unsharded parameters, in the order of the model; then each unit cuts its shards out and drops
-//   them cpu      the same unit by unit, with the buffers of its modules
+//            them
+//   cpu      the same unit by unit, with the buffers of its modules
 //
 // Sources: torch.nn.Module.to_empty, torch/distributed/fsdp/_fully_shard/_fully_shard.py (FSDPModule._apply),
 // _fsdp_param.py (_init_sharded_param, reset_sharded_param), torch 2.11.
@@ -68,7 +68,7 @@ class Initializer {
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) add_buffer(static_cast<int>(b));
   }
 
-  // Its values are made on the host, so that none of what making them takes lies on the device.
+  // Its values are made on the host, so that no temporaries lie on the device.
   void add_buffer(int b) {
     const Buffer& buffer = model_.buffers[b];
     const CategoryScope category(MemoryCategory::Buffer);
@@ -136,7 +136,7 @@ class Initializer {
     for (const ParameterState& state : unit.parameters()) whole_.erase(state.layout.parameter);
   }
 
-  // Those of a unit's modules and of all below them that no unit before has moved.
+  // The buffers of a unit's modules and of all below them that no earlier unit has moved.
   void move_buffers(const ShardedUnit& unit) {
     for (const int top : unit.modules) {
       for (int module = top; module <= index_.last_descendant[top]; ++module) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shards and buffers come into being.
+// Makes shards and buffers.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,9 +18,9 @@ namespace fsdp::executor {
 
 using Buffers = std::map<std::string, at::Tensor>;  ///< By fully qualified name.
 
-/// Makes the shards of all units and the model's buffers, which have their values then; the shards are zeros or
-/// anything. On a CPU the padded shards at once; on a GPU as PyTorch does it for the plan's `initialization`, whole
-/// parameters and shards without padding included.
+/// Makes the shards of all units, with arbitrary values, and the model's buffers with their values. On a CPU it makes
+/// the padded shards at once; on a GPU it follows PyTorch for the plan's `initialization`, whole parameters and shards
+/// without padding included.
 Buffers make_shards_and_buffers(const ModelIndex& index, const Plan& plan, const Layout& layout,
                                 std::vector<std::unique_ptr<RunningUnit>>& units, c10::Device device);
 

@@ -1,9 +1,8 @@
 // A fallback for every function of PyTorch, under a dispatch key below autograd that nothing else uses, sees the calls
 // that autograd's kernels make. Views are never kept: they would keep the tensor that they show a part of.
 //
-// In PyTorch a mode of Python does that, and while there is one, attention that is put together from other functions
-// adds its mask to a new tensor and not in place. For it the list of modes has an entry here as well, which nobody
-// calls.
+// In PyTorch a Python mode does that. While there is a mode, composite attention adds its mask to a new tensor and not
+// in place. So the list of modes has an entry here as well, which is never called.
 //
 // Sources: torch/utils/checkpoint.py (_CachingTorchDispatchMode, _CachedTorchDispatchMode),
 // ATen/TensorSubclassLikeUtils.h, c10/core/impl/TorchDispatchModeTLS.cpp, torch 2.11.
@@ -102,7 +101,7 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&keep_or_give>());
 }
 
-// Another tensor with the same memory and versions: autograd will write into the one that is given away.
+// A second tensor with the same memory and versions: autograd will write into the returned one.
 at::Tensor another(const at::Tensor& tensor) {
   at::Tensor same = tensor.variable_data();
   torch::autograd::impl::set_version_counter(same, torch::autograd::impl::version_counter(tensor));

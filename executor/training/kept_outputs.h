@@ -1,7 +1,7 @@
 #pragma once
 
-// Outputs that selective activation checkpointing keeps from a forward to its recomputation: those of the calls of
-// PyTorch below autograd, as torch.utils.checkpoint.create_selective_checkpoint_contexts does.
+// Outputs that selective activation checkpointing keeps from a forward to its recomputation: outputs of PyTorch's calls
+// below autograd, as torch.utils.checkpoint.create_selective_checkpoint_contexts keeps them.
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,7 +17,7 @@ namespace fsdp::executor {
 
 class KeptOutputs {
  public:
-  /// From now on what was kept is given out, in the order of the calls of each function, instead of being computed.
+  /// From now on calls return the kept outputs, in the order of the calls of each function, and compute nothing.
   void begin_recomputation() { is_giving_ = true; }
   /// Chooses the outputs that the calls from now on keep.
   enum class Wanted : std::uint8_t {
@@ -27,7 +27,7 @@ class KeptOutputs {
   };
   void set_wanted(Wanted wanted) { wanted_ = wanted; }
 
-  /// While it lives, the calls of this thread pass by. Null: nothing happens.
+  /// While it lives, it sees the calls of this thread. Null: it does nothing.
   class Scope {
    public:
     explicit Scope(KeptOutputs* kept);
@@ -40,8 +40,8 @@ class KeptOutputs {
     std::optional<c10::impl::IncludeDispatchKeyGuard> sees_calls_;
   };
 
-  /// While it lives, PyTorch believes that a mode of Python sees all calls, as it does there. REQUIRES: nothing makes a
-  /// detached tensor, for which PyTorch would ask the mode.
+  /// While it lives, PyTorch believes that a Python mode sees all calls, as in PyTorch itself. REQUIRES: no call makes
+  /// a detached tensor, for which PyTorch would ask the mode.
   class Mode {
    public:
     explicit Mode(bool is_on);
@@ -57,7 +57,7 @@ class KeptOutputs {
   Wanted wanted() const { return wanted_; }
   /// One call of a function of PyTorch's dispatcher, by its name.
   void keep(const std::string& function, const std::vector<c10::IValue>& outputs);
-  /// Throws c10::Error when there is none, or when an op has changed it in place since.
+  /// Throws c10::Error if there is none, or if an op has changed it in place.
   std::vector<c10::IValue> give(const std::string& function);
 
  private:

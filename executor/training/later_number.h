@@ -4,14 +4,14 @@
 
 namespace fsdp::executor {
 
-/// A number that a device computes. Asking for it would make the host wait until the device has come there; so it is
-/// sent to the host in the order of the stream, and read when the step has ended.
+/// A number that a device computes. Reading it at once would make the host wait for the device; so the stream copies it
+/// to the host, which reads it when the step has ended.
 class LaterNumber {
  public:
   LaterNumber() = default;
   explicit LaterNumber(const at::Tensor& scalar);
 
-  /// REQUIRES: the stream that was current when it was made has come past it. 0 where none was given.
+  /// REQUIRES: the stream that was current at its creation has passed it. Defaults to 0.
   double value() const;
 
  private:

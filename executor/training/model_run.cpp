@@ -2,12 +2,12 @@
 //
 //   value made in the piece               as autograd gives it
 //   value from before, wants a gradient   enters the graph anew (`entering`), once per piece
-//   value needed after the piece          its edge is written down, and it goes on without a history
+//   value needed after the piece          its edge is kept, and the value continues without a history
 //
-// In the backward a piece takes the gradients of the values that went on, from the pieces and calls after it, and
-// gives those of the values that entered. The graph of a checkpointed call has no tensors
-// (executor/training/recomputation.h); when the first is asked for, all ops of the call run once more, in one piece and
-// from the same state of the random generator.
+// In the backward a piece takes the gradients of its continued values from the pieces and calls after it, and returns
+// the gradients of the values that entered. The graph of a checkpointed call has no tensors
+// (executor/training/recomputation.h); when autograd asks for the first, all ops of the call run once more, in one
+// piece and from the same state of the random generator.
 //
 // Source: torch/utils/checkpoint.py (non-reentrant), torch 2.11.
 
@@ -111,8 +111,8 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
 
 ModelRun::~ModelRun() = default;
 
-// Backwards of one call that follow each other, with nothing between but ops that have none, are one piece: where a
-// value is read in both, autograd adds its gradients in another order than two pieces would.
+// Consecutive backwards of one call, with only ops without a backward between them, are one piece: if both read a
+// value, autograd adds its gradients in another order than two pieces would.
 void ModelRun::find_cuts(const Schedule& schedule) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
@@ -131,7 +131,7 @@ const Block& ModelRun::block_of(int call) const {
   return index_.model->blocks[call_of(call).block];
 }
 
-// PyTorch writes a graph down although it leads nowhere.
+// PyTorch records a graph although it leads nowhere.
 bool ModelRun::is_recorded(int call, int op) const {
   const std::vector<int>& outputs = block_of(call).ops[op].outputs;
   return std::any_of(outputs.begin(), outputs.end(), [&](int value) { return index_.flow.requires_grad[call][value]; });
@@ -344,7 +344,7 @@ void ModelRun::return_loss(const at::Tensor& loss) {
 
 // ---- backward ----
 
-// (loss / N).backward() hands the same number to the loss, and makes a tensor more for it.
+// (loss / N).backward() passes the same number to the loss, and makes a tensor more for it.
 void ModelRun::begin_backward() {
   if (is_in_backward_) return;
   is_in_backward_ = true;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The model's forward and backward, a range of ops at a time: what `Forward` and `Backward` of a schedule ask for.
+// The model's forward and backward, a range of ops at a time, for `Forward` and `Backward` of a schedule.
 //
 // Values between calls are plain tensors without a history. The graph of a call is cut wherever the schedule's backward
 // may stop, so that each piece can run by itself (executor/training/autograd_piece.h). A value is dropped after its
@@ -30,17 +30,17 @@ class ParameterAccess {
   /// The unsharded parameter. Throws ScheduleBroken when its unit is sharded.
   virtual at::Tensor whole(int parameter) = 0;
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
-  /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
+  /// Adds it to the gradient of earlier micro-batches if autograd would. False if not: call `add_gradient` then.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
 };
 
-/// The schedule asks for something that is not there: a bug of ours, named with its instruction.
+/// The schedule asks for something that does not exist: a bug of ours, named with its instruction.
 class ScheduleBroken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Hears when the ops of a model run, and when their backward does.
+/// Is called when the ops of a model run, and when their backward runs.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -53,7 +53,7 @@ class OpListener {
 
 class ModelRun {
  public:
-  /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
+  /// `schedule` has the places where the backward may stop. Gradients are those of the loss over `loss_divisor`.
   ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
            ParameterAccess& parameters, std::int64_t loss_divisor = 1);
   ~ModelRun();
@@ -68,11 +68,11 @@ class ModelRun {
   /// The loss gets its gradient, unless it has it.
   void begin_backward();
   void backward(const Instruction& step);
-  /// Without: forwards write no graph down and drop nothing out; there is no backward. True at first.
+  /// False: forwards record no graph and apply no dropout; there is no backward. Defaults to true.
   void set_training(bool is_training) { is_training_ = is_training; }
-  /// Null: nobody. Not told of what runs a second time. REQUIRES: it outlives this, or is taken away.
+  /// Null for none. It is not called for recomputation. REQUIRES: it outlives this, or is removed.
   void set_listener(OpListener* listener) { listener_ = listener; }
-  /// After backward: whatever nothing has asked for.
+  /// Call after backward: frees all values that nothing has used.
   void end_micro_batch();
 
   /// The loss of the micro-batch whose forward has ended.
@@ -111,14 +111,14 @@ class ModelRun {
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
-  float first_gradient_;                         ///< With which a backward begins.
+  float first_gradient_;                         ///< The loss's gradient at the beginning of a backward.
   std::optional<c10::ScalarType> output_dtype_;  ///< The loss's; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< The loss's dtype before that.
   bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
-  std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
+  std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Ops whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
-  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
+  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, the values freed after it.
   std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
   std::vector<int> ends_of_unused_;    ///< [num_calls] The position before which the part of its graph goes that
                                        ///< leads nowhere.

@@ -1,5 +1,5 @@
-// PyTorch asks the engine of the backward what to do with each tensor that it saves. In the forward it is told to keep
-// a place without the tensor; in the recomputation, whose graph nobody uses, the tensors are put into those places in
+// PyTorch asks the engine of the backward what to do with each tensor that it saves. In the forward it keeps a place
+// without the tensor; in the recomputation, whose graph nobody uses, the tensors are put into those places in
 // the same order. The stop is an exception out of the saving itself: of an op that saves an input, the kernel does not
 // run.
 //

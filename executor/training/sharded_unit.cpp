@@ -26,7 +26,7 @@ std::int64_t row_elements(const Shape& shape) {
   return elements;
 }
 
-// Says what a tensor shows of a storage that has no bytes yet.
+// Sets a tensor's view of a storage that has no bytes yet.
 void set_shape(const at::Tensor& tensor, const Shape& shape) {
   std::vector<std::int64_t> strides(shape.size(), 1);
   for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];

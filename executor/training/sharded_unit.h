@@ -1,8 +1,8 @@
 #pragma once
 
 // One FSDP2 unit on one rank: its shards, its unsharded parameters while they are there, its gradients, and the buffers
-// of its collectives. What each call allocates and frees is what the simulator says
-// (simulator/memory/memory_walk_units.h); when a buffer of a collective goes is the schedule's to say.
+// of its collectives. Each call allocates and frees as the simulator predicts
+// (simulator/memory/memory_walk_units.h); the schedule decides when a buffer of a collective is freed.
 
 #include <ATen/core/Tensor.h>
 
@@ -27,7 +27,7 @@ struct ParameterState {
   c10::ScalarType dtype = c10::kFloat;     ///< The shard's dtype.
   c10::ScalarType gathered = c10::kFloat;  ///< The unsharded parameter's dtype.
   at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
-  at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
+  at::Tensor local;                        ///< Its true rows, as the optimizer sees them.
   at::Tensor grad;                         ///< Like `local`; undefined: none.
   at::Tensor smaller;    ///< Kept by an integer reshard_after_forward. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
@@ -45,21 +45,21 @@ struct ParameterState {
 /// The first element of a parameter that a rank holds. Somewhere after the parameter's end if the rank holds none.
 std::int64_t first_element(const ShardedParameter& parameter, std::int64_t shard_rank);
 
-/// The groups that a unit communicates in. `smaller` is there where a unit keeps a smaller shard.
+/// The groups of a unit's collectives. `smaller` exists if a unit keeps a smaller shard.
 struct UnitGroups {
   Group* shard = nullptr;
   Group* replicate = nullptr;  ///< Null: no copies.
   Group* smaller = nullptr;
 };
 
-/// Where a unit lives. Without streams, as on a CPU, everything happens at once.
+/// The place of a unit. Without streams, as on a CPU, everything happens at once.
 struct UnitPlace {
   c10::Device device = c10::Device(c10::kCPU);
   CommunicationStreams* streams = nullptr;
-  StreamClock* clock = nullptr;  ///< There where streams are.
+  StreamClock* clock = nullptr;  ///< Set if there are streams.
 };
 
-/// A collective as it was called: counted from the tensors that were handed over.
+/// A collective as it was called, counted from its tensors.
 struct CalledCollective {
   CollectiveKind kind = CollectiveKind::AllGather;
   c10::ScalarType dtype = c10::kFloat;
@@ -69,7 +69,7 @@ struct CalledCollective {
   std::int64_t group_size = 1;
 };
 
-/// Told of every collective when it is called.
+/// Is called at every collective.
 class CollectiveListener {
  public:
   virtual ~CollectiveListener() = default;
@@ -81,10 +81,9 @@ class RunningUnit {
   RunningUnit(int index, const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
               UnitGroups groups, CollectiveListener& listener, UnitPlace place = {});
 
-  /// Gives a parameter its shard, zeros, whose values are the caller's to write. REQUIRES: each has one before
-  /// training.
+  /// Gives a parameter its shard of zeros; the caller writes the values. REQUIRES: each has one before training.
   void make_shard(ParameterState& state) const;
-  /// The same with memory that is there already. [shard_elements]
+  /// The same with existing memory. [shard_elements]
   static void set_shard(ParameterState& state, at::Tensor shard);
 
   const ShardedUnit& unit() const { return unit_; }
@@ -96,8 +95,8 @@ class RunningUnit {
   void unshard(int slot, bool from_smaller);
   /// Waits, and copies out into the unsharded parameters.
   void wait_for_unshard(int slot);
-  /// Frees the unsharded parameters, or the smaller shards that nobody gathers. With `keep_smaller`, what a smaller
-  /// group needs is kept.
+  /// Frees the unsharded parameters, or the smaller shards that nobody gathers. With `keep_smaller` it keeps the shards
+  /// of a smaller group.
   void reshard(bool keep_smaller);
 
   /// A gradient of an unsharded parameter, in the parameter's gathered dtype; several of one backward are added.
@@ -106,12 +105,11 @@ class RunningUnit {
   bool add_to_earlier(int parameter, const at::Tensor& gradient);
   /// Without gradient sync: keeps the gradients in the reduce dtype.
   void accumulate();
-  /// Reduces all gradients that are there, and frees them; the sharded gradients are there after. `step` says what
-  /// lives on.
+  /// Reduces all gradients into sharded gradients, and frees them. `step` names the buffers that live on.
   void reduce(const Instruction& step);
   /// The compute stream waits for the last reduction.
   void wait_for_reduction();
-  /// Lets a buffer go when all that uses it has ended. Without one there it does nothing.
+  /// Frees a buffer when all its uses have ended. Does nothing without one.
   void free(BufferKind buffer, int slot);
   void free_all_gathers();
   /// Whether gradients that are copied to the host have arrived.

@@ -59,8 +59,8 @@ void RunningUnit::add_gradient(int id, at::Tensor gradient) {
   state.new_grad = at::Tensor();
 }
 
-// Where no other dtype is reduced in, FSDP2 leaves the gradient of earlier micro-batches to autograd, which adds to it
-// as soon as all uses have theirs.
+// If gradients are reduced in their own dtype, FSDP2 leaves the gradient of earlier micro-batches to autograd, which
+// adds to it as soon as all uses have theirs.
 bool RunningUnit::is_left_to_autograd(const ParameterState& state) const {
   return state.kept_grad.defined() && unit_.reduce_dtype == unit_.param_dtype;
 }

@@ -5,14 +5,13 @@
 //   copy-in stream         [cast of the shards] and the all-gather's output; copies of the shards into it
 //   all-gather stream      waits for it, gathers
 //   compute stream         waits for that, makes the unsharded parameters and copies out; computes; makes the input of
-//   the
-//                          reduction and copies the gradients in, after the reduction of the unit before
+//                          the reduction and copies the gradients in, after the reduction of the unit before
 //   reduce-scatter stream  waits for that, makes the output and reduces; casts it
 //   all-reduce stream      with copies of shard groups: waits for that, reduces and casts
 //
-// A buffer goes back to the pool of the stream that it was made on; whoever is given it next on that stream must come
-// after all that have used it on others. So both streams of gathers wait for a copy-out before its buffer goes (or, in
-// forward, before the one after it is copied out), and the compute stream for a reduce-scatter before its input goes.
+// A buffer returns to the pool of its own stream; its next user on that stream must come after all uses on others. So
+// both streams of gathers wait for a copy-out before its buffer goes (or, in forward, before the one after it is copied
+// out), and the compute stream for a reduce-scatter before its input goes.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
 // foreach_reduce), _fsdp_param_group.py (unshard, wait_for_unshard, post_backward), torch 2.11.

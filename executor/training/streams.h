@@ -1,7 +1,7 @@
 #pragma once
 
-// The streams of FSDP2's communication, and what happened on them when. Written against c10's streams and events, which
-// any device has, so that nothing here needs CUDA's headers.
+// The streams of FSDP2's communication, and the times of their work. It uses c10's streams and events, which any device
+// has, so it needs none of CUDA's headers.
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -32,7 +32,7 @@ class StreamMark {
   std::shared_ptr<c10::Event> event_;
 };
 
-/// Makes `later` wait for all that `earlier` has been given.
+/// Makes `later` wait for all work that `earlier` has now.
 void wait_for_stream(const c10::Stream& later, const c10::Stream& earlier);
 
 /// FSDPCommContext: where copies in, all-gathers and reductions run. All-gathers and reduce-scatters, with what belongs
@@ -52,7 +52,7 @@ class StreamClock {
  public:
   explicit StreamClock(c10::Device device) : device_(device) {}
 
-  /// Begins a step: what was timed before is forgotten.
+  /// Begins a step and forgets earlier times.
   void begin(const c10::Stream& compute);
   /// The next instruction begins, with the frees that it begins with.
   void instruction(const c10::Stream& compute);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers in place of weights and data: of the right shapes and ranges, from a seed, and the same whatever the number
-// of ranks and whoever asks for which part of them.
+// Numbers in place of weights and data, of the right shapes and ranges, from a seed. They do not depend on the number
+// of ranks, or on which rank asks for which part.
 
 #include <ATen/core/Tensor.h>
 
@@ -26,14 +26,14 @@ struct InputRange {
   bool is_label = false;  ///< For `Below`: only cross entropies read it, which ignore -100.
 };
 
-/// Per input of `Model::inputs`: what the ops that read it allow, all of them.
+/// Per input of `Model::inputs`: the values that all ops that read it allow.
 std::vector<InputRange> input_ranges(const Model& model);
 
 /// Fills a contiguous tensor with the elements [first, first + numel) of what a parameter begins with
 /// (`Parameter::initial`), from a seed.
 void fill_parameter(const at::Tensor& out, std::uint64_t seed, const Parameter& parameter, std::int64_t first);
 
-/// Number i of those that belong to a seed, a name and a stream.
+/// Number i of the sequence of a seed, a name and a stream.
 std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i);
 
 /// The tensor of one input for one micro-batch. `stream` tells apart ranks, steps and micro-batches.

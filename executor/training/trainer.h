@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order
-// of events and no lifetime of a buffer is decided here.
+// Runs a plan for real: builds one rank's tensors, and interprets the schedule that the simulator reads too. The
+// schedule decides every order of events and every lifetime of a buffer.
 
 #include <chrono>
 #include <cstdint>
@@ -32,10 +32,10 @@ namespace fsdp::executor {
 struct TrainingSettings {
   std::uint64_t seed = 0;  ///< The seed of weights and data.
   Hyperparameters hyperparameters;
-  bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
+  bool fills_parameters = true;                 ///< From the seed; else the caller writes their values.
   std::shared_ptr<const SampleSource> tokens;   ///< In the place of data from the seed. May be null.
   c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
-  std::function<void()> check;                  ///< Throws when something that runs by itself has failed. May be none.
+  std::function<void()> check;                  ///< Throws if a background thread has failed. May be empty.
 };
 
 /// The groups of one rank. Any of them may be a stand-in.
@@ -58,15 +58,15 @@ struct Progress {
 
 /// The measurements of one step.
 struct StepMeasurement {
-  const Schedule* schedule = nullptr;  ///< That it has run.
+  const Schedule* schedule = nullptr;  ///< The schedule of the step.
   double loss = 0;                     ///< This rank's: the mean of its micro-batches.
   double gradient_norm = 0;            ///< With clipping; else 0.
   std::int64_t number = 0;             ///< From 1 on, those before a checkpoint counted.
   std::int64_t mean_of = 1;            ///< Steps since the last that was measured, of which `wall` is the mean.
-  double learning_rate = 0;            ///< That the optimizer has taken.
+  double learning_rate = 0;            ///< The optimizer's.
   Seconds wall{0};
   Seconds cpu{0};                       ///< All threads of the process.
-  Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
+  Seconds exposed{0};                   ///< The computing thread, or the compute stream, waited for collectives.
   LivePeak before;                      ///< From the end of the step before until the first batch is there.
   LivePeak peak;                        ///< From then on.
   std::vector<Collective> collectives;  ///< In issue order.
@@ -83,7 +83,7 @@ struct Evaluation {
   LivePeak peak;
 };
 
-/// Everything that a plan asks for and the executor does not do.
+/// Everything in a plan that the executor does not support.
 Errors check_executable(const Plan& plan);
 
 class Trainer final : private ParameterAccess, private CollectiveListener {
@@ -94,11 +94,11 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
           const TrainingSettings& settings);
   ~Trainer() override;
 
-  /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
-  /// this returns means nothing; peaks and the mean time are those of all steps since the last that was measured.
+  /// `measures`: waits until the device has finished the step; peaks and the mean time are those of all steps since the
+  /// last measured one. Without it, the device only gets the work, and the result means nothing.
   StepMeasurement step(bool measures = true);
-  /// The mean loss of this rank over its `rounds` micro-batches of data that are held out: forwards without gradients
-  /// and dropout. All ranks call it; nothing that a step depends on changes.
+  /// This rank's mean loss over `rounds` micro-batches of held-out data: forwards without gradients and dropout. All
+  /// ranks call it; no state of a step changes.
   Evaluation evaluate(const SampleSource& data, std::int64_t rounds);
 
   std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }

@@ -6,9 +6,9 @@
 
 namespace fsdp::executor {
 
-/// Per op of a block the values that go when it has run: those that nobody reads any more and no caller holds. Whoever
-/// calls a module's forward holds what it is given until it returns. The block's outputs are not among them; its inputs
-/// are, as if the block were part of a longer forward.
+/// Per op of a block, the values that are freed after it: no later op reads them and no caller holds them. The caller
+/// of a module's forward holds its arguments until it returns. The block's outputs are not among them; its inputs are,
+/// as if the block were part of a longer forward.
 std::vector<std::vector<int>> values_to_drop(const Block& block);
 
 /// For each call, the position before which the part of its graph is freed that does not lead to the loss: after the

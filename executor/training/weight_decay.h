@@ -9,8 +9,8 @@
 
 namespace fsdp::executor {
 
-/// [num parameters] Whether weight decay shrinks it. A norm's weight and bias are those of an op that normalizes; other
-/// biases are what linear and convolution ops add.
+/// [num parameters] Whether weight decay shrinks it. Norms are the weights and biases of normalizing ops; other biases
+/// are those of linear and convolution ops.
 std::vector<bool> decayed_parameters(const Model& model, const Hyperparameters& settings);
 
 }  // namespace fsdp::executor
