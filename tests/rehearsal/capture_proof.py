@@ -63,7 +63,8 @@ def row_of(case: Case, found: dict[str, Any]) -> list[str]:
         if "failed" in plan:
             cells.append("failed")
             continue
-        cells.append(" / ".join(percent(difference(plan[term])) for term in TERMS))
+        percents = [percent(difference(plan[term])) for term in TERMS]
+        cells.append(" / ".join(percents) if {*percents} != {"0"} else "0")
     plans = [plan for plan in found["plans"].values() if "failed" not in plan]
     same = all(plan["collectives"][0] == plan["collectives"][1] for plan in plans)
     return [case.title, f"{found['seconds']:.0f}", *cells, "equal" if same else "differ"]
@@ -89,9 +90,9 @@ def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
 
 def scripts(rows: list[list[str]]) -> list[str]:
     """The rows of scripts, as row_of makes them: those that are equal throughout in one line, the others in a table."""
-    equal = [row for row in rows if {*row[2:-1]} == {"0 / 0 / 0"} and row[-1] == "equal"]
+    equal = [row for row in rows if {*row[2:-1]} == {"0"} and row[-1] == "equal"]
     listed = "; ".join(f"{row[0]} ({row[1]})" for row in equal)
-    return [*([f"0 / 0 / 0 under all plans, collectives equal, with the CPU seconds of the capture: {listed}.", ""] if equal else []),
+    return [*([f"0 under all plans, collectives equal, with the CPU seconds of the capture: {listed}.", ""] if equal else []),
             *table(["script", "capture, CPU s", *PLANS, "collectives"], [row for row in rows if row not in equal])]
 
 
@@ -110,7 +111,7 @@ def document(results: pathlib.Path, path: pathlib.Path, packages: str) -> None:
 
     founds = [(case, found) for case in CASES if (found := read(case)) and "plans" in found]
     lines = summary_of([found for _, found in founds])
-    lines += ["", "Each cell: requested / allocated / reserved, predicted against rehearsed, in percent.", ""]
+    lines += ["", "Each cell: requested / allocated / reserved, predicted against rehearsed, in percent; 0: all three.", ""]
     lines += scripts([row_of(case, found) for case, found in founds])
     refused = [[case.title, sentence_of(found["refused"])] for case in (*REFUSED, *CASES)
                if (found := read(case)) and "refused" in found]
