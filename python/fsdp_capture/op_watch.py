@@ -145,8 +145,8 @@ class OpWatch:
         return Watch()
 
     def _hook_triton(self) -> Callable[[], None]:
-        """Kernels of Triton are no ops. We exclude their arguments from the recording, which already knows the reads of ops.
-        """
+        """Kernels of Triton are no ops. We exclude their arguments from the recording, which already knows the reads of
+        ops."""
         jit = sys.modules.get("triton.runtime.jit")
         if jit is None:
             return lambda: None

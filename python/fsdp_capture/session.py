@@ -436,8 +436,8 @@ class Session:
         return str(self._torch.cuda.get_device_properties(self._meter.device).name)
 
     def end(self, why: str, is_out_of_memory: bool = False) -> None:
-        """The script has ended by itself, or failed. The recordings so far are a capture if they include the unchanged script.
-        """
+        """The script has ended by itself, or failed. The recordings so far are a capture if they include the unchanged
+        script."""
         if self._is_written:
             return
         if not self._recordings and is_out_of_memory:

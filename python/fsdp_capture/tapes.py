@@ -146,8 +146,8 @@ class TapeWriter:
         return True
 
     def _is_early_gradient(self, number: int) -> bool:
-        """The same for the gradient of a value: made in the forward of one call, and freed in the backward of an earlier one.
-        """
+        """The same for the gradient of a value: made in the forward of one call, and freed in the backward of an earlier
+        one."""
         born, gone = self._storages.born[number], self._storages.gone.get(number)
         if born.is_backward or gone is None or number in self._value_of:
             return False

@@ -210,8 +210,8 @@ _OPTIONS = {"step": "--step", "seed": "--seed", "micro_batches": "--micro-batche
 
 
 def _check_values(origin: str, values: dict[str, Any]) -> None:
-    """Raises NoCheckpoint for a member that fsdp-exec would refuse. `origin`: the source of the values; empty for the options.
-    """
+    """Raises NoCheckpoint for a member that fsdp-exec would refuse. `origin`: the source of the values; empty for the
+    options."""
     for key, value in values.items():
         if key in ("step", "micro_batches", "samples"):
             is_right, allowed = is_natural(value), "a whole number of at least 0"

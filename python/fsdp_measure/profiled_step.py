@@ -137,8 +137,8 @@ def _elements(tensor: Any) -> int:
 
 
 def communication_of(kernels: Iterable[tuple[str, int, int]]) -> dict[str, float]:
-    """From name, begin and end in ns: the time of NCCL's kernels, and the part of it in which no other kernel ran, in seconds.
-    """
+    """From name, begin and end in ns: the time of NCCL's kernels, and the part of it in which no other kernel ran, in
+    seconds."""
     nccl, other = [], []
     for name, begin, end in kernels:
         (nccl if "nccl" in name.lower() else other).append((begin, end))

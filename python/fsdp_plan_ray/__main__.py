@@ -96,8 +96,8 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def options_of_rank(gpus: bool, given: list[str]) -> list[str]:
-    """The arguments of fsdp-exec, so that it uses a GPU that Ray has assigned. Raises ValueError if `given` contradicts this.
-    """
+    """The arguments of fsdp-exec, so that it uses a GPU that Ray has assigned. Raises ValueError if `given` contradicts
+    this."""
     devices = [word.removeprefix("--device=") for i, word in enumerate(given)
                if word.startswith("--device=") or (i > 0 and given[i - 1] == "--device")]
     if gpus and "cpu" in devices:

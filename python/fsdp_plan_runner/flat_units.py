@@ -56,8 +56,8 @@ def options_of(plan: Plan, device: torch.device) -> dict[str, Any]:
 
 
 class _Maker:
-    """Allocates the parameters and buffers of a module that are on the meta device: `param_init_fn`. Makes a shared one once.
-    """
+    """Allocates the parameters and buffers of a module that are on the meta device: `param_init_fn`. Makes a shared one
+    once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

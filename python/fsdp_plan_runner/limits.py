@@ -1,5 +1,5 @@
-"""The parts of a job that cannot be run. All of it is said at once, by the name that the plan file has for it, and
-nothing is run in its place."""
+"""The parts of a job that cannot be run. All are reported at once, by their names in the plan file, and nothing runs instead.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
-    """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
+    """One line for each problem: its place, the problem, and a remedy. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
             *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds)]
 
@@ -68,7 +68,7 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
 
 
 def runtime_problems(plan: Plan) -> list[str]:
-    """Settings of the plan for a runtime that this PyTorch is not."""
+    """Settings of the plan that need another runtime than this PyTorch."""
     found = []
     if plan.runtime_name not in RUNTIMES:
         found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {", ".join(RUNTIMES[:-1])} or {RUNTIMES[-1]}.')
@@ -80,13 +80,13 @@ def runtime_problems(plan: Plan) -> list[str]:
 
 
 def missing_package(name: str, version: str, environment: str) -> str:
-    """`environment`: of ./scripts/rehearsal_env, which has it beside PyTorch."""
+    """`environment`: of ./scripts/rehearsal_env, which installs the package together with PyTorch."""
     return (f"plan/runtime/name: {sys.executable} has no {name}. Write: {sys.executable} -m pip install {name}=={version}, or in a "
             f"checkout ./scripts/rehearsal_env {environment}")
 
 
 def zero_problems(plan: Plan) -> list[str]:
-    """Settings that DeepSpeed's ZeRO cannot do, or not as it is run here."""
+    """Settings that DeepSpeed's ZeRO does not support, or not in the way it runs here."""
     if not plan.zero_stage:
         return []
     found = []
@@ -115,7 +115,7 @@ def zero_problems(plan: Plan) -> list[str]:
 
 
 def simple_fsdp_problems(plan: Plan) -> list[str]:
-    """Settings that SimpleFSDP cannot do, or not as it is run here."""
+    """Settings that SimpleFSDP does not support, or not in the way it runs here."""
     if not plan.is_simple_fsdp:
         return []
     found = []
@@ -139,7 +139,7 @@ def simple_fsdp_problems(plan: Plan) -> list[str]:
 
 
 def cpu_problems(plan: Plan) -> list[str]:
-    """Settings that a framework supports on GPUs alone, or not on the CPUs of this machine."""
+    """Settings that a framework supports only on GPUs, or not on the CPUs of this machine."""
     found = []
     if plan.cpu_offload and plan.runtime_name == "pytorch-fsdp1":
         found.append("plan/cpu_offload: FSDP1 offloads from GPUs alone. Write --device cuda, or false.")
@@ -178,7 +178,7 @@ def _kinds(model: ExpandedModel, known: list[str] | None) -> list[str]:
 
 
 def nearest(name: str, names: set[str]) -> str:
-    """A question for the one who wrote `name`; "" where nothing is near."""
+    """A question to the author of `name`; "" if no name is near."""
     close = difflib.get_close_matches(name, sorted(names), 1)
     return f'Did you mean "{close[0]}"?' if close else ""
 

@@ -1,8 +1,8 @@
-"""A run that counts: trains a plan with its framework and measures what a report says (docs/file_formats.md).
+"""A measured run: trains a plan with its framework and measures the figures of a report (docs/file_formats.md).
 
-The first step and the last are watched by PyTorch's profiler: collectives, and on the CPU the bytes of tensors. Their times include the
-profiler's cost, so that the time of a step is that of those between; with fewer than three steps none is known. On a GPU the bytes are
-those of PyTorch's allocator, in every step.
+PyTorch's profiler watches the first step and the last: collectives, and on the CPU the bytes of tensors. Their times include
+the profiler's cost, so the time of a step comes from the steps between; with fewer than three steps it is unknown. On a GPU
+the bytes are those of PyTorch's allocator, in every step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PASSES = {"all_reduce": 2}  # Passes of a ring. Defaults to 1.
 
 @dataclasses.dataclass
 class Step:
-    """`peaks` has what is known: live, allocated, reserved, device."""
+    """`peaks` has the known ones of: live, allocated, reserved, device."""
 
     number: int
     result: StepResult
@@ -43,7 +43,7 @@ class Step:
 
 
 class _Memory:
-    """Peaks since the last look."""
+    """Peaks since the last query."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -75,8 +75,8 @@ def _nothing() -> None:
 
 
 class _BatchesAhead(SyntheticBatch):
-    """Batches that are there before a step begins, as from a data loader: what making values takes is nobody's memory. They lie
-    outside of PyTorch's memory until they are loaded."""
+    """Batches that exist before a step begins, as from a data loader: the memory for making their values is not measured. They
+    lie outside of PyTorch's memory until they are loaded."""
 
     def __init__(self, job: Job, activation: torch.dtype) -> None:
         super().__init__(job, activation)
@@ -112,7 +112,7 @@ class MeasuredRun:
         return Watch(self._job.plan, self._on_cuda, looks_at_tensors)
 
     def _begin(self) -> Callable[[], StepResult]:
-        """Makes the model, and its optimizer. Giving it its values is the experiment's, and not looked at."""
+        """Makes the model and its optimizer. Filling it with values belongs to the experiment, and is not measured."""
         job, trial = self._job, self._job.trial
         self._memory.begin()
         with self._watch(looks_at_tensors=False) as making:
@@ -132,7 +132,7 @@ class MeasuredRun:
         return lambda: run_step(root, batch, optimizer, job.plan, trial.accumulation)
 
     def _end_initialization(self, *peaks: dict[str, int]) -> None:
-        """Up to the first batch, which is in it."""
+        """Up to and including the first batch."""
         self.initialization = higher(self.initialization, *peaks)
         self._memory.begin()
 
@@ -170,7 +170,7 @@ class MeasuredRun:
         return {"initialization": self.initialization, "first_step": self.steps[0].peaks, **({"steady_step": later} if later else {})}
 
     def report(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """`plan`: as the job has it. Figures that were not measured are missing."""
+        """`plan`: as in the job. Unmeasured figures are absent."""
         job, phases = self._job, self._phases()
         model = job.model
         sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in _whole(self.root, job)]
@@ -215,7 +215,7 @@ def tokens_of_step(job: Job) -> float:
 
 
 def _whole(root: Any, job: Job) -> list[Any]:
-    """Parameters with the sizes of the model. Those of FSDP1 are flat and cut."""
+    """Parameters with the sizes of the model. FSDP1's are flat and sharded."""
     if job.plan.runtime_name != "pytorch-fsdp1":
         return list(root.parameters())
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -245,7 +245,7 @@ def _traffic(collectives: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def say_step(job: Job, step: Step) -> None:
-    """As fsdp-exec says it; rank 0 alone."""
+    """Prints the line of fsdp-exec; only on rank 0."""
     if job.rank != 0:
         return
     tokens = tokens_of_step(job) * job.world_size

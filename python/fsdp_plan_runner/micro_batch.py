@@ -1,4 +1,4 @@
-"""A micro-batch and its forward: what the loops of PyTorch (training.py) and of DeepSpeed (zero.py) have in common."""
+"""A micro-batch and its forward, which the loops of PyTorch (training.py) and of DeepSpeed (zero.py) share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Batch:
 
 def run_forward(root: PlannedModule,
                 values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The loss of a batch, computed by the root or after it, and after it the tensors that the plan keeps."""
+    """The loss of a batch, computed by the root or after it, followed by the tensors that the plan keeps."""
     root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
     called = root.wrapper[0] if root.wrapper else root
     result = called(0, *(values[place] for place in root.argument_places))
@@ -49,7 +49,7 @@ def run_forward(root: PlannedModule,
 
 @dataclasses.dataclass
 class StepResult:
-    """Both are 0 where values do not count."""
+    """Both are 0 if values have no meaning."""
 
-    loss: float  # The mean of the micro-batches'.
-    gradient_norm: float  # Before clipping; 0 without it.
+    loss: float  # The mean over the micro-batches.
+    gradient_norm: float  # Before clipping; 0 without clipping.

@@ -15,7 +15,7 @@ from fsdp_plan_runner.plan import Implementations, Plan
 
 
 class RunningOp:
-    """Which op is running now: what selective checkpointing asks about the calls of PyTorch that it sees."""
+    """The running op, which selective checkpointing needs to classify the calls of PyTorch that it sees."""
 
     def __init__(self) -> None:
         self.is_kept = False
@@ -24,16 +24,16 @@ class RunningOp:
 
 
 class PlannedModule(torch.nn.Module):
-    """A module of the model. Its forward takes the number of its run, and then tensors."""
+    """A module of the model. Its forward takes the number of its run, followed by tensors."""
 
     name = ""
     context: KernelContext
     running: RunningOp
-    beside: dict[int, torch.Tensor] = {}  # Inputs that the root's forward reads and does not get.
-    wrapper: list[torch.nn.Module] = []  # For the root: what is called in its place, if anything.
+    beside: dict[int, torch.Tensor] = {}  # Inputs that the root's forward reads and does not receive.
+    wrapper: list[torch.nn.Module] = []  # For the root: the wrapper that is called instead, if there is one.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
-        """Looks up what the steps of the forwards name. REQUIRES: the whole tree."""
+        """Resolves the names in the steps of the forwards. REQUIRES: the whole tree."""
         self._forwards = [
             (forward.arguments, [_Step(step, root, positions) for step in forward.steps], forward.results)
             for forward in forwards]
@@ -51,7 +51,7 @@ class PlannedModule(torch.nn.Module):
 
 
 def call_in_place(root: PlannedModule, module: torch.nn.Module, wrapper: torch.nn.Module) -> None:
-    """From now on whoever calls `module` calls `wrapper`."""
+    """From now on a call of `module` calls `wrapper`."""
     for caller in root.modules():
         for _, steps, _ in getattr(caller, "_forwards", ()) if isinstance(caller, PlannedModule) else ():
             for step in steps:
@@ -96,10 +96,10 @@ class _Step:
             self.op = step.op
             self.position = positions[id(step.op)]
             self.kernel = KERNELS[step.op.kind]
-            # FSDP2 puts another Parameter object into the module at each unshard, so that it is looked up each time.
+            # FSDP2 puts another Parameter object into the module at each unshard, so we look it up each time.
             self.parameters = [(root.get_submodule(parent_name(name)), last_part(name)) for name in step.op.parameters]
         else:
-            # A list, so that torch.nn.Module does not take the module called for a child of the caller.
+            # A list, so that torch.nn.Module does not register the called module as a child of its caller.
             self.called = [root.get_submodule(step.module)]
             self.number = step.run
 
@@ -128,7 +128,7 @@ def _class_named(name: str) -> type[PlannedModule]:
 
 
 def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
-    """For tensors without a dtype of their own: what the plan computes in."""
+    """The dtype of tensors without their own: the plan's compute dtype."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
     if named:
         return dtype_of(named)
@@ -137,7 +137,7 @@ def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
 
 
 def logits_of(model: ExpandedModel) -> tuple[int, ...]:
-    """A model's results beside its loss when the caller keeps its outputs."""
+    """A model's results besides its loss if the caller keeps its outputs."""
     return tuple(dict.fromkeys(op.inputs[0] for op in model.ops if op.kind == "cross_entropy"))
 
 
@@ -145,7 +145,7 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
                 compute_device: torch.device, parameter_dtype: torch.dtype | None = None,
                 frozen_too: bool = False) -> PlannedModule:
     """The tree with its parameters and buffers on `device` ("meta" for none), to compute on `compute_device`.
-    `parameter_dtype` is that of trainable parameters, or of all, where it is not the checkpoint's."""
+    `parameter_dtype` is that of trainable parameters, or of all; defaults to the checkpoint's."""
     keep = logits_of(model) if implementations.keep_logits else ()
     held = (*model.held, *(model.held_if_cached if implementations.use_cache else ()))
     program = ForwardProgram(model, keep, held)
@@ -192,7 +192,8 @@ def _add_parameters(model: ExpandedModel, modules: dict[str, PlannedModule], dev
 
 @contextlib.contextmanager
 def untied(model: ExpandedModel, root: torch.nn.Module) -> Iterator[None]:
-    """Inside, a tied parameter stands under its first name only: to_empty would give each name a parameter of its own."""
+    """Inside, a tied parameter is registered only under its first name: to_empty would make a separate parameter for each
+    name."""
     aliases = [parameter for parameter in model.parameters if parameter.tied_to is not None]
     for parameter in aliases:
         delattr(root.get_submodule(parent_name(parameter.name)), last_part(parameter.name))

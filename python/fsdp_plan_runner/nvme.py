@@ -1,10 +1,10 @@
-"""ZeRO-Infinity: what DeepSpeed's configuration says of offload to an NVMe drive, and what stands for its queue of reads and
-writes in a rehearsal.
+"""ZeRO-Infinity: DeepSpeed's configuration of offload to an NVMe drive, and a replacement of its queue of reads and writes for
+rehearsals.
 
-The queue (async_io) is compiled, from sources that need libaio, and takes a minute. DeepSpeed's Python knows a handle of it that
-reads and writes files and makes page-locked tensors. No value means anything in a rehearsal, so that the handle there keeps of
-each file its size alone, and refuses what the real one refuses: a read beyond the end of a file. Its tensors are as large as the
-real one's, and are not locked: a machine that tests may lock little.
+The queue (async_io) is compiled from sources that need libaio, which takes a minute. DeepSpeed's Python uses a handle that
+reads and writes files and makes page-locked tensors. Values have no meaning in a rehearsal, so the handle here stores only the
+size of each file, and refuses what the real one refuses: a read beyond the end of a file. Its tensors are as large as the real
+one's, but not locked: a test machine may limit locked memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def optimizer_configuration(nvme: Nvme, path: str) -> dict[str, Any]:
-    """Keys of "offload_optimizer" beside its device."""
+    """Keys of "offload_optimizer" besides its device."""
     return {"nvme_path": path, "buffer_count": nvme.buffer_count, "pipeline_read": nvme.pipeline_read,
             "pipeline_write": nvme.pipeline_write}
 
 
 def parameter_configuration(nvme: Nvme, path: str) -> dict[str, Any]:
-    """Keys of "offload_param" beside its device."""
+    """Keys of "offload_param" besides its device."""
     return {"nvme_path": path, "buffer_count": nvme.param_buffer_count, "buffer_size": nvme.param_buffer_size,
             "max_in_cpu": nvme.max_in_cpu}
 
@@ -38,7 +38,7 @@ def queue_configuration(nvme: Nvme) -> dict[str, Any]:
 
 
 def folder_of(nvme: Nvme) -> str:
-    """Where the files go. DeepSpeed empties a folder of its own in it, so that a rehearsal never gets the user's."""
+    """The folder of the files. DeepSpeed empties its own folder in it, so a rehearsal never uses the user's."""
     if "FSDP_REHEARSAL" not in os.environ:
         return nvme.path
     return os.path.join(tempfile.gettempdir(), "fsdp-plan-nvme")
@@ -53,19 +53,19 @@ class Traffic:
 
 
 class Files:
-    """Those of the drive, by their paths: how many bytes each has."""
+    """The files of the drive: their sizes by path."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.traffic = Traffic()
-        self.locked: dict[int, int] = {}  # Page-locked tensors: where each begins, and its bytes.
+        self.locked: dict[int, int] = {}  # Page-locked tensors: start address -> bytes.
 
 
 FILES = Files()
 
 
 class SizesAlone:
-    """Stands for `aio_handle` in a rehearsal."""
+    """Replaces `aio_handle` in a rehearsal."""
 
     def __init__(self, block_size: int = 1 << 20, queue_depth: int = 128, single_submit: bool = False,
                  overlap_events: bool = False, intra_op_parallelism: int = 1) -> None:
@@ -112,7 +112,7 @@ class SizesAlone:
 
 
 class _Builder:
-    """Stands for `AsyncIOBuilder`."""
+    """Replaces `AsyncIOBuilder`."""
 
     aio_handle = SizesAlone
 
@@ -121,7 +121,7 @@ class _Builder:
 
 
 def replace_queue() -> None:
-    """Has DeepSpeed use `SizesAlone` in a rehearsal. REQUIRES: it is loaded."""
+    """Makes DeepSpeed use `SizesAlone` in a rehearsal. REQUIRES: DeepSpeed is loaded."""
     if "FSDP_REHEARSAL" not in os.environ:
         return
     from deepspeed.runtime.swap_tensor import partitioned_optimizer_swapper, partitioned_param_swapper, pipelined_optimizer_swapper

@@ -1,4 +1,4 @@
-"""The object of a plan file with its rows of names written out and its defaults filled in (core/plan/plan.h)."""
+"""The object of a plan file with its rows of names unfolded and its defaults filled in (core/plan/plan.h)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unfold(text: str) -> list[str]:
 @dataclasses.dataclass(frozen=True)
 class Unit:
     modules: tuple[str, ...]
-    reshard_after_forward: bool | int | None  # None: FSDP2's default.
+    reshard_after_forward: bool | int | None  # None for FSDP2's default.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Optimizer:
     weight_decay: float = 0.01
     momentum: float = 0.0
     clip_grad_norm: float | None = None
-    muon: dict[str, Any] | None = None  # For captured scripts alone, which have their own.
+    muon: dict[str, Any] | None = None  # Only for captured scripts, which have their own.
 
 
 @dataclasses.dataclass(frozen=True)
 class Ddp:
-    bucket_cap_mb: int | None = None  # None: PyTorch's own.
+    bucket_cap_mb: int | None = None  # None for PyTorch's own.
     gradient_as_bucket_view: bool = False
     broadcast_buffers: bool = True
     find_unused_parameters: bool = False
@@ -67,7 +67,7 @@ class Fsdp1:
 
 @dataclasses.dataclass(frozen=True)
 class Nvme:
-    """Keys of "offload_optimizer", "offload_param" and "aio" that are of a drive."""
+    """Keys of "offload_optimizer", "offload_param" and "aio" that concern a drive."""
 
     path: str = "/local_nvme"
     optimizer: bool = False
@@ -84,7 +84,7 @@ class Nvme:
 
 @dataclasses.dataclass(frozen=True)
 class Zero:
-    """Keys of DeepSpeed's "zero_optimization", and its section "fp16". None: its own."""
+    """Keys of DeepSpeed's "zero_optimization", and its section "fp16". None for DeepSpeed's own."""
 
     reduce_bucket_size: int | None = None
     overlap_comm: bool | None = None
@@ -94,22 +94,22 @@ class Zero:
     model_persistence_threshold: int | None = None
     max_live_parameters: int | None = None
     max_reuse_distance: int | None = None
-    hpz_partition_size: int | None = None  # DeepSpeed writes "zero_" before these.
+    hpz_partition_size: int | None = None  # DeepSpeed prefixes these with "zero_".
     quantized_weights: bool | None = None
     quantized_gradients: bool | None = None
-    pin_memory: bool | None = None  # These two with cpu_offload, and written elsewhere in DeepSpeed's configuration.
+    pin_memory: bool | None = None  # These two apply with cpu_offload, and have other places in DeepSpeed's configuration.
     offload_param: bool | None = None
     offload_ratio: float | None = None
     nvme: Nvme | None = None
     fp16: dict[str, Any] | None = None
 
 
-# Keys of ZeRO-3 alone. DeepSpeed writes all but the first and those of ZeRO++ with "stage3_" in front.
+# Keys of ZeRO-3 only. DeepSpeed prefixes all but the first and those of ZeRO++ with "stage3_".
 ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
               "max_live_parameters", "max_reuse_distance", "hpz_partition_size", "quantized_weights", "quantized_gradients")
 # Keys of ZeRO++.
 PLUS_KEYS = ("hpz_partition_size", "quantized_weights", "quantized_gradients")
-# Keys of cpu_offload, and no keys of "zero_optimization" itself.
+# Keys of cpu_offload that are no keys of "zero_optimization" itself.
 OFFLOAD_KEYS = ("pin_memory", "offload_param", "offload_ratio", "nvme")
 
 
@@ -122,7 +122,7 @@ class Implementations:
     repeat_kv: bool = False
     upcast_logits: bool = True
     keep_logits: bool = False
-    float_logits: bool = False  # The expanded model has both of these:
+    float_logits: bool = False  # The expanded model already contains both of these:
     loss_after_root: bool = False  # a cast, and "after_root".
     use_cache: bool = True
     prefer_cudnn_attention: bool = False
@@ -130,14 +130,14 @@ class Implementations:
     matmul_allow_tf32: bool = False
 
 
-# The implementations that a flavor sets (core/plan/runtime.cpp); a plan file has them all, one written by hand may not.
+# The implementations that a flavor sets (core/plan/runtime.cpp). A plan file has them all; one written by hand may not.
 FLAVORS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},
     "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
 }
 
-# The real PyTorch's behavior, where a plan may ask a prediction for something else.
+# The real PyTorch's behavior, for which a plan may request a different prediction.
 QUIRKS: dict[str, Any] = {
     "forward_all_gather_output_kept": True, "last_gradient_kept_in_reduce": True, "all_reduce_output_kept": True,
     "clip_reduces_each_norm": True, "skip_collectives_of_one": True, "cublaslt_workspace_bytes": 1 << 20,
@@ -151,18 +151,17 @@ QUIRKS_OF: dict[str, dict[str, Any]] = {
 
 
 def minor_of(version: str) -> str:
-    """"2.13" of "2.13.0": releases behave alike in all that is predicted."""
+    """"2.13" for "2.13.0": a patch release changes nothing that is predicted."""
     return ".".join(version.split(".")[:2])
 
 
 def quirks_of(version: str) -> dict[str, Any]:
-    """Those of a release of PyTorch."""
+    """The quirks of a release of PyTorch."""
     return {**QUIRKS, **QUIRKS_OF.get(minor_of(version), {})}
 
 
 class Plan:
-    """The contents of a plan file. Raises ValueError for rows of names that are none, KeyError for a missing required
-    key."""
+    """The contents of a plan file. Raises ValueError for invalid rows of names, KeyError for a missing required key."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.fingerprint: str = value["model"].get("fingerprint", "")

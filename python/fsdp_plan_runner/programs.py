@@ -1,4 +1,4 @@
-"""Programs of this project, which a Python of ours starts."""
+"""Finds programs of this project for our Python code to start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import shutil
 
 
 def find_program(name: str, given: str | None) -> str | None:
-    """As given, in bin/ of the prefix that this package is installed in (share/fsdp-plan/python), or on the path."""
+    """The given path, or the program in bin/ of the prefix in which this package is installed (share/fsdp-plan/python), or on
+    the path."""
     here = pathlib.Path(__file__).resolve()
     installed = here.parents[4] / "bin" / name if len(here.parents) > 4 else None
     return given or (str(installed) if installed and installed.is_file() else None) or shutil.which(name)

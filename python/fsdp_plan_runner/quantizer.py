@@ -1,5 +1,5 @@
-"""Stands for DeepSpeed's compiled quantizer in a rehearsal, where no value means anything: it allocates what that does, in its order,
-and takes no minute of nvcc. `tests/rehearsal/quantizer_test.py` holds it to DeepSpeed's own sources
+"""Replaces DeepSpeed's compiled quantizer in a rehearsal, where values have no meaning. It makes the same allocations in the
+same order, without a minute of nvcc. `tests/rehearsal/quantizer_test.py` compares it with DeepSpeed's own sources
 (csrc/quantization/pt_binding.cpp, DeepSpeed 0.19.8).
 """
 
@@ -11,7 +11,7 @@ import torch
 
 
 class Quantizer:
-    """One scale a group: symmetric quantization, which is all that ZeRO asks for."""
+    """One scale for each group: symmetric quantization, the only kind that ZeRO uses."""
 
     Symmetric = "symmetric"
 
@@ -48,7 +48,7 @@ def _integers(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 class QuantizerBuilder:
-    """In the place of `deepspeed.ops.op_builder.QuantizerBuilder`."""
+    """Replaces `deepspeed.ops.op_builder.QuantizerBuilder`."""
 
     def load(self, verbose: bool = True) -> Any:
         return Quantizer

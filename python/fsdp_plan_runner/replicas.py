@@ -1,4 +1,4 @@
-"""Copies of a model on every rank, by DistributedDataParallel; on one GPU the model as it is, without any wrapper."""
+"""Copies of a model on every rank, by DistributedDataParallel; on one GPU the unwrapped model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsdp_plan_runner.sharding import give_values
 
 
 def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
-    """Brings the whole model onto the device, and wraps it where there are several ranks: `root.wrapper`."""
+    """Moves the whole model to the device, and wraps it if there are several ranks: `root.wrapper`."""
     if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device=device)
@@ -24,7 +24,7 @@ def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: tor
     if plan.world_size == 1:
         return
     given = plan.ddp
-    # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
+    # A list, so that torch.nn.Module does not register the wrapper as a child of its own contents.
     root.wrapper = [DistributedDataParallel(root, bucket_cap_mb=given.bucket_cap_mb,
                                             broadcast_buffers=given.broadcast_buffers,
                                             gradient_as_bucket_view=given.gradient_as_bucket_view,
@@ -32,5 +32,5 @@ def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: tor
 
 
 def synchronizing(root: PlannedModule, is_wanted: bool) -> contextlib.AbstractContextManager[None]:
-    """Around forward and backward of a micro-batch."""
+    """Wraps the forward and backward of a micro-batch."""
     return contextlib.nullcontext() if is_wanted or not root.wrapper else root.wrapper[0].no_sync()

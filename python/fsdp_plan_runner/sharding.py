@@ -1,4 +1,4 @@
-"""Wraps a model in the units of a plan with fully_shard, and brings its parameters into being."""
+"""Wraps a model in the units of a plan with fully_shard, and allocates its parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsdp_plan_runner.plan import Plan
 
 
 def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
-    """One dimension, or two where there are copies. Ranks of a shard group are neighbors."""
+    """One dimension, or two if there are replicas. Ranks of a shard group are neighbors."""
     if plan.replicate == 1:
         mesh = init_device_mesh(device_type, (plan.shard,), mesh_dim_names=("shard",))
     else:
@@ -30,8 +30,9 @@ def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
 
 
 def connect(group: dist.ProcessGroup | None = None) -> None:
-    """Has NCCL make the communicator of a group now, and not at its first collective: a plan counts its memory from the
-    initialization on, as in a program that gives init_process_group its device. Without a group it is the one of all."""
+    """Makes NCCL create the communicator of a group now, not at its first collective: a plan counts its memory from the
+    initialization on, as in a program that passes its device to init_process_group. The group defaults to that of all ranks.
+    """
     group = group or dist.group.WORLD
     if group is None or group.size() == 1 or "nccl" not in dist.get_backend_config(group):
         return
@@ -49,7 +50,7 @@ def policy_of(plan: Plan) -> MixedPrecisionPolicy:
 
 
 def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
-    """Makes the units of the plan, and asks for the prefetches that it names, in the order of the model's program."""
+    """Makes the units of the plan, and requests its prefetches, in the order of the model's program."""
     windows = [unit_windows(root.program, unit.modules) for unit in plan.units]
     prefetch(shard_units(root, plan, mesh), plan, forward_order(windows), backward_order(windows))
     set_reductions(root, plan)
@@ -71,8 +72,9 @@ def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh,
 
 
 def prefetch(first_modules: list[FSDPModule], plan: Plan, forward: list[int], backward: list[int]) -> None:
-    """Asks for `forward_prefetch` units that are entered next, and `backward_prefetch` that were left before; 0 and 1
-    leave FSDP2 its own order. `forward`, `backward`: the units in the order in which each pass enters them."""
+    """Requests prefetching of the `forward_prefetch` units that are entered next, and of the `backward_prefetch` units that
+    were left before; 0 and 1 leave FSDP2 its own order. `forward`, `backward`: the units in the order in which each pass
+    enters them."""
 
     def holds_parameters(unit: int) -> bool:
         return first_modules[unit]._get_fsdp_state()._fsdp_param_group is not None
@@ -90,7 +92,7 @@ def prefetch(first_modules: list[FSDPModule], plan: Plan, forward: list[int], ba
 
 
 def set_reductions(root: torch.nn.Module, plan: Plan) -> None:
-    """Applies the plan's settings of FSDP2's reductions. REQUIRES: PyTorch 2.13, where it asks for anything."""
+    """Applies the plan's settings of FSDP2's reductions. REQUIRES: PyTorch 2.13, if there are any."""
     if plan.reduce_scatter_buffers != 1:
         root.set_reduce_scatter_max_input_buffers(plan.reduce_scatter_buffers)
     if plan.separate_reduce_scatter_group:
@@ -98,7 +100,7 @@ def set_reductions(root: torch.nn.Module, plan: Plan) -> None:
 
 
 def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
-    """Gives shards that are still on the meta device memory, and all of them values. No collective is called."""
+    """Allocates shards that are still on the meta device, and fills all of them with values. Calls no collective."""
     if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device="cpu" if plan.cpu_offload else device)
@@ -106,7 +108,7 @@ def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
 
 
 def give_values(root: PlannedModule, device: torch.device) -> None:
-    """Values for all parameters, or what of them lies here, and for all buffers, which come onto the device."""
+    """Fills all parameters, or this rank's parts of them, and all buffers, which move to the device."""
     make_buffers(root, device)
     with torch.no_grad():
         for parameter in root.parameters():
@@ -114,7 +116,7 @@ def give_values(root: PlannedModule, device: torch.device) -> None:
 
 
 def make_buffers(root: PlannedModule, device: torch.device) -> None:
-    """All of them on the device, zero."""
+    """Makes all of them on the device, filled with zeros."""
     with torch.no_grad():
         for buffer_name, owner in root.context.buffers.items():
             name = buffer_name.rpartition(".")[2]

@@ -1,8 +1,8 @@
-"""SimpleFSDP of torchtitan, without a compiler: each parameter is a DTensor, and whoever reads it gathers it.
+"""SimpleFSDP of torchtitan, without a compiler: each parameter is a DTensor, and each read gathers it.
 
-The order is that of torchtitan's trainers: a model on the meta device, data_parallel, memory, values. data_parallel makes a new parameter for
-each name, which is trained: what was tied is tied again afterwards, as torchtitan's models do when they make their values, and what was
-frozen is frozen again.
+The order is that of torchtitan's trainers: a model on the meta device, data_parallel, memory, values. data_parallel makes a
+new trained parameter for each name. So tied parameters are tied again afterwards, as torchtitan's models do when they make
+their values, and frozen ones are frozen again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fsdp_plan_runner.sharding import connect, give_values, make_mesh
 
 
 def mode_of(plan: Plan) -> str:
-    """The mode of the mesh. One GPU is a shard group of its own, as in torchtitan."""
+    """The mode of the mesh. A single GPU is a shard group, as in torchtitan."""
     if plan.shard > 1:
         return "hybrid_shard" if plan.replicate > 1 else "fully_shard"
     return "replicate" if plan.replicate > 1 else "fully_shard"
 
 
 def parametrize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
-    """Puts a DTensor into the place of each parameter, and gives it memory. REQUIRES: the model is on the meta device."""
+    """Replaces each parameter by a DTensor, and allocates it. REQUIRES: the model is on the meta device."""
     from torchtitan.experiments.graph_trainer.simple_fsdp import (
         MixedPrecisionPolicy,
         data_parallel,
@@ -40,7 +40,7 @@ def parametrize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
     connect(mesh.get_group(mesh.mesh_dim_names[0]))
     data_parallel(root, mesh, mode, mp_policy=policy)
     root.to_empty(device=device)
-    with disable_active_parametrization():  # Else setting a name reads it first, which gathers.
+    with disable_active_parametrization():  # Otherwise setting a name reads it first, which gathers.
         for parameter in model.parameters:
             first = getattr(root.get_submodule(parent_name(parameter.tied_to or parameter.name)), last_part(parameter.tied_to or parameter.name))
             first.requires_grad_(parameter.trainable)

@@ -1,7 +1,7 @@
-"""Parameters and token ids from files: those of fsdp-exec --weights and --tokens (executor/checkpoint/weights.cpp,
+"""Parameters and token ids from files: the formats of fsdp-exec --weights and --tokens (executor/checkpoint/weights.cpp,
 executor/training/token_file.cpp), read without the package safetensors.
 
-What a file says of itself is held against its size before a byte of a tensor is read, as core/formats/safetensors.cpp does.
+Checks a file's header against its size before it reads any tensor, as core/formats/safetensors.cpp does.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MOST = 1 << 60
 
 
 class NotReadable(Exception):
-    """A file is not what it should be; the text names it and what is wrong."""
+    """A file is invalid; the text has its name and the fault."""
 
 
 def read_json_object(path: pathlib.Path, is_strict: bool = True) -> dict[str, Any]:
-    """OSError: it cannot be read. NotReadable: it is too long, or no object of JSON; not strict: JSON with Infinity and
-    NaN, as Python and so transformers write it."""
+    """Raises OSError if it cannot be read, NotReadable if it is too long or no JSON object. Not strict: JSON with Infinity and
+    NaN, which Python and so transformers write."""
     size = path.stat().st_size
     if size > _LONGEST_JSON:
         raise NotReadable(f"{path}: it has {size} bytes, and {_LONGEST_JSON} are read.")
@@ -61,7 +61,7 @@ def _is_naturals(value: Any) -> bool:
 
 
 class SafetensorsFile:
-    """The tensors of one file; only what is asked for is read. NotReadable: its header does not fit it."""
+    """The tensors of one file; reads only the requested ones. Raises NotReadable if its header does not match it."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -134,7 +134,7 @@ class Weights:
             self._files |= dict.fromkeys(opened.names(), opened)
 
     def elements(self, names: list[str], first: int, count: int) -> torch.Tensor:
-        """The first of these names that there is."""
+        """From the first of these names that exists."""
         name = next((name for name in names if name in self._files), None)
         if name is None:
             raise NotReadable(f"--weights: no file has {names[0]!r}, which the model has.")
@@ -160,7 +160,7 @@ def files_of(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def token_batch(path: str, first: int, batch: int, seq: int) -> torch.Tensor:
-    """Samples [first, first + batch) of a file of int32 ids, from the beginning again after the last."""
+    """Samples [first, first + batch) of a file of int32 ids. Starts over after the last sample."""
     ids = torch.from_file(path, shared=False, size=pathlib.Path(path).stat().st_size // 4, dtype=torch.int32)
     samples = ids.numel() // seq
     return torch.stack([ids[i % samples * seq:(i % samples + 1) * seq] for i in range(first, first + batch)]).long()

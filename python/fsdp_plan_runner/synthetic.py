@@ -1,8 +1,8 @@
 """Numbers in place of weights and data: those of fsdp-exec (executor/training/synthetic.cpp), bit for bit.
 
-Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). For
-uniform values its upper 24 bits are an exact fp32 number u of [0, 1), and the value is (u * 2 - 1) * a. For normal ones
-the sum of its four 16-bit parts is an integer in the shape of a bell.
+Element i of sequence k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). For uniform values
+its upper 24 bits are an exact fp32 number u in [0, 1), and the value is (u * 2 - 1) * a. For normal ones the sum of its four
+16-bit parts is an integer with a bell-shaped distribution.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _start(seed: int, name: str, stream: int) -> int:
 
 
 def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """A shift to the right that brings zeros in."""
+    """A logical shift to the right, which fills with zeros."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -98,7 +98,7 @@ def buffer_values(model: ExpandedModel, name: str, shape: tuple[int, ...]) -> to
 
 
 def _readers(model: ExpandedModel, tensor: int) -> list[tuple[Op, int]]:
-    """The ops that read a tensor, through views, and as which input."""
+    """The ops that read a tensor, through views, each with the index of the input."""
     found, waiting, seen = [], [tensor], set()
     while waiting:
         current = waiting.pop()
@@ -115,7 +115,7 @@ def _readers(model: ExpandedModel, tensor: int) -> list[tuple[Op, int]]:
 
 
 def _bound(model: ExpandedModel, tensor: int) -> int | None:
-    """Values are below it; None: they are positions."""
+    """The upper bound of the values; None if they are positions."""
     shapes = {p.name: p.shape for p in model.parameters}
     bounds = []
     for op, i in _readers(model, tensor):
@@ -132,7 +132,7 @@ def _bound(model: ExpandedModel, tensor: int) -> int | None:
 
 
 def input_values(model: ExpandedModel, tensor: int, dtype: torch.dtype, seed: int, stream: int) -> torch.Tensor:
-    """One input of the model for one micro-batch. `stream` tells apart ranks, steps and micro-batches."""
+    """One input of the model for one micro-batch. `stream` distinguishes ranks, steps and micro-batches."""
     described: Tensor = model.tensors[tensor]
     if dtype == torch.bool:
         return torch.ones(described.shape, dtype=dtype)

@@ -1,9 +1,9 @@
-"""The training loop: what the simulator's schedule assumes of a script.
+"""The training loop that the simulator's schedule assumes for a script.
 
     for each micro-batch:  batch on the device, forward with its loss, backward
     clip the gradient norm, optimizer step, zero_grad
 
-The tensors of a batch are made one by one, each taking the place of the one before; the loss goes with the backward.
+The tensors of a batch are made one by one, each replacing the previous one; the backward frees the loss.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ class Job:
     rank: int
     world_size: int
     has_rendezvous: bool  # A launcher has set the address of a store.
-    trial: Trial | None = None  # Without: values that mean nothing.
+    trial: Trial | None = None  # None for values without meaning.
     tokens_per_step: int = 0  # Tokens of one rank and micro-batch. 0 if its samples have none.
 
 
 @dataclasses.dataclass
 class Trial:
-    """A run whose values count, to be held against another program's: real collectives on the CPU, weights and data
-    from a seed (synthetic.py)."""
+    """A run whose values count, to compare with another program's: real collectives on the CPU, weights and data from a seed
+    (synthetic.py)."""
 
     seed: int
     learning_rate: float
-    accumulation: str  # "mean" or "sum", of the gradients of micro-batches.
-    results: str  # File without its ending: NAME.json and, of rank 0, NAME.safetensors.
-    weights: list[str] = dataclasses.field(default_factory=list)  # Files in the place of the seed.
-    tokens: str = ""  # A file of int32 ids in the place of the seed.
-    load: str = ""  # A checkpoint to go on from, and
-    steps_before: int = 0  # how many steps it has.
-    save: str = ""  # A checkpoint of the end, by torch.distributed.checkpoint.
+    accumulation: str  # "mean" or "sum" over the gradients of micro-batches.
+    results: str  # File without its ending: NAME.json and, on rank 0, NAME.safetensors.
+    weights: list[str] = dataclasses.field(default_factory=list)  # Files in place of the seed.
+    tokens: str = ""  # A file of int32 ids in place of the seed.
+    load: str = ""  # A checkpoint to continue from, and
+    steps_before: int = 0  # its number of steps.
+    save: str = ""  # A checkpoint at the end, by torch.distributed.checkpoint.
 
 
 def start_process_group(job: Job) -> None:
-    """NCCL, and gloo beside it for gradient norms that lie on the host; on the CPU a group that moves nothing."""
+    """NCCL, and gloo as well for gradient norms on the host; on the CPU a group that moves no data."""
     if job.trial:
         dist.init_process_group("gloo")
         return
@@ -85,7 +85,7 @@ def start_process_group(job: Job) -> None:
 
 
 def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
-    """The model of the job, checkpointed, sharded over the mesh, which is the plan's unless given, and with memory."""
+    """The job's model with checkpointing, sharded over the mesh, and with memory. `mesh` defaults to the plan's."""
     model, plan = job.model, job.plan
     use = plan.implementations
     choose_backends(use.attention, use.prefer_cudnn_attention)
@@ -121,7 +121,7 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
     if plan.zero_stage and plan.cpu_offload:
         return make_offloaded_optimizer(parameters, plan, learning_rate)
-    # PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
+    # PyTorch uses its foreach implementation if parameters are on a GPU, and its loop if they are on the host.
     foreach = given.implementation == "foreach" and not plan.cpu_offload
     implementation = {"foreach": foreach, "fused": given.implementation == "fused"}
     if given.kind == "sgd":
@@ -133,10 +133,10 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
 
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,
              accumulation: str = "mean") -> StepResult:
-    """One step.
+    """Runs one step.
 
-    A mean of gradients is that of (loss / N).backward(): the loss's own gradient begins as 1 / N, without the tensor
-    that a division would make.
+    A mean of gradients is that of (loss / N).backward(): the loss's own gradient starts as 1 / N, without the tensor of a
+    division.
     """
     divisor = plan.accumulation if accumulation == "mean" else 1
     total = 0.0
@@ -171,7 +171,7 @@ def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> floa
 
 
 def train(job: Job) -> PlannedModule:
-    """Runs the whole job. Whatever PyTorch raises passes through."""
+    """Runs the whole job. Exceptions of PyTorch pass through."""
     start_process_group(job)
     root = prepare(job)
     optimizer = make_optimizer(root, job.plan)

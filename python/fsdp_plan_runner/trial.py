@@ -1,5 +1,5 @@
-"""Weights and data from a seed or from files; and a run of the real FSDP2 over Gloo on the CPU that writes losses and parameters: what
-fsdp-exec must give bit for bit."""
+"""Weights and data from a seed or from files; and a run of the real FSDP2 over Gloo on the CPU that writes losses and
+parameters, which fsdp-exec must reproduce bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F1
 
 
 class SyntheticBatch(Batch):
-    """The data of one rank: micro-batch after micro-batch, each rank another."""
+    """The data of one rank, one micro-batch after the other; each rank has different data."""
 
     has_values = True
 
@@ -54,7 +54,7 @@ class SyntheticBatch(Batch):
 
 @contextlib.contextmanager
 def parameters_of(root: PlannedModule, writes: bool) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
-    """All parameters by their names in the model. Those of FSDP1 are whole meanwhile; what is written stays, if it
+    """All parameters by their names in the model. FSDP1's are whole inside the loop, and changes to them are kept if
     `writes`."""
     flat = root.wrapper[0] if root.wrapper and isinstance(root.wrapper[0], FullyShardedDataParallel) else None
     with FullyShardedDataParallel.summon_full_params(flat, writeback=writes) if flat else contextlib.nullcontext():
@@ -62,7 +62,7 @@ def parameters_of(root: PlannedModule, writes: bool) -> Iterator[list[tuple[str,
 
 
 def fill(job: Job, root: PlannedModule) -> None:
-    """Each rank fills what it has: its rows, its part under ZeRO-3, or all of what is whole."""
+    """Each rank fills its own data: its rows, its part under ZeRO-3, or everything if parameters are whole."""
     weights = Weights(job.trial.weights) if job.trial.weights else None
 
     def fill_parameter(name: str, local: torch.Tensor, first: int) -> None:
@@ -101,7 +101,7 @@ def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:
         parameters = updated_parameters(root) if is_of_zero(root) else computed_with
         for name, parameter in sorted(parameters, key=lambda named: named[0]):
             whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-            # A copy: a storage that NumPy has seen cannot be given up.
+            # A copy: a storage that NumPy has seen cannot be freed.
             data = whole.detach().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes()
             header[name] = {"dtype": _SAFETENSORS[whole.dtype], "shape": list(whole.shape),
                             "data_offsets": [begin, begin + len(data)]}

@@ -1,12 +1,12 @@
 """PyTorch's profile of a stretch of a run: collectives, and on the CPU the bytes of tensors.
 
-PyTorch's CPU allocator counts the bytes that tensors ask for while FLAGS_caffe2_report_cpu_memory_usage is set (c10/core/
-CPUAllocator.cpp, ProfiledCPUMemoryReporter): every allocation and release from then on, of all threads, DDP's reducer and Gloo's
-among them. The profiler writes the sum beside each allocation that it sees. The flag has no name in Python, so it is set by its
-symbol, with which it lies in libc10.
+PyTorch's CPU allocator counts the bytes that tensors request while FLAGS_caffe2_report_cpu_memory_usage is set
+(c10/core/CPUAllocator.cpp, ProfiledCPUMemoryReporter): every later allocation and release of all threads, including DDP's
+reducer and Gloo's. The profiler writes the sum next to each allocation that it sees. The flag has no name in Python, so we set
+it through its symbol in libc10.
 
-Not modeled: tensors that were there before the flag was set; what a library allocates by itself (oneDNN's scratch memory). Where
-the symbol is missing the run is refused.
+Not modeled: tensors from before the flag was set; a library's own allocations (oneDNN's scratch memory). Without the symbol
+the run is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAG = "FLAGS_caffe2_report_cpu_memory_usage"
 
 
 def count_bytes() -> None:
-    """From now on. Refused: this PyTorch cannot be asked."""
+    """Counts bytes from now on. Raises Refused if this PyTorch does not support it."""
     library = pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"
     try:
         ctypes.c_bool.in_dll(ctypes.CDLL(str(library)), _FLAG).value = True
@@ -37,15 +37,15 @@ def count_bytes() -> None:
 
 @dataclasses.dataclass
 class Seen:
-    """`live`: time in ns, and the bytes of all tensors before or after each allocation and release, whichever is more, without the tensors
-    that Gloo's threads make for themselves."""
+    """`live`: time in ns, and the bytes of all tensors before or after each allocation and release, whichever is larger,
+    without the tensors that Gloo's threads make for themselves."""
 
     live: list[tuple[int, int]]
-    marks: dict[str, int]  # When each was first reached.
+    marks: dict[str, int]  # The first time that each was reached.
     collectives: list[dict[str, Any]]
 
     def peak(self, begin: int | None = None, end: int | None = None) -> int | None:
-        """The most from `begin` until `end`, what was there at the beginning among it. None: nothing was seen."""
+        """The maximum from `begin` until `end`, including the bytes at `begin`. None if no event was recorded."""
         before = [size for at, size in self.live if begin is not None and at < begin][-1:]
         return max((*before, *(size for at, size in self.live if (begin is None or at >= begin) and (end is None or at < end))),
                    default=None)
@@ -57,9 +57,9 @@ class Watch:
     seen: Seen
 
     def __init__(self, plan: Plan, on_cuda: bool = False, looks_at_tensors: bool = True) -> None:
-        """Without `looks_at_tensors` it sees no collectives: whoever looks at a tensor holds it, and PyTorch then swaps none, as
-        Module._apply does under SimpleFSDP."""
-        # The profiler does not show over which dimension of a two-dimensional mesh a reduction goes.
+        """Without `looks_at_tensors` it sees no collectives. Looking at a tensor keeps a reference to it, and PyTorch cannot
+        swap such a tensor, as Module._apply does under SimpleFSDP."""
+        # The profiler does not show the dimension of a two-dimensional mesh over which a reduction goes.
         is_hybrid = plan.replicate > 1 and plan.shard > 1
         self._groups = (0 if is_hybrid else plan.world_size, plan.shard)
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
@@ -78,7 +78,7 @@ class Watch:
 
 
 def mark(name: str) -> None:
-    """A moment that a watch is to know."""
+    """Marks a moment for the watch."""
     with record_function(_MARK + name):
         pass
 
@@ -105,7 +105,7 @@ def _seen(roots: list[Any], groups: tuple[int, int] | None) -> Seen:
 
 
 def _live(allocations: list[tuple[int, Any, bool]]) -> list[tuple[int, int]]:
-    """`Seen.live`, without the tensors that Gloo's threads make for themselves: a gather into a list goes through one of its size."""
+    """`Seen.live`, without the tensors that Gloo's threads make for themselves: a gather into a list uses one of its size."""
     live: list[tuple[int, int]] = []
     of_gloo: dict[int, int] = {}
     for at, change, is_in_gloo in sorted(allocations, key=lambda each: each[0]):

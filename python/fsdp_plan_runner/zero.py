@@ -1,16 +1,16 @@
-"""ZeRO of DeepSpeed: what its configuration says for a plan, and the engine that trains it.
+"""ZeRO of DeepSpeed: its configuration for a plan, and the engine that trains it.
 
-The engine takes a model whose parameters are in 16 bits if it computes in them, as `torch_dtype=torch.bfloat16` makes them; the
-engine keeps the master weights in fp32. Where the model is by then, by "initialization":
+If the engine computes in 16 bits it receives a model whose parameters are in 16 bits, as `torch_dtype=torch.bfloat16` makes
+them; the engine keeps the master weights in fp32. The place of the model at that time, by "initialization":
 
     device   whole on the GPU, made there at once, as under `with torch.device("cuda")`
     cpu      whole on the host, as `from_pretrained` makes it; the engine moves it to the GPU, parameter by parameter
-    meta     of ZeRO-1 and 2: whole on the GPU, made without memory, then `to_empty`;
-             of ZeRO-3: sharded, made under `deepspeed.zero.Init`, which shards what a module has made when it is made
+    meta     for ZeRO-1 and 2: whole on the GPU, made without memory, then `to_empty`;
+             for ZeRO-3: sharded, made under `deepspeed.zero.Init`, which shards a module's parameters when it is made
 
-From a whole model, ZeRO-1 and 2 make a flat copy while it is still there, and ZeRO-3 its shards, parameter by parameter.
+From a whole model, ZeRO-1 and 2 make a flat copy while it still exists, and ZeRO-3 its shards, parameter by parameter.
 
-With "cpu_offload" the optimizer is DeepSpeedCPUAdam, which DeepSpeed asks for there; SGD is PyTorch's own, a loop on the host.
+With "cpu_offload" the optimizer is DeepSpeedCPUAdam, which DeepSpeed requires there; SGD is PyTorch's own, a loop on the host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
-    """Dtype of the model that the engine is given; None: as the checkpoint has it."""
+    """Dtype of the model that the engine receives; None for the checkpoint's."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
     return dtype_of(named) if named else None
 
@@ -53,7 +53,7 @@ def _precision_of(plan: Plan) -> dict[str, Any]:
 
 
 def _written(key: str) -> str:
-    """A key of a plan's "zero" as DeepSpeed has it in "zero_optimization"."""
+    """The name in "zero_optimization" of a key in a plan's "zero"."""
     if key in PLUS_KEYS:
         return f"zero_{key}"
     return f"stage3_{key}" if key in ZERO3_KEYS[1:] else key
@@ -78,14 +78,14 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
             zero["offload_param"].update(device="nvme", **nvme.parameter_configuration(plan.zero.nvme, path))
         drive = {"aio": nvme.queue_configuration(plan.zero.nvme)}
     return {
-        # DeepSpeed counts samples with it and nothing else.
+        # DeepSpeed uses it only to count samples.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": plan.accumulation,
         "gradient_clipping": plan.optimizer.clip_grad_norm or 0.0,
         **_precision_of(plan),
         "zero_optimization": {"stage": plan.zero_stage, **zero},
         "zero_allow_untested_optimizer": True,
-        # DeepSpeed takes none of PyTorch's optimizers on the host without being told.
+        # Without it DeepSpeed refuses PyTorch's optimizers on the host.
         "zero_force_ds_cpu_optimizer": plan.optimizer.kind != "sgd",
         "steps_per_print": None,
         **drive,
@@ -93,7 +93,7 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
 
 
 def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
-    """Gives the model memory and values, where a user's would be before the engine takes it."""
+    """Gives the model memory and values in the place where a user's model would be before the engine receives it."""
     if plan.initialization == "meta" and plan.zero_stage == 3:
         _make_sharded(root, plan, device)
         for buffer, owner in root.context.buffers.items():
@@ -110,7 +110,8 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
 
 
 class _Made(torch.nn.Module):
-    """A module that makes parameters while it is made itself: what `zero.Init` waits for. A `PlannedModule` is given its own later."""
+    """A module that makes parameters while it is made itself, as `zero.Init` requires. A `PlannedModule` receives its own
+    later."""
 
     def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class _Made(torch.nn.Module):
 
 
 def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None:
-    """Makes and shards the parameters of one module after the other, those inside of a module before its own."""
+    """Makes and shards the parameters of one module after the other, those of inner modules before its own."""
     deepspeed = _deepspeed()
     made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
 
@@ -139,7 +140,7 @@ def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None
 
 
 def _deepspeed() -> Any:
-    # Its logger writes to what is stdout while it is imported.
+    # Its logger uses the stdout at the time of its import.
     with contextlib.redirect_stdout(sys.stderr):
         import deepspeed
 
@@ -151,7 +152,7 @@ def _deepspeed() -> Any:
 
 
 def run_on_cpu() -> None:
-    """From now on DeepSpeed runs on the CPU, over Gloo. REQUIRES: nobody has loaded it for another device."""
+    """From now on DeepSpeed runs on the CPU, over Gloo. REQUIRES: it is not loaded yet for another device."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     _deepspeed()
     from deepspeed.comm import torch as communication
@@ -161,8 +162,8 @@ def run_on_cpu() -> None:
 
 
 class _NoArithmetic:
-    """Stands for the compiled part of DeepSpeedCPUAdam in a rehearsal, where no value means anything: it allocates nothing, and
-    takes a minute to compile."""
+    """Replaces the compiled part of DeepSpeedCPUAdam in a rehearsal, where values have no meaning: the part allocates nothing,
+    and takes a minute to compile."""
 
     def load(self) -> _NoArithmetic:
         return self
@@ -192,16 +193,17 @@ def make_offloaded_optimizer(parameters: list[torch.nn.Parameter], plan: Plan, l
 
 
 def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
-    """Hands the model and its optimizer to DeepSpeed: `root.wrapper` is the engine. REQUIRES: a process group."""
+    """Passes the model and its optimizer to DeepSpeed: `root.wrapper` is the engine. REQUIRES: a process group."""
     with contextlib.redirect_stdout(sys.stderr):
         engine, *_ = _deepspeed().initialize(model=root, optimizer=optimizer, config=configuration_of(plan),
                                              dist_init_required=False)
-    # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
+    # A list, so that torch.nn.Module does not register the wrapper as a child of its own contents.
     root.wrapper = [engine]
 
 
 def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
-    """All parameters by their names, whole, as the optimizer has them; frozen ones as they are computed with. All ranks call it."""
+    """All parameters by their names, whole, with the optimizer's values; frozen ones with the values of the computation. All
+    ranks must call it."""
     _deepspeed()
     from deepspeed.utils import safe_get_full_fp32_param
 
@@ -217,7 +219,7 @@ def updated_parameters(root: PlannedModule) -> list[tuple[str, torch.Tensor]]:
 
 
 def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> StepResult:
-    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch."""
+    """The loop that DeepSpeed requires: the engine divides the loss, and its step does nothing before the last micro-batch."""
     engine = root.wrapper[0]
     total = 0.0
     for _ in range(plan.accumulation):

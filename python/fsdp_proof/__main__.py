@@ -1,6 +1,6 @@
-"""python -m fsdp_proof REQUEST.json: runs the trials of a proof, and writes proof.json and proof.html beside the request.
+"""python -m fsdp_proof REQUEST.json: runs the trials of a proof, and writes proof.json and proof.html next to the request.
 
-Exit: 0 proven, 1 not proven or made on the stub GPU, 2 there is nothing to prove it on (the file "problem" says why).
+Exit: 0 proven, 1 not proven or made on the stub GPU, 2 if no GPU can prove it (the file "problem" has the reason).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Proof:
         self.collectives: list[dict[str, Any]] = []
 
     def attempt(self, group: str, what: str, trial: Callable[[], Any]) -> Any:
-        """A trial, or nothing and a row that says how it failed: in itself, or in what it left."""
+        """Runs a trial. If it fails, returns None and adds a row with the failure."""
         trials.say(f"{what} ...")
         try:
             found = trial()

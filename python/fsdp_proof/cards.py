@@ -1,4 +1,4 @@
-"""The GPUs of this machine, asked through NVML: no CUDA context is made, which would take memory that is to be measured.
+"""The GPUs of this machine, through NVML: it makes no CUDA context, which would use memory that is to be measured.
 
 Source: nvml.h of the NVML API reference (nvmlDeviceGetMemoryInfo, nvmlDeviceGetUUID).
 """
@@ -88,10 +88,10 @@ def node() -> Node:
 
 
 def plain(uuid: str) -> str:
-    """A UUID as nobody writes it: PyTorch leaves "GPU-" out."""
+    """A UUID in PyTorch's form, without "GPU-"."""
     return re.sub("[^0-9a-f]", "", uuid.lower().removeprefix("gpu-"))
 
 
 def used_bytes(here: Node) -> dict[str, int]:
-    """By plain UUID, what is in use on each card by whomever."""
+    """By plain UUID, the memory of each card in use by any process."""
     return {plain(card.uuid): card.used_bytes for card in here.cards}

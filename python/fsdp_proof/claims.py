@@ -1,6 +1,6 @@
-"""Behavior of a card that the stub GPU claims to know: asked on the card and on the stub, by the same questions.
+"""The stub GPU's claims about a card's behavior: the same questions are put to the card and to the stub.
 
-Each answer is a number of bytes or a word. Questions that a PyTorch cannot answer are answers too: the error's class.
+Each answer is a number of bytes or a word. If a PyTorch cannot answer a question, the answer is the error's class.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def attention(dtype: torch.dtype, head: int, length: int, causal: bool, device: 
 
 
 def kept_bytes(work: Callable[[], object]) -> int:
-    """Memory still allocated after a piece of work whose results are gone: workspaces of libraries."""
+    """Memory still allocated after some work whose results are freed: workspaces of libraries."""
     before = torch.cuda.memory_allocated()
     work()
     torch.cuda.synchronize()
@@ -47,7 +47,7 @@ def convolution_bytes(dtype: torch.dtype, device: torch.device) -> int:
     """A convolution's memory besides its result."""
     image = torch.zeros(2, 64, 128, 128, dtype=dtype, device=device)
     kernel = torch.zeros(64, 64, 3, 3, dtype=dtype, device=device)
-    torch.nn.functional.conv2d(image, kernel, padding=1)  # The first call makes the kept memory.
+    torch.nn.functional.conv2d(image, kernel, padding=1)  # The first call allocates the permanent memory.
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -64,7 +64,7 @@ def ask(question: Callable[[], Any]) -> Any:
 
 
 def claims(device: torch.device) -> dict[str, Any]:
-    """REQUIRES: the context is there, and no product was made yet."""
+    """REQUIRES: there is a context, and no product has run yet."""
     found: dict[str, Any] = {}
     for bias in (False, True):
         found[f"workspace kept by {'a linear with bias' if bias else 'a product'}"] = ask(
@@ -81,7 +81,7 @@ def claims(device: torch.device) -> dict[str, Any]:
 
 
 def in_a_process_alone() -> None:
-    """Prints what the card that this process sees answers, as JSON."""
+    """Prints the answers of the card that this process sees as JSON."""
     import json
 
     device = torch.device("cuda", 0)

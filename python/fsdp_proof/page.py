@@ -1,4 +1,4 @@
-"""The page of a proof: the verdict first, then what failed, then everything, with pictures in SVG. One file, no scripts."""
+"""The page of a proof: first the verdict, then the failures, then everything, with pictures in SVG. One file, no scripts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _rows_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _bars(rows: list[dict[str, Any]]) -> str:
-    """Found beside expected, as lengths."""
+    """Found and expected values as bars."""
     most = max([*(row["found"] or 0 for row in rows), *(row["expected"] or 0 for row in rows)], default=0)
     if not rows or not most:
         return ""

@@ -1,4 +1,4 @@
-"""Processes of a trial: started together, waited for, and ended together."""
+"""Processes of a trial: started together, awaited, and ended together."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import subprocess
 import time
 
 _BETWEEN_LOOKS = 0.05
-_GRACE_SECONDS = 30  # That the others have once one has failed.
+_GRACE_SECONDS = 30  # For the others after one has failed.
 
 
 class TrialFailed(Exception):
-    """A process of the trial has ended badly, or not at all; the message says how."""
+    """A process of the trial has failed, or did not end; the message has the reason."""
 
 
 def last_words(log: pathlib.Path) -> str:
-    """A program's last message: its line "error: ...", else an exception of Python, else its last line."""
+    """A program's last message: its line "error: ...", else a Python exception, else its last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     for start in ("error: ",):
         found = [line for line in lines if line.startswith(start)]
@@ -37,7 +37,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def run_together(commands: list[list[str]], environments: list[dict[str, str]], logs: list[pathlib.Path],
                  limit_seconds: float) -> None:
-    """Each in a session of its own, which is ended with it. Throws TrialFailed with the cause of the first that fails."""
+    """Runs each in its own session, which ends with it. Raises TrialFailed with the cause of the first that fails."""
     processes: list[subprocess.Popen[bytes]] = []
     first_failed = None
     try:

@@ -1,6 +1,6 @@
-"""The findings, judged row by row. A row has a finding, its reference, and how far they may differ.
+"""The findings, judged row by row. A row has a finding, its reference, and the allowed difference.
 
-Results: "pass", "fail", "note" (nothing to judge by), "not run" (with the reason). A trial that failed is a row.
+Results: "pass", "fail", "note" (no bound to judge by), "not run" (with the reason). A failed trial is a row.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# A prediction of bytes is meant to be exact; what is in use on a device includes what others take.
+# A prediction of bytes is meant to be exact; the memory in use on a device includes that of other processes.
 MEMORY_BOUNDS = {"live": 0.01, "allocated": 0.01, "reserved": 0.01, "device": 0.02}
 PYTORCH_BOUNDS = {"requested": 0.01, "allocated": 0.01, "reserved": 0.01}
-OUTSIDE_BOUND = 0.10  # For the context and for communicators, which are assumed for most cards.
-# For a loss: sums in another order, and the precision of what is multiplied.
+OUTSIDE_BOUND = 0.10  # For the context and for communicators, whose sizes are assumed for most cards.
+# For a loss: sums in another order, and the precision of the products.
 LOSS_BOUNDS = {"float32": 1e-3, "16 bits": 1e-2}
 OF_ANOTHER_CARD = "the prediction is for another card"
 
@@ -53,7 +53,7 @@ def not_run(group: str, why: str) -> Row:
 
 
 def is_called(card: str, names: list[str]) -> bool:
-    """Whether a driver's name of a card is one of these; drivers put the maker before some."""
+    """Whether a driver's name of a card is one of these; some drivers put the maker first."""
     return card.removeprefix("NVIDIA ") in {name.removeprefix("NVIDIA ") for name in names}
 
 
@@ -84,7 +84,7 @@ def _phases(report: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def memory_rows(reports: list[dict[str, Any]], predicted: dict[str, Any], is_of_this_card: bool) -> list[Row]:
-    """Rows of rank 0, whose memory is predicted, and where another rank has more, of that."""
+    """Rows of rank 0, whose memory is predicted; if another rank has more, rows of that rank."""
     rows = []
     for phase, kinds in _phases(predicted).items():
         for kind, bound in MEMORY_BOUNDS.items():
@@ -117,7 +117,7 @@ def collective_rows(reports: list[dict[str, Any]], predicted: dict[str, Any] | N
 
 
 def collective_table(reports: list[dict[str, Any]], predicted: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Every collective of the last step in its order, with its times over the ranks."""
+    """Every collective of the last step in order, with its times over the ranks."""
     events = [[event for event in report["trace"]["traceEvents"] if "payload bytes" in event.get("args", {})]
               for report in reports]
     for each in events:
@@ -137,7 +137,7 @@ def collective_table(reports: list[dict[str, Any]], predicted: dict[str, Any] | 
 
 
 def time_rows(reports: list[dict[str, Any]], table: list[dict[str, Any]], predicted: dict[str, Any] | None) -> list[Row]:
-    """Nothing here passes or fails: the model of times has no bound that would hold on a card it was never held against."""
+    """Judges nothing: the model of times has no bound for a card without a measurement."""
     step = statistics.median(report["time"]["step"] for report in reports)
     exposed = statistics.median(report["time"]["exposed_communication"] for report in reports)
     busy = sum(row["seconds_median"] for row in table)
@@ -201,7 +201,7 @@ def _sizes(collectives: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 def pytorch_collective_rows(reports: list[dict[str, Any]], theirs: list[dict[str, Any]],
                             table: list[dict[str, Any]]) -> list[Row]:
-    """PyTorch calls the same collectives; kinds may interleave otherwise. Puts its times into the table, over the ranks."""
+    """PyTorch issues the same collectives; kinds may interleave differently. Adds its times to the table, over the ranks."""
     own = reports[0]["traffic"]["collectives"]
     differ = [rank for rank, found in enumerate(theirs) if _sizes(found["collectives"]) != _sizes(own)]
     count = len(theirs[0]["collectives"])

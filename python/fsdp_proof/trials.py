@@ -1,4 +1,4 @@
-"""The trials of a proof. Each returns what it found, or throws TrialFailed; none knows what another found."""
+"""The trials of a proof. Each returns its findings, or raises TrialFailed; they do not depend on each other."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Request:
         return self.values["shard"] * self.values["replicate"]
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Ours, without what a launcher around us has set."""
+        """Our environment, without the variables of a launcher around us."""
         kept = {name: value for name, value in os.environ.items() if not _OF_LAUNCHERS.fullmatch(name)}
         return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": self.values["python_path"], **more}
 
 
 def _fresh(folder: pathlib.Path) -> pathlib.Path:
-    """A folder of a trial, without what a trial before has left."""
+    """A folder for a trial, without the files of an earlier one."""
     folder.mkdir(exist_ok=True)
     for file in folder.iterdir():
         if file.is_file():
@@ -74,7 +74,7 @@ def _free_port() -> int:
 
 
 def pytorch(request: Request) -> list[dict[str, Any]]:
-    """torchrun with the real FSDP2 on the same GPUs: what every rank found (worker.py)."""
+    """Runs torchrun with the real FSDP2 on the same GPUs, and returns every rank's findings (worker.py)."""
     if not request.torch:
         raise TrialFailed(request.why_no_torch)
     folder = _fresh(request.folder / "pytorch")
@@ -86,12 +86,12 @@ def pytorch(request: Request) -> list[dict[str, Any]]:
 
 
 def stub(request: Request, card: dict[str, Any]) -> dict[str, Any]:
-    """The stub GPU's answers in the place of this card (claims.py)."""
+    """The stub GPU's answers in place of this card's (claims.py)."""
     if not pathlib.Path(request.stub).is_file():
         raise TrialFailed("the stub GPU was not built: ./scripts/bootstrap --with rehearsal, then build again")
     folder = _fresh(request.folder / "stub")
     played = {f"STUB_GPU_{name}": str(value) for name, value in card.items()}
-    # The whole card is PyTorch's: what the driver keeps for itself is in the context already.
+    # PyTorch gets the whole card: the context already includes the driver's own memory.
     environment = request.environment(LD_PRELOAD=request.stub, STUB_GPU_CONTEXT_BYTES="0", STUB_GPU_COUNT="1", **played)
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     log = folder / "log"

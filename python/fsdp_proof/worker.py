@@ -1,4 +1,4 @@
-"""One rank of the PyTorch side, started by torchrun: asks its card, then trains the plan with the real FSDP2 over NCCL.
+"""One rank of the PyTorch side, started by torchrun: queries its card, then trains the plan with the real FSDP2 over NCCL.
 
     python -m fsdp_proof.worker JOB.json RESULT SEED        writes RESULT.RANK.json
 
@@ -21,14 +21,13 @@ from fsdp_proof.cards import node, plain, used_bytes
 
 
 def used_before_cuda() -> dict[str, int]:
-    """REQUIRES: torch has not been asked for a card yet. The stub's process has its context from its start, and nobody is
-    beside it."""
+    """REQUIRES: torch has not used a card yet. The stub's process has its context from its start, and is alone."""
     here = node()
     return {uuid: 0 if here.is_stub else used for uuid, used in used_bytes(here).items()}
 
 
 def measure_outside(device: Any, uuid: str, before: int) -> dict[str, int]:
-    """Bytes of the CUDA context and of a communicator of all ranks: what the card has in use beside the allocator."""
+    """Bytes of the CUDA context and of a communicator of all ranks: the memory in use on the card outside the allocator."""
     import torch
     import torch.distributed as dist
 
@@ -59,8 +58,8 @@ _KERNELS = {"all_gather": "allgather", "reduce_scatter": "reducescatter", "all_r
 
 
 def add_times(collectives: list[dict[str, Any]], kernels: list[tuple[int, str, float]]) -> None:
-    """`kernels`: begin, name and seconds of what ran on the device. The collectives of a kind run in the order in which they are
-    called; where there are not as many kernels of the kind, as in a group of one rank, none of them has a time."""
+    """`kernels`: begin, name and seconds of the device's work. The collectives of a kind run in the order of their calls; if
+    there are fewer kernels of the kind, as in a group of one rank, none of them gets a time."""
     for kind, word in _KERNELS.items():
         of_kind = [each for each in collectives if each["kind"] == kind]
         times = [seconds for _, name, seconds in sorted(kernels) if "nccl" in name.lower() and word in name.lower()]
@@ -88,7 +87,7 @@ def profiled(step: Callable[[], object]) -> list[dict[str, Any]]:
 
 
 def train(job: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The steps, and the collectives of one more, which nothing else is measured of."""
+    """The steps, and the collectives of one more, which is used for no other measurement."""
     import torch
 
     from fsdp_plan_runner.training import make_optimizer, prepare, run_step

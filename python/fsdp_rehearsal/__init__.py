@@ -1,5 +1,5 @@
-"""The inside of a Python process that is rehearsed: one rank of a job whose other ranks and whose GPUs are not there.
+"""The part of a rehearsal inside a Python process: one rank of a job, without the other ranks and without GPUs.
 
-bootstrap.py starts it all; docs/rehearsal_inside.md has the map of the modules, and says what each replaces and why.
-Nothing here imports torch: what needs torch waits until the program itself imports it.
+bootstrap.py starts everything; docs/rehearsal_inside.md has the map of the modules, their replacements and the reasons. No
+module here imports torch itself: code that needs torch waits until the program imports it.
 """

@@ -1,7 +1,7 @@
-"""Calls a function right after a module has been imported, and changes nothing else about the import.
+"""Calls a function right after a module has been imported, without any other change to the import.
 
-The loader of the module stays the loader that it would have had: only its `exec_module` is wrapped, on that one object.
-A module that somebody merely looks for (importlib.util.find_spec) keeps its actions until it is really imported.
+The module keeps its loader: only its `exec_module` is wrapped, on that one object. If a program only looks for a module
+(importlib.util.find_spec), its actions wait until it is really imported.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def after_import(name: str, action: Action) -> None:
 
 
 class _Underway(ModuleSpec):
-    """For a module whose import has begun before anybody asked for it, as that of one which imports torch: the importer says at
-    its end that it is over."""
+    """For a module whose import had begun before `after_import` was called, such as a module that imports torch: the importer
+    signals the end of its import."""
 
     @property
     def _initializing(self) -> bool:
@@ -80,7 +80,7 @@ def _wrap(name: str, loader) -> None:
 
     try:
         loader.exec_module = exec_module
-    except AttributeError:  # a loader without room for it: the module is imported, its actions are not run
+    except AttributeError:  # a loader that cannot be wrapped: the module is imported, but its actions do not run
         pass
 
 

@@ -1,4 +1,4 @@
-"""The parts of a plan that were really applied to the model: wrapper, version, units, parameters, precision, optimizers.
+"""The settings that were really applied to the model: wrapper, version, units, parameters, precision, optimizers.
 
 The models are the roots whose forward was called with gradients on; sizes are those of the whole model, not of the shard.
 """
@@ -14,7 +14,7 @@ from fsdp_rehearsal.modules import Modules, class_name, clean, held
 from fsdp_rehearsal.units import ROOT
 
 
-_STAND_IN = "_rehearsal_stand_in"  # of wrappers in whose place a plan is applied
+_STAND_IN = "_rehearsal_stand_in"  # of wrappers that a plan replaces
 
 
 def describe(modules: Modules, optimizers: list[Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def describe(modules: Modules, optimizers: list[Any]) -> dict[str, Any]:
 
 
 def _wrappers(root: Any, modules: Modules) -> list[dict[str, Any]]:
-    """One entry per kind of wrapper in the tree of a root; "plain" where there is none."""
+    """One entry for each kind of wrapper in the tree of a root; "plain" if there is none."""
     found = [entry for look in (_deepspeed, _ddp, _fsdp1, _fsdp2) if (entry := look(root, modules)) is not None]
     return found or [_entry("plain", "none", type(root).__name__)]
 
@@ -100,7 +100,7 @@ def _fsdp2_unit(entry: dict[str, Any], name: str, module: Any, group: Any) -> No
     mesh = type(group.mesh_info).__name__
     entry["strategy"] = "HYBRID_SHARD" if mesh.startswith("HSDP") else "FULL_SHARD" if mesh.startswith("FSDP") else mesh
     after = group.post_forward_mesh_info
-    # For any unit: a root is gathered again at once in backward, so FSDP2 leaves it as it is after forward.
+    # For any unit: backward gathers a root at once, so FSDP2 does not reshard it after forward.
     entry["reshard_after_forward"] = bool(entry["reshard_after_forward"]) or after is not None
     entry["offload"] = entry["offload"] or type(group.offload_policy).__name__ == "CPUOffloadPolicy"
     entry["units"].append(

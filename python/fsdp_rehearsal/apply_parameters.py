@@ -1,9 +1,9 @@
-"""The parameters that fully_shard has made, wherever the script holds the old ones.
+"""Puts the parameters that fully_shard makes wherever the script has the old ones.
 
-`fully_shard` replaces the parameters of modules. A script that sharded its model itself would have made its lists and groups of
-parameters afterwards; here they are there already. What is passed to an optimizer is mapped by identity, and lists and dicts that
-hold old parameters are changed in place, so that a later clip_grad_norm_(parameters) sees the new ones. A parameter that two
-units hold is two afterwards: both take its place.
+`fully_shard` replaces the parameters of modules. A script that sharded its model itself would make its lists and groups of
+parameters afterwards; here they exist already. We map an optimizer's arguments by identity, and change lists and dicts with
+old parameters in place, so that a later clip_grad_norm_(parameters) sees the new ones. A parameter in two units becomes two;
+both replace it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fsdp_rehearsal.guard import guarded, warn
 
 class Replaced:
     def __init__(self) -> None:
-        self._new: dict[int, tuple[Any, list[Any]]] = {}  # id of an old parameter -> weak reference to it, what took its place
-        self._root: Any = None  # while it is being sharded
+        self._new: dict[int, tuple[Any, list[Any]]] = {}  # id of an old parameter -> weak reference to it, its replacements
+        self._root: Any = None  # during its sharding
         self._now: dict[str, Any] = {}  # name -> weak reference to the parameter
         self._holders: list[Any] = []  # lists and dicts with parameters in them
         self._warned = False
 
     @staticmethod
     def listed(params: Any) -> Any:
-        """The arguments of an optimizer, with generators read once; lists and dicts stay the same objects."""
+        """The arguments of an optimizer; a generator becomes a list, lists and dicts stay the same objects."""
         if _is_tensor(params):
-            return params  # the optimizer says what is wrong with it
+            return params  # the optimizer reports the error
         groups = params if isinstance(params, list) else list(params)
         for group in groups:
             if isinstance(group, dict) and "params" in group and not _is_tensor(group["params"]):
@@ -47,7 +47,8 @@ class Replaced:
         return [t for t in found if _is_tensor(t)]
 
     def begin(self, root: Any) -> None:
-        """Before the parameters below `root` change. No reference to them is kept: what the script lets go of is freed."""
+        """Call this before the parameters below `root` change. It stores no strong references, so the script can still free
+        them."""
         self._root = root
         parameters = [p for _, p in _named(root)]
         tables = {id(module._parameters) for module in root.modules()}
@@ -60,7 +61,7 @@ class Replaced:
         self._now = {name: weakref.ref(p) for name, p in _named(root)}
 
     def after_unit(self) -> None:
-        """A unit has new parameters: they take the places of the old ones at once, since those may fill the device."""
+        """A unit has new parameters: they replace the old ones at once, since those may fill the device."""
         changed = False
         for name, new in _named(self._root):
             old = self._now[name]()
@@ -68,7 +69,7 @@ class Replaced:
                 continue
             changed = True
             self._now[name] = weakref.ref(new)
-            if old is not None:  # else nobody else had it
+            if old is not None:  # otherwise nobody else had it
                 _, news = self._new.setdefault(id(old), (weakref.ref(old), []))
                 if not any(new is each for each in news):
                     news.append(new)
@@ -117,7 +118,7 @@ class Replaced:
 
     @guarded("The parameters that the script still holds")
     def warn_of_held(self) -> None:
-        """Once the optimizer is made: parameters of before that somebody still holds take memory."""
+        """Call this after the optimizer is made: old parameters that are still referenced use memory."""
         held = [old for old in (reference() for reference, news in self._new.values() if news) if old is not None]
         if held and not self._warned:
             self._warned = True
@@ -129,7 +130,7 @@ class Replaced:
 
 
 def _named(root: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters below a root, a shared one by all of its names."""
+    """The parameters below a root; a shared one under all of its names."""
     return root.named_parameters(remove_duplicate=False)
 
 

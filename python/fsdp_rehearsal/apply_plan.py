@@ -1,14 +1,14 @@
-"""Puts a plan into the program that is rehearsed or measured: the units of the plan, by the real fully_shard, in its own model.
+"""Applies a plan to a rehearsed or measured program: wraps its own model in the units of the plan, with the real fully_shard.
 
-It happens where a person would write it: before the first optimizer, or where the program itself calls fully_shard or FSDP
-on the model. Until then the model is the script's own; from then on its parameters are shards, and whatever the script holds
-the old ones by (the optimizer's arguments, lists, dicts) gets the new ones. Wrappers of the script give way (apply_wrappers.py).
+This happens where a person would write it: before the first optimizer, or where the program itself calls fully_shard or FSDP
+on the model. Until then the model is the script's own; from then on its parameters are shards, which replace the old ones in
+the optimizer's arguments, lists and dicts. The script's wrappers are removed (apply_wrappers.py).
 
-What of the plan is applied: its mesh, units and what they do after forward, mixed precision, the parameters' dtype,
-checkpointing of blocks, prefetching, offload to the CPU, the allocator's settings. Not applied: the training loop
-(optimizer, accumulation, clipping, the batch), which stays the script's.
+It applies the plan's mesh, units and their resharding after forward, mixed precision, the parameters' dtype, checkpointing of
+blocks, prefetching, offload to the CPU, and the allocator's settings. It does not apply the training loop (optimizer,
+accumulation, clipping, the batch), which stays the script's.
 
-Not modeled: explicit prefetching follows the order in which modules are registered, not the one in which they run.
+Not modeled: explicit prefetching follows the order in which modules are registered, not the order in which they run.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _HINT_NAMES = "The module names of a plan must be those of the script's model."
 
 
 class PlanNotApplied(RuntimeError):
-    """The plan cannot be put into this program. One line for each reason: place, sentence and hint, with tabs between."""
+    """The plan cannot be applied to this program. One line for each reason: place, sentence and hint, separated by tabs."""
 
 
 class ApplyPlan:
     subject = "a plan"
     advice = "Rehearse it without --apply, or let the script train its model by itself."
     is_without_plan = False
-    unanswered = ()  # methods of FSDP2's modules that nobody would answer
+    unanswered = ()  # methods of FSDP2's modules that have no implementation
 
     @staticmethod
     def in_place_of(what: str) -> str:
@@ -60,7 +60,7 @@ class ApplyPlan:
         self.shown = shown or os.path.basename(path)
         self.applied = False
         self.applying = False
-        self.says_last_micro_batch = False  # the script has said which one that is
+        self.says_last_micro_batch = False  # the script has marked the last micro-batch
         self.root: Any = None
         self._faults, self._finish, self._step_forward = faults, finish, step_forward
         self._replaced = Replaced()
@@ -68,8 +68,8 @@ class ApplyPlan:
         self._check()
 
     def _check(self) -> None:
-        """Before the script begins: what of the plan cannot be done in any program, and the allocator's settings, which PyTorch
-        reads once."""
+        """Runs before the script begins: finds settings of the plan that no program supports, and sets the allocator's
+        settings, which PyTorch reads once."""
         problems = [(self.shown, text, "") for text in runtime_problems(self.plan)]
         if self.plan.runtime_name != "pytorch-fsdp2":
             problems.append(
@@ -132,7 +132,7 @@ class ApplyPlan:
         kind.__init__ = __init__
 
     def refuse(self, problems: list[tuple[str, str, str]]) -> NoReturn:
-        """Ends the process, whatever the script catches: figures of a run without the plan would be wrong."""
+        """Ends the process, even if the script catches exceptions: figures of a run without the plan would be wrong."""
         error = PlanNotApplied("\n".join("\t".join(problem) for problem in problems))
         self._faults.exception = None
         self._faults.note(error)
@@ -140,7 +140,7 @@ class ApplyPlan:
         raise error
 
     def missing(self) -> bool:
-        """At the end: whether nothing was applied. Then that is what ended the program."""
+        """At the end: whether the plan was never applied. If so, this is why the program ended."""
         if self.applied and self.plan.accumulation > 1 and not self.plan.sync_every_micro_batch and not self.says_last_micro_batch:
             warn(
                 "plan_in_place",
@@ -158,7 +158,7 @@ class ApplyPlan:
         return True
 
     def note_end(self) -> None:
-        """At the end of a run that failed by itself: says that it failed without the plan."""
+        """At the end of a run that failed: reports that it failed without the plan."""
         error = self._faults.exception
         if not self.applied and (error is None or not error["type"].endswith(PlanNotApplied.__name__)):
             warn("plan_missing", f"{self.shown} was not applied: the script failed before it made its optimizer.")
@@ -173,7 +173,7 @@ class ApplyPlan:
     def _before_optimizer(self, groups: list[Any], optimizer: str) -> None:
         given = self._replaced.tensors(groups)
         roots = roots_of(given)
-        if not roots:  # tensors that belong to no module: somebody else's optimizer
+        if not roots:  # tensors that belong to no module: an optimizer of other code
             return
         by_turns = models_by_turns(self.plan, given)
         if by_turns is not None:
@@ -197,7 +197,7 @@ class ApplyPlan:
         self.apply(model, f"in front of {optimizer}")
 
     def _warn_of_others(self, groups: Any, optimizer: str) -> None:
-        """A later optimizer may train what is no part of the plan's model, as that of a second network."""
+        """A later optimizer may train parameters outside the plan's model, such as those of a second network."""
         inside = {id(p) for p in self.root.parameters()}
         given = self._replaced.tensors(self._replaced.of_groups(groups))
         outside = sum(id(p) not in inside for p in given)
@@ -208,7 +208,7 @@ class ApplyPlan:
             )
 
     def _model_of(self, roots: list[Any]) -> Any:
-        """The outermost module that has all modules of the plan."""
+        """The outermost module that contains all modules of the plan."""
         names = {name for unit in self.plan.units for name in unit.modules} | set(self.plan.checkpointed)
         for root in roots:
             for module in held(root).modules():
@@ -235,8 +235,8 @@ class ApplyPlan:
         self.refuse(problems)
 
     def apply(self, root: Any, how: str, by_turns: bool = False) -> None:
-        """Checkpoints, shards and prefetches as the plan says, below `root`. `by_turns`: the script trains the models below it by
-        turns, each a root by itself."""
+        """Checkpoints, shards and prefetches according to the plan, below `root`. `by_turns`: the script trains the models
+        below it in turns, each as its own root."""
         at = frames.user_frame(2) or {}
         self.applying = True
         try:
@@ -254,7 +254,7 @@ class ApplyPlan:
             firsts = sharding.shard_units(root, plan, mesh, self._replaced.after_unit)
             self._replaced.end()
             self._stay(root)
-            if not by_turns:  # of such a plan FSDP2's own order is all that is predicted
+            if not by_turns:  # such a plan is predicted only with FSDP2's own order
                 forward, backward = _orders(root, self.plan)
                 sharding.prefetch(firsts, self.plan, forward, backward)
                 sharding.set_reductions(root, self.plan)
@@ -283,8 +283,8 @@ class ApplyPlan:
         )
 
     def _give_forward(self, root: Any) -> None:
-        """A script that never calls its model calls parts of it: around each step a forward of the model, as FSDP2 has it of any
-        method that register_fsdp_forward_method is told of."""
+        """A script may call only parts of its model. Runs a forward of the model around each step, as FSDP2 does for a method
+        that is passed to register_fsdp_forward_method."""
         state, step = root._get_fsdp_state(), self._step_forward
         given = self.plan.mixed_precision
 
@@ -292,7 +292,7 @@ class ApplyPlan:
             if not step.has_run:
                 warn("plan_in_place", parts_called(class_name(root)))
                 _only_outside(state, root, step)
-            state._pre_forward(root, (None,), {})  # PyTorch indexes what it is given
+            state._pre_forward(root, (None,), {})  # PyTorch indexes its arguments
 
         step.of(root, begin, lambda outputs: state._post_forward(root, (), outputs))
         if given.param_dtype and given.cast_forward_inputs:
@@ -304,7 +304,7 @@ class ApplyPlan:
         import torch.distributed as dist
 
         if not dist.is_initialized():
-            # Norms of gradients that lie on the host are reduced there.
+            # Norms of gradients on the host are reduced there.
             on_gpus = "cpu:gloo,cuda:nccl" if self.plan.cpu_offload else "nccl"
             dist.init_process_group(on_gpus if _device() == "cuda" else "gloo")
         if dist.get_world_size() != self.plan.world_size:
@@ -326,7 +326,7 @@ class ApplyPlan:
             warn("plan_in_place", "gradient_checkpointing of the script is off: the plan says what is recomputed.")
 
     def _check_experts(self, root: Any) -> None:
-        """Their number of products depends on the data, so that those of linear layers cannot be counted."""
+        """Their number of products depends on the data, so the products of linear layers cannot be counted."""
         for name, mode in self.plan.checkpointed.items():
             if mode == "selective" and "linear" in self.plan.selective_keep and has_experts(root.get_submodule(name)):
                 self.refuse(
@@ -370,7 +370,7 @@ class ApplyPlan:
             )
 
     def _stay(self, root: Any) -> None:
-        """Shards that lie on the host stay there, wherever the script moves its model."""
+        """Shards on the host stay there, even if the script moves its model."""
         if not self.plan.cpu_offload:
             return
 
@@ -392,8 +392,8 @@ class ApplyPlan:
 
 
 def _only_outside(state: Any, root: Any, step: StepForward) -> None:
-    """Within the forward of a step the root that is called after all is a part. By its own hooks FSDP2 would reduce its gradients
-    when those of its inputs are there, and what was called before it would be too late."""
+    """If the root is called within the forward of a step, it acts as a part. With its own hooks FSDP2 would reduce its
+    gradients as soon as those of its inputs exist, which is too early for the parts that were called before it."""
     for handle in (state._pre_forward_hook_handle, state._post_forward_hook_handle):
         handle.remove()
 
@@ -408,7 +408,7 @@ def _only_outside(state: Any, root: Any, step: StepForward) -> None:
 
 
 def _device() -> str:
-    """Where the program trains: a measured one may have no GPU."""
+    """The device type of the program: a measured one may have no GPU."""
     return "cuda" if sys.modules["torch"].cuda.is_available() else "cpu"
 
 
@@ -430,8 +430,8 @@ def _has(module: Any, name: str) -> bool:
 
 
 def _orders(root: Any, plan: Plan) -> tuple[list[int], list[int]]:
-    """Units as forward enters them and as backward does, by where their modules are registered: outer ones first. A wrapper of the
-    script may stand inside of `root`, whose modules then have longer names than in the plan."""
+    """Units in the order in which forward and backward enter them, by the place where their modules are registered: outer ones
+    first. A wrapper of the script may be inside `root`, whose modules then have longer names than in the plan."""
     place = {id(module): i for i, module in enumerate(root.modules())}
     spans = []
     for unit in plan.units:
@@ -445,7 +445,7 @@ def _orders(root: Any, plan: Plan) -> tuple[list[int], list[int]]:
 
 @contextlib.contextmanager
 def _without_bytecode() -> Iterator[None]:
-    """Imports of ours leave no file."""
+    """Our imports write no bytecode files."""
     wrote, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

@@ -1,9 +1,9 @@
-"""The wrappers of a script give way to the plan.
+"""Replaces the script's wrappers by the plan.
 
-DistributedDataParallel, FullyShardedDataParallel and DataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
-forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns what it is given; where that is the
-model of the plan, the plan is applied there. What torch.utils.checkpoint is given runs as it is. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be
-taken away from under a script, and are refused.
+DistributedDataParallel, FullyShardedDataParallel and DataParallel keep their classes, so that isinstance works, and become
+plain holders: `.module`, a forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns its
+argument; if that is the model of the plan, the plan is applied there. Functions passed to torch.utils.checkpoint run without
+it. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be removed from a script, and are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.switches import casting_to
 
-# Settings that a script may give FSDP2 for its own units; the plan decides them.
+# Settings that a script may make for its own FSDP2 units; the plan decides them.
 _SETTERS = (
     "set_modules_to_forward_prefetch",
     "set_modules_to_backward_prefetch",
@@ -26,8 +26,8 @@ _SETTERS = (
     "set_reshard_after_backward",
     "set_unshard_in_backward",
 )
-_SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which micro-batch is the last one of its step
-# Options of torch.utils.checkpoint.checkpoint itself, and not of what it runs.
+_SYNC_SETTERS = ("set_requires_gradient_sync", "set_is_last_backward")  # which mark the last micro-batch of its step
+# Options of torch.utils.checkpoint.checkpoint itself, not of its function.
 _OF_CHECKPOINT = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 _ENGINES = {
     "FSDP": "its FSDP plugin",
@@ -39,7 +39,7 @@ _ENGINES = {
 
 class Wrappers:
     def __init__(self, applying: Any) -> None:
-        """`applying`: an ApplyPlan, or what stands in for one where wrappers are left out (fsdp_capture/unwrapped.py)."""
+        """`applying`: an ApplyPlan, or its replacement if wrappers are left out (fsdp_capture/unwrapped.py)."""
         self._applying = applying
 
     def install(self, after_import: Callable) -> None:
@@ -70,10 +70,10 @@ class Wrappers:
             holder.require_backward_grad_sync = True
 
         def register_comm_hook(holder: Any, *args: Any, **kwargs: Any) -> None:
-            """Nothing is reduced here."""
+            """There is no reduction here."""
 
         def __getattr__(holder: Any, name: str) -> Any:
-            """A script that calls parts of its model takes them from the model, which the plan leaves as it is."""
+            """A script that calls parts of its model finds them in the model, which the plan does not change."""
             try:
                 return base.__getattr__(holder, name)
             except AttributeError:
@@ -87,12 +87,12 @@ class Wrappers:
         kind.require_backward_grad_sync = self._sync_switch
         kind.register_comm_hook = kind._register_builtin_comm_hook = kind._set_static_graph = register_comm_hook
         kind.train, kind.join, kind._get_ddp_logging_data = base.train, _joined, lambda holder: {}
-        for name in ("__getstate__", "__setstate__"):  # they are about buckets
+        for name in ("__getstate__", "__setstate__"):  # they concern buckets
             delattr(kind, name)
         kind._rehearsal_stand_in = True
 
     def _data_parallel(self, module: ModuleType) -> None:
-        """It copies its module to all GPUs that there are in each forward, which shards cannot be."""
+        """In each forward it copies its module to all GPUs, which is impossible for shards."""
         kind, base = module.DataParallel, module.Module
 
         def __init__(holder: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
@@ -158,8 +158,8 @@ class Wrappers:
         module.fully_shard = fully_shard  # type: ignore[attr-defined]
 
     def _move(self, module: Any, device: Any) -> None:
-        """Tensors on the CPU go to the `device` to which a wrapper of the script would have moved them; a plan moves its shards by
-        itself."""
+        """Moves tensors on the CPU to the `device` to which the script's wrapper would have moved them; a plan moves its
+        shards itself."""
         import torch
 
         if device is None or not self._applying.is_without_plan or not torch.cuda.is_available():
@@ -171,8 +171,8 @@ class Wrappers:
                     tensor.data = tensor.to(device)
 
     def _cast_inputs(self, module: Any, precision: Any) -> None:
-        """Inputs that the script's mixed precision would have cast meet parameters in the dtype that they are in: they are cast to
-        that, unless the plan has a mixed precision, which casts it by itself."""
+        """The script's mixed precision would have cast these inputs. Casts them to the dtype of the parameters, unless the
+        plan has a mixed precision, which casts them itself."""
         is_asked = getattr(precision, "param_dtype", None) is not None
         casts = getattr(precision, "cast_forward_inputs", False) or getattr(precision, "cast_root_forward_inputs", False)
         if not (is_asked and casts) or not self._applying.is_without_plan and self._applying.plan.mixed_precision.param_dtype:
@@ -185,7 +185,7 @@ class Wrappers:
         module.register_forward_pre_hook(cast, prepend=True, with_kwargs=True)
 
     def _answer_setters(self, module: Any) -> None:
-        """A module that is no unit of the plan, and that the script takes for one of its own."""
+        """A module that is no unit of the plan, although the script treats it as one of its own."""
         for name in (*_all_setters(), *self._applying.unanswered):
             if not hasattr(type(module), name):
                 object.__setattr__(module, name, _nothing)
@@ -194,7 +194,7 @@ class Wrappers:
                 object.__setattr__(module, name, self._note_last)
 
     def _note_last(self, is_last: bool = True, **kwargs: Any) -> None:
-        """The script says whether a micro-batch is the last one of its step."""
+        """The script marks whether a micro-batch is the last one of its step."""
         if not is_last:
             self._applying.says_last_micro_batch = True
 
@@ -207,7 +207,7 @@ class Wrappers:
             setattr(kind, name, self._where_planned(getattr(kind, name)))
 
     def _where_planned(self, real: Callable) -> Callable:
-        """The script says when gradients are reduced: so it is, unless the plan reduces them in each micro-batch."""
+        """The script decides when gradients are reduced, unless the plan reduces them in each micro-batch."""
         @functools.wraps(real)
         def call(module: Any, is_last: bool = True, **kwargs: Any) -> Any:
             self._note_last(is_last)
@@ -225,7 +225,7 @@ class Wrappers:
 
     @property
     def _no_sync(self) -> Callable:
-        """`no_sync` of a wrapper: FSDP2's own way, where the plan reduces after the last micro-batch only."""
+        """`no_sync` of a wrapper, in FSDP2's own way if the plan reduces only after the last micro-batch."""
         @contextlib.contextmanager
         def no_sync(holder: Any) -> Iterator[None]:
             self._sync(False)
@@ -244,7 +244,7 @@ class Wrappers:
 
     @property
     def _sync_switch(self) -> property:
-        """DDP's attribute that `no_sync` sets, which scripts set by themselves."""
+        """DDP's attribute that `no_sync` sets, and that some scripts set themselves."""
 
         def change(holder: Any, value: bool) -> None:
             holder.__dict__["_require_backward_grad_sync"] = value
@@ -253,7 +253,7 @@ class Wrappers:
         return property(lambda holder: holder.__dict__["_require_backward_grad_sync"], change)
 
     def _checkpointing(self, module: ModuleType) -> None:
-        """The script's own recomputation runs as it is: the plan decides what is recomputed."""
+        """The script's own recomputation is turned off: the plan decides it."""
         real = module.checkpoint
 
         @functools.wraps(real)
@@ -282,7 +282,7 @@ class Wrappers:
         module.initialize = initialize  # type: ignore[attr-defined]
 
     def _accelerate(self, module: ModuleType) -> None:
-        if hasattr(module, "model_has_dtensor"):  # it refuses shards before it wraps in DDP, which gives way
+        if hasattr(module, "model_has_dtensor"):  # it refuses shards before it wraps in DDP, which is replaced
             module.model_has_dtensor = lambda model: False  # type: ignore[attr-defined]
         kind = module.Accelerator
         real = kind.__init__
@@ -309,14 +309,15 @@ class Wrappers:
 
 
 def checkpoint_of_torch() -> Callable:
-    """torch.utils.checkpoint.checkpoint, whatever stands in its place for the script."""
+    """The original torch.utils.checkpoint.checkpoint, even if the script sees a replacement."""
     from torch.utils.checkpoint import checkpoint
 
     return getattr(checkpoint, "_rehearsal_real", checkpoint)
 
 
 def _materialize(module: Any, make: Any, device: Any) -> None:
-    """Modules on the meta device, as FSDP1 makes them: by the script's `param_init_fn`, or by their `reset_parameters`."""
+    """Initializes modules on the meta device as FSDP1 does: by the script's `param_init_fn`, or by their
+    `reset_parameters`."""
     import torch
 
     place = torch.device("cuda", torch.cuda.current_device()) if device is None else _as_device(device)
@@ -333,7 +334,7 @@ def _materialize(module: Any, make: Any, device: Any) -> None:
 
 
 def _save_without_the_name(holder: Any, name: str) -> None:
-    """State dicts of FSDP1 have the names that the parameters have without it."""
+    """FSDP1's state dicts have the parameters' names without the wrapper's prefix."""
     from torch.distributed.utils import _replace_by_prefix
 
     def after_saving(holder: Any, state: Any, prefix: str, *args: Any) -> None:
@@ -347,7 +348,7 @@ def _save_without_the_name(holder: Any, name: str) -> None:
 
 
 def _named_as_without_fsdp1(holder: Any, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[Any]:
-    """A script that finds shards of FSDP2 takes names as they are."""
+    """A script that finds shards of FSDP2 uses names unchanged."""
     memo = set() if memo is None else memo
     if holder not in memo:
         memo |= {holder} if remove_duplicate else set()
@@ -374,7 +375,7 @@ def _take_answers_back(module: Any) -> None:
 
 
 def _call_where_it_lies(name: str) -> Callable:
-    """A forward of what `name` holds. Tensors may be handed on from the CPU: wrappers copy them to the GPU of their module."""
+    """A forward of the module `name`. Its tensors may come from the CPU: wrappers copy them to the GPU of their module."""
 
     def forward(holder: Any, *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -398,7 +399,7 @@ def _is_on_cpu(value: Any) -> bool:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Ignores a setting that the plan has already."""
+    """Ignores a setting that the plan decides."""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The shapes of the batches that were trained on: a few steps stand for all only where they are alike.
+"""The shapes of the training batches: a few steps represent all of them only if their shapes are equal.
 
-A batch is the tensors that a root module is called with; where they are keywords, which global hooks do not show, those of the
-first module inside that is called with tensors by position (an embedding).
+A batch is the tensors of a root module's call. If they are keyword arguments, which global hooks do not show, it is those of
+the first inner module that is called with tensors by position (an embedding).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Batches:
 
     @guarded("The shapes of batches")
     def check(self, boundaries: list[int]) -> None:
-        """Warns where they differ between steps. `boundaries`: optimizer calls at the end of each whole step."""
+        """Warns if they differ between steps. `boundaries`: optimizer calls at the end of each whole step."""
         per_step: dict[int, list[tuple[str, Shapes]]] = {}
         for calls, root, shapes in self._seen:
             step = sum(calls >= end for end in boundaries)
@@ -50,7 +50,7 @@ class Batches:
         all_of_them = {shapes for batches in per_step.values() for _, shapes in batches}
         same = {shapes for _, shapes in everywhere} if len(everywhere) < len(all_of_them) else set()
         distinct = sorted(all_of_them - same if len(all_of_them - same) > 1 else all_of_them, key=_size)
-        if len(distinct) < 2:  # as often as not, but of the same shapes
+        if len(distinct) < 2:  # not equally often, but of the same shapes
             return
         texts = [" and ".join(str(list(s)) for s in shapes) for shapes in distinct]
         if len(texts) > _MOST_SHOWN:

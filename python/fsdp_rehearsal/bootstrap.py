@@ -1,8 +1,8 @@
-"""The first thing that runs in a Python process: get the stub GPU in front, then install everything else.
+"""The first code that runs in a Python process: preloads the stub GPU, then installs everything else.
 
-A library can only be put before others when a process starts, so a Python without the stub starts itself again, once,
-with the same arguments. Then LD_PRELOAD is what the user had: a compiler or another program that the script starts is left
-alone, and a Python among its children comes here and does the same.
+A library can only be preloaded when a process starts, so a Python without the stub restarts itself, once, with the same
+arguments. Then LD_PRELOAD gets the user's value back: a compiler or another program that the script starts does not change,
+and a Python among its children runs this code, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWNER = "FSDP_REHEARSAL_OWNER"
 
 
 def start() -> None:
-    """Makes this process a rehearsed one. Returns only in a process that has the stub."""
+    """Turns this process into a rehearsed one. Returns only in a process that has the stub."""
     try:
         settings = settings_of.read()
     except settings_of.SettingsError as error:
@@ -70,6 +70,6 @@ def _remove_preload(path: str) -> None:
 
 
 def _is_owner() -> bool:
-    """Whether the record is about this process: the first Python of the command, and what it turns itself into by exec."""
+    """Whether the record is for this process: the first Python of the command, and any process that it becomes by exec."""
     owner = os.environ.setdefault(_OWNER, str(os.getpid()))
     return owner == str(os.getpid())

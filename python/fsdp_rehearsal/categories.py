@@ -1,10 +1,11 @@
-"""The bytes alive at the peak by purpose: parameters, gradients, optimizer states, activations, communication.
+"""The bytes live at the peak by purpose: parameters, gradients, optimizer states, activations, communication.
 
-The storages of parameters, gradients and states are looked up whenever they may be new: after a backward, and after a step. An
-address that the allocator has given out again is told apart by the phase in which its block was made. What has no owner is told
-by the code that asked for it, and what is left by its phase: made in the forward or backward of the step of the peak, or in the
-evaluation after it, it is an activation (or a temporary of one, or the batch); older, it is something else, such as a workspace.
-Who asked is the innermost code that is known: what a module asks for in its forward is not of the wrapper that called it.
+The storages of parameters, gradients and states are looked up whenever they may be new: after a backward, and after a step.
+The allocator may reuse an address; the phase in which a block was made distinguishes the two. A block without an owner is
+classified by the code that allocated it. The rest is classified by its phase: a block from the forward or backward of the
+peak's step, or from the evaluation after it, is an activation (or a temporary, or the batch); an older one is something else,
+such as a workspace. The allocating code is the innermost known code: an allocation in a module's forward does not belong to
+the wrapper that called it.
 
 Not modeled: memory of wrappers that hide their parameters from `Module.parameters`.
 """
@@ -23,7 +24,7 @@ PARAMETERS, GRADIENTS, STATES, ACTIVATIONS, COMMUNICATION, OTHER = NAMES
 
 _ACTIVATING = ("forward", "backward", "evaluation")
 
-# Functions that ask for memory of a kind, in files of PyTorch.
+# Functions of PyTorch, by file, that allocate memory of one kind.
 _GATHERED = {
     "alloc_all_gather_outputs",
     "init_all_gather_outputs",
@@ -31,8 +32,8 @@ _GATHERED = {
     "_alloc_padded_unsharded_flat_param",
 }
 _STATES = {"_init_group"}
-_OF_A_FORWARD = ("/nn/modules/module.py",)  # inside of it a module runs, whatever called it
-_OF_A_BATCH = {"_to_kwargs", "_recursive_to", "scatter_kwargs"}  # wrappers move what they hand to the model
+_OF_A_FORWARD = ("/nn/modules/module.py",)  # a module runs inside it, whoever called it
+_OF_A_BATCH = {"_to_kwargs", "_recursive_to", "scatter_kwargs"}  # wrappers move the model's inputs
 _COMMUNICATING = ("_fsdp_collectives.py", "/distributed_c10d.py", "/_functional_collectives.py", "/nn/parallel/distributed.py")
 
 
@@ -61,7 +62,7 @@ class Owners:
 
     @guarded("The categories at the peak", {})
     def at_peak(self, ledger: Ledger, step_began: int) -> dict[str, int]:
-        """Requested bytes by category; together they are the peak. `step_began`: allocator events before the peak's step."""
+        """Requested bytes by category; their sum is the peak. `step_began`: allocator events before the peak's step."""
         totals = dict.fromkeys(NAMES, 0)
         for address, block in ledger.peak.blocks.items():
             totals[self._category(ledger, address, block, step_began)] += block.size

@@ -1,8 +1,8 @@
 """torch.distributed.checkpoint with one rank of many: it plans, writes and reads its own part.
 
-The real coordinator, rank 0, gathers every rank's plan, checks that together they cover each tensor, and writes the metadata. A
-plan says which shards a rank has, so the others' cannot be copies of this one's: here they are empty, the check is left out, and
-whatever rank is played is its own coordinator. What one process has written, it can read again.
+The real coordinator, rank 0, gathers every rank's plan, checks that together they cover each tensor, and writes the metadata.
+A plan lists the shards of a rank, so the others' plans cannot be copies of this one's. Here they are empty, the check is left
+out, and the simulated rank is its own coordinator. One process can read what it has written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def install(utils: ModuleType) -> None:
     wrapper = utils._DistWrapper
 
     def all_of(self: Any, mine: Any) -> list[Any]:
-        """The plans of all ranks: this one's, and empty ones of the others."""
+        """The plans of all ranks: this rank's own, and empty ones for the others."""
         if not dataclasses.is_dataclass(mine) or not hasattr(mine, "items"):
             return [mine] * self.get_world_size()
         empty = dataclasses.replace(mine, items=[])
@@ -46,7 +46,7 @@ def install(utils: ModuleType) -> None:
 
 @guarded("The functions of torch.distributed.checkpoint")
 def watch(package: ModuleType, names: tuple[str, ...], during: Callable[[str, Callable], Callable]) -> None:
-    """Has what saves be a phase of its own."""
+    """Makes saving a separate phase."""
     for name in names:
         if hasattr(package, name):
             setattr(package, name, during("saving", getattr(package, name)))
@@ -61,8 +61,8 @@ def install_planner(planner: ModuleType) -> None:
 
 @guarded("The optimizer states of FSDP1")
 def install_fsdp1(utils: ModuleType) -> None:
-    """After torch.distributed.fsdp._optim_utils. Rank 0 tells the others which states there are: those that this one has, which
-    is what merging the keys of all ranks comes to."""
+    """After torch.distributed.fsdp._optim_utils. Rank 0 sends the others the list of states; here, it is this rank's list,
+    which equals the merged keys of all ranks."""
     real = utils._map_param_key_to_optim_keys
 
     @functools.wraps(real)

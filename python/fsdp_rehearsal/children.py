@@ -1,7 +1,7 @@
-"""Ends the processes that the program has started, when it is stopped before its end.
+"""Ends the processes that the program has started, if it is stopped before its end.
 
-Workers of data loaders would notice only later that nobody reads what they make. They are asked to end, so that they remove
-their own temporary folders; what is still there after a moment is terminated.
+Data-loading workers would notice only later that nobody reads their output. They are asked to end, so that they remove their
+temporary folders; those that still run after a moment are terminated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS = 3.0  # for each way of ending
 
 @guarded("The child processes")
 def end() -> None:
-    """Ends the children of multiprocessing, and has it give back its semaphores and folders."""
+    """Ends the children of multiprocessing, and makes it release its semaphores and folders."""
     multiprocessing = sys.modules.get("multiprocessing")
     if "multiprocessing.util" not in sys.modules or multiprocessing is None:
         return

@@ -14,7 +14,7 @@ _MOST_STEPS = 16
 def describe(
     issued: list[dict[str, Any]], ends: list[int], begin: int, marks: list[Mark], units: Units, is_ddp: bool
 ) -> dict[str, Any]:
-    """`ends`: how many collectives there were at the end of each step; `begin`: at the end of the initialization."""
+    """`ends`: the number of collectives at the end of each step; `begin`: at the end of the initialization."""
     marked = [m.collectives for m in marks]
     starts = [begin, *ends]
 

@@ -1,4 +1,4 @@
-"""Compilers that a script starts at run time. Triton looks for the driver by itself, and keeps what it has compiled."""
+"""Compilers that a script starts at run time. Triton looks for the driver by itself, and caches compiled code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import MutableMapping
 
 
 def prepare(environ: MutableMapping[str, str], stub: str) -> None:
-    """Has Triton link against the stub, and keeps what is compiled or tuned for a stub out of the user's own caches: times
-    measured here choose no kernel on a real GPU."""
+    """Makes Triton link against the stub, and keeps code that is compiled or tuned for a stub out of the user's own caches:
+    times measured here must not choose a kernel for a real GPU."""
     environ.setdefault("TRITON_LIBCUDA_PATH", _folder_with_driver(stub))
     cache = os.path.join(environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fsdp-plan")
     environ.setdefault("TRITON_CACHE_DIR", os.path.join(cache, "triton"))
@@ -16,5 +16,5 @@ def prepare(environ: MutableMapping[str, str], stub: str) -> None:
 
 
 def _folder_with_driver(stub: str) -> str:
-    """The stub is the driver too; beside it lies a link with the driver's name."""
+    """The stub is the driver, too; next to it lies a link with the driver's name."""
     return os.path.join(os.path.dirname(stub), "driver")

@@ -1,7 +1,7 @@
-"""torch.compile gives way: what is captured, and what a plan of it predicts, is the model as PyTorch runs it op by op. A compiler fuses
-ops, and keeps and recomputes other tensors.
+"""Disables torch.compile: a capture, and its prediction, is the model as PyTorch runs it op by op. A compiler fuses ops, and
+saves and recomputes other tensors.
 
-Not modeled: code that was compiled before this, and compilers that are called by other names.
+Not modeled: code that was compiled earlier, and compilers that are called by other names.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def describe() -> dict[str, Any]:
 
 
 def job(one_process: bool) -> dict[str, Any]:
-    """The "job" part of the record. `one_process`: the program drives all GPUs itself (nn.DataParallel), so that there are no ranks,
-    whatever its environment was given."""
+    """The "job" part of the record. `one_process`: the program drives all GPUs itself (nn.DataParallel), so there are no
+    ranks, whatever its environment contains."""
 
     def number(name: str, otherwise: int) -> int:
         text = os.environ.get(name, "")

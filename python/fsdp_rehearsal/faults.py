@@ -1,7 +1,7 @@
-"""How the program ended: an exception, out of memory, an exit; and where it stands when it hangs.
+"""Records how the program ended: an exception, out of memory, an exit; and where it is when it hangs.
 
-A program that catches an exception and then exits is asked for the exception that it is handling. SIGUSR1 prints the stacks of
-all threads to stderr, for the supervisor of a program that hangs; so does a crash in native code.
+If a program catches an exception and then exits, we record the exception that it is handling. SIGUSR1 prints the stacks of all
+threads to stderr, for the supervisor of a program that hangs; a crash in native code does the same.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded
 
 _OUT_OF_MEMORY = ("OutOfMemoryError",)
-_MOST_CAUSES = 20  # of an exception, one after the other
+_MOST_CAUSES = 20  # in the chain of an exception
 
 
 class Faults:
-    """Notes what ends the program, and has `finish` called once, with the process about to end."""
+    """Records the end of the program, and calls `finish` once, just before the process ends."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self.exception: Optional[dict[str, Any]] = None
@@ -35,7 +35,7 @@ class Faults:
         faulthandler.enable(file=sys.__stderr__, all_threads=True)
         faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True, chain=False)
         self._process = os.getpid()
-        atexit.register(self._at_exit)  # before any other: so it runs last
+        atexit.register(self._at_exit)  # registered first, so it runs last
         self._watch_exits()
 
     def end(self, why: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Faults:
         return {"why": why, "exception": self.exception, "exit_status": self.exit_status}
 
     def _at_exit(self) -> None:
-        """Python leaves an exception that nobody caught in sys.last_value, whatever excepthook there is."""
+        """Python stores an uncaught exception in sys.last_value, whatever the excepthook is."""
         error = getattr(sys, "last_value", None)
         if self.exception is None and error is not None:
             self.note(error)
@@ -70,7 +70,7 @@ class Faults:
 
     @guarded("The exception")
     def note(self, error: BaseException) -> None:
-        """Keeps an exception and the chain of its causes."""
+        """Stores an exception and the chain of its causes."""
         if isinstance(error, SystemExit):
             return
         chain: list[BaseException] = []
@@ -89,7 +89,7 @@ class Faults:
 
 
 def _missing_module(error: BaseException) -> Optional[BaseException]:
-    """The error from which a library that imports lazily raised its own."""
+    """The error from which a lazily importing library raised its own."""
     at, seen = error.__cause__, 0
     while at is not None and not isinstance(at, ModuleNotFoundError) and seen < _MOST_CAUSES:
         at, seen = at.__cause__, seen + 1
@@ -97,7 +97,7 @@ def _missing_module(error: BaseException) -> Optional[BaseException]:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """As Python prints it, without our own frames: what we stand in for is not where it failed."""
+    """As Python prints it, without our own frames: the failure is not in our replacements."""
     whole = traceback.TracebackException.from_exception(error)
     waiting = [whole]
     while waiting:

@@ -1,4 +1,4 @@
-"""Which line of a Python stack is the user's own, for naming what an allocation is for."""
+"""Finds the user's own line in a Python stack, to name the purpose of an allocation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _is_generated(file: str) -> bool:
 
 
 def hide(file: str) -> None:
-    """Counts the package of a file as ours, too."""
+    """Treats the package of a file as ours, too."""
     _OURS.append(os.path.dirname(os.path.abspath(file)) + os.sep)
 
 
@@ -55,12 +55,12 @@ def is_ours(file: str) -> bool:
 
 
 def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A stack without what says nothing: ours, the standard library, and the frames between a module and its forward."""
+    """A stack without uninformative frames: ours, the standard library, and those between a module and its forward."""
     return [f for f in frames if kind_of(f["file"]) != HIDDEN and not f["file"].endswith("/torch/nn/modules/module.py")]
 
 
 def hide_ours(snapshot: dict[str, Any]) -> None:
-    """Takes our own frames out of the stacks of an allocator snapshot, in place: a viewer shows the script as it is."""
+    """Removes our own frames from the stacks of an allocator snapshot, in place, so that a viewer shows only the script."""
     done: dict[int, list[dict[str, Any]]] = {}
     blocks = (block for segment in snapshot.get("segments", []) for block in segment["blocks"])
     for entry in chain(chain.from_iterable(snapshot.get("device_traces", [])), snapshot.get("segments", []), blocks):
@@ -73,7 +73,7 @@ def hide_ours(snapshot: dict[str, Any]) -> None:
 
 
 def named(frames: Iterable[dict[str, Any]]) -> Optional[dict[str, Any]]:
-    """The frame to name an allocation by, of a stack with the innermost frame first: the user's innermost, else a library's,
+    """The frame to name an allocation by; the stack has the innermost frame first: the user's innermost, else a library's,
     else the framework's."""
     best, rank = None, HIDDEN
     for frame in frames:
@@ -96,7 +96,7 @@ def user_frame(depth: int = 1) -> Optional[dict[str, Any]]:
 
 
 def short(file: str) -> str:
-    """A file's path as an error message would show it: below site-packages, or from the folder that the script runs in."""
+    """A file's path as an error message would show it: below site-packages, or relative to the script's working folder."""
     if _is_generated(file):
         return "inductor/" + os.path.basename(file)
     for marker in ("/site-packages/", "/dist-packages/"):

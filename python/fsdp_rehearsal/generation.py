@@ -1,5 +1,5 @@
-"""transformers' `generate` with beams, which stops early where scores say so. Scores are not computed, so it goes on up to its
-length, as a real run may. Greedy and sampled generation need nothing: what ends them is followed (known_rules.py)."""
+"""transformers' `generate` with beams, which may stop early depending on scores. Scores are not computed, so it continues to
+its maximum length, as a real run may. Greedy and sampled generation need no change: their end is followed (known_rules.py)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def install(module: ModuleType) -> None:
     def has_unfinished(*args, **kwargs):
         return ~signature.bind(*args, **kwargs).arguments[_HITS].all()
 
-    # In some versions it is a method: then `self` is among what is bound.
+    # In some versions it is a method: then `self` is among the bound arguments.
     is_static = isinstance(inspect.getattr_static(mixin, real.__name__), staticmethod)
     mixin._beam_search_has_unfinished_sequences = staticmethod(has_unfinished) if is_static else has_unfinished

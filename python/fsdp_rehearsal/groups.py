@@ -1,8 +1,8 @@
 """Process groups of one real member.
 
-NCCL's stay PyTorch's own, over the stub NCCL. Gloo would look for its peers on the network, so PyTorch's fake group takes
-its place; it answers at once, as if every other rank had sent what this one sends. Collectives of Python objects are answered
-here, the same way.
+NCCL's groups remain PyTorch's own, over the stub NCCL. Gloo would look for its peers on the network, so PyTorch's fake group
+replaces it; it answers at once, as if every other rank had sent the same as this one. Collectives of Python objects are
+answered here, in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def install(dist: ModuleType, stub: Stub) -> None:
     if not dist.is_available():
         return
     c10d = dist.distributed_c10d
-    # The monitor of the real NCCL ends a process whose watchdog is slow, as it is under a debugger or on a busy machine.
+    # The monitor of the real NCCL ends a process whose watchdog is slow, as under a debugger or on a busy machine.
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     _replace_gloo(c10d)
     _answer_objects(c10d)
@@ -55,7 +55,7 @@ def _replace_gloo(c10d: ModuleType) -> None:
         def create_device(*args: Any, **kwargs: Any) -> None:
             return None
 
-    # The fake group lacks these methods of a group of Gloo.
+    # The fake group lacks these methods of a Gloo group.
     FakeProcessGroup._set_sequence_number_for_group = lambda self: None
     FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
     FakeProcessGroup._set_default_timeout = lambda self, timeout: None
@@ -63,7 +63,7 @@ def _replace_gloo(c10d: ModuleType) -> None:
         FakeProcessGroup.options = property(lambda self: SimpleNamespace())
     c10d.ProcessGroupGloo = ProcessGroupGloo
 
-    # A method of the group that has the backend, which asks the backend in C++.
+    # A method of the group with the backend, which calls the backend in C++.
     monitored = c10d.ProcessGroup.monitored_barrier
 
     def monitored_barrier(group: Any, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ def _answer_objects(c10d: ModuleType) -> None:
             object_gather_list[:] = [obj] * len(object_gather_list)
 
     def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
-        """Every rank has what the source has: what this one has."""
+        """Every rank has the source's objects: this rank's own."""
 
     def scatter_object_list(
         scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None
@@ -109,8 +109,8 @@ def _answer_objects(c10d: ModuleType) -> None:
 
 @guarded("Collectives on the CPU")
 def _answer_on_cpu(c10d: ModuleType) -> None:
-    """The fake group copies what it gathers, and leaves sums and exchanges undone. Every rank has what this one has: a sum is
-    a multiple, and each rank sends here the part that this one would send to itself."""
+    """The fake group copies what it gathers, but computes no sums and exchanges. Every rank has the same data as this one: a
+    sum is a multiple, and each rank sends this one the part that it would send to itself."""
     import torch.distributed as dist
 
     reduce, exchange = c10d.all_reduce, c10d.all_to_all_single
@@ -118,7 +118,7 @@ def _answer_on_cpu(c10d: ModuleType) -> None:
     @functools.wraps(reduce)
     def all_reduce(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         alone = tensor.clone() if tensor.device.type == "cpu" and op == dist.ReduceOp.SUM else None
-        work = reduce(tensor, op, group, async_op)  # comes here again if a torch function mode is active
+        work = reduce(tensor, op, group, async_op)  # returns here if a torch function mode is active
         if alone is not None and not c10d._rank_not_in_group(group):
             tensor.copy_(alone.mul_(c10d.get_world_size(group)))
         return work
@@ -159,8 +159,8 @@ def _note(c10d: ModuleType, group: Any) -> None:
 
 @guarded("Groups that are split from others")
 def _split_alone(c10d: ModuleType, stub: Stub) -> None:
-    """NCCL learns the size of a group that is split from another from the other ranks, so the stub has to be told. A group
-    that also has the stand-in for Gloo, which cannot be split, is made like any new group."""
+    """NCCL learns the size of a split group from the other ranks, so we pass it to the stub. A group that also has the
+    replacement of Gloo, which cannot be split, is made like any new group."""
     color, split = c10d._process_group_color, c10d.split_group
 
     def _process_group_color(ranks):
@@ -183,7 +183,7 @@ def _split_alone(c10d: ModuleType, stub: Stub) -> None:
 
     @functools.wraps(make)
     def new_group(ranks=None, *args, **kwargs):
-        # Torch 2.15 works the color out elsewhere.
+        # Torch 2.15 computes the color elsewhere.
         if ranks and c10d.get_rank() in ranks:
             stub.tell_next_split(len(ranks))
         return make(ranks, *args, **kwargs)

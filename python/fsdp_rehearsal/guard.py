@@ -1,4 +1,4 @@
-"""A probe that fails must not fail the program of the user: it becomes a warning of the record, once per place."""
+"""A failed probe must not fail the user's program: it becomes a warning in the record, once for each place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def warn(kind: str, text: str, file: Optional[str] = None, line: Optional[int] =
 
 
 def failed(what: str, error: BaseException) -> None:
-    """Notes that the probe `what` raised `error`."""
+    """Records that the probe `what` raised `error`."""
     warn("probe", f"{what} could not be looked at: {type(error).__name__}: {str(error)[:300]}")
 
 

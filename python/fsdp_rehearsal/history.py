@@ -1,12 +1,11 @@
-"""The allocator's own history with Python stacks, from the first allocation on, and labels that say what the program was
-doing.
+"""The allocator's own history with Python stacks, from the first allocation on, with labels of the program's work.
 
-The history is PyTorch's (torch.cuda.memory._record_memory_history). It is emptied into the ledger now and then, so that a
-long run does not fill the host's memory, unless the user wants it as a whole for the memory viewer.
+The history is PyTorch's (torch.cuda.memory._record_memory_history). It is moved into the ledger from time to time, so that a
+long run does not fill the host's memory, unless the user wants all of it for the memory viewer.
 
-A label is a text that the allocator writes into each entry (its "user metadata"): the number of the phase, and of the module.
-PyTorch keeps it per thread, and the thread of the autograd engine may still have that of an earlier phase. Then the module is
-not known, and the phase is the one that the position of the entry in the history says.
+A label is a text that the allocator writes into each entry (its "user metadata"): the numbers of the phase and of the module.
+PyTorch stores it per thread, and the autograd engine's thread may still have that of an earlier phase. Then the module is
+unknown, and the entry's position in the history gives the phase.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class History:
         self._set_metadata: Any = None
         self._recording = False
         self._drained_at = 0  # allocator events
-        self._fed = 0  # entries of the kept history
+        self._fed = 0  # entries of the stored history
 
     def install(self, torch: Any) -> None:
-        """Has the recording start when CUDA is initialized, before the first allocation."""
+        """Makes the recording start when CUDA is initialized, before the first allocation."""
         memory = torch.cuda.memory
         self._record, self._snapshot = memory._record_memory_history, memory._snapshot
         self._set = getattr(torch._C, "_cuda_setMemoryMetadata", None)
-        # A script that records too gets our history, which has all that it asks for.
+        # A script that records, too, gets our history, which includes everything that it requests.
         memory._record_memory_history = torch.cuda._record_memory_history = lambda *args, **kwargs: None
         torch.cuda._lazy_call(self._begin)
 
@@ -68,12 +67,12 @@ class History:
         self._record("all", context="alloc", stacks="python", max_entries=_NO_LIMIT, clear_history=clear)
 
     def begin_phase(self, mark: Mark) -> None:
-        """Everything from here on belongs to a new phase."""
+        """All later events belong to a new phase."""
         self.marks.append(mark)
         self._positions.append(mark.position)
 
     def in_module(self, name: str) -> None:
-        """Labels what this thread allocates from here on: with the phase, and the module that runs."""
+        """Labels later allocations of this thread with the phase and the running module."""
         if self._set_metadata is None:
             return
         number = self._modules.setdefault(name, len(self._modules))
@@ -97,7 +96,7 @@ class History:
 
     @guarded("The history of the allocator")
     def drain_if_long(self) -> None:
-        """Empties a history that has grown long."""
+        """Moves a long history into the ledger."""
         if not self._keep_all and self._meter.position() - self._drained_at > _EVENTS_BETWEEN_DRAINS:
             self.drain()
 

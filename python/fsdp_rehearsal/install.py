@@ -1,4 +1,4 @@
-"""Puts the pieces together in a process that has the stub."""
+"""Installs all replacements in a process that has the stub."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fsdp_rehearsal.watchdog import Watchdog
 
 
 def install(settings: Settings, is_owner: bool) -> None:
-    """Has everything replaced that docs/rehearsal_inside.md lists, each when its module is imported."""
+    """Installs everything that docs/rehearsal_inside.md lists, each part when its module is imported."""
     record = Record(settings, is_owner, time.perf_counter())
     stub = record.stub = Stub()
     meter = record.meter = Meter(stub, record.began)
@@ -72,7 +72,7 @@ def install(settings: Settings, is_owner: bool) -> None:
 
     def with_torch(torch: ModuleType) -> None:
         progress.say("initializing")
-        if torch.version.cuda is None:  # nothing to measure in a build for CPUs
+        if torch.version.cuda is None:  # a build for CPUs: there is nothing to measure
             return
         check_torch(str(torch.__version__))
         for part in (meter, history, phases, step_forward, modules, steps, watchdog, ties):
@@ -80,7 +80,7 @@ def install(settings: Settings, is_owner: bool) -> None:
                 part.install(torch)
             except Exception as error:
                 failed(type(part).__name__, error)
-        if record.applying is not None:  # not a probe: what it raises ends the program
+        if record.applying is not None:  # not a probe: its exceptions end the program
             record.applying.install(torch)
             Wrappers(record.applying).install(after_import)
         if settings.eager:

@@ -1,17 +1,17 @@
 """Results that are known although an input is not.
 
-*Some inputs decide alone*: what is true stays true whatever is or-ed to it. So `generate` of transformers ends at its
-`max_new_tokens`: whether a sequence has met its last token is unknown, that all are long enough is known.
+*Some inputs decide alone*: true stays true whatever is or-ed to it. So `generate` of transformers ends at its
+`max_new_tokens`: whether a sequence has reached its last token is unknown, but that all are long enough is known.
 
-*Some answers are stated*, as nobody can know them and every other answer would end the program or change its shapes:
+*Some answers are assumed*, because nobody can know them and every other answer would end the program or change its shapes:
 
 * Numbers are finite: `isfinite` is true, `isnan` and `isinf` are false.
-* No token is the last one: `isin` of unknown integers is false, and no unknown integer equals a number. Generation goes on up to its
-  length.
-* Routing is balanced (`--routing balanced`): of E experts, token t takes k, those from (t k) mod E on. A `topk` is taken for a
-  router where a module runs it and its indices then select rows or are counted; accuracy does neither.
+* No token is the last one: `isin` of unknown integers is false, and no unknown integer equals a number. Generation continues
+  to its maximum length.
+* Routing is balanced (`--routing balanced`): of E experts, token t uses k, starting at (t k) mod E. A `topk` counts as a
+  router if a module runs it and its indices then select rows or are counted; accuracy does neither.
 
-*Collectives*: every rank has what this one has, so that a sum is a multiple and what is gathered are copies.
+*Collectives*: every rank has the same data as this one, so a sum is a multiple and a gather returns copies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EQUALS = {"eq": False, "__eq__": False, "ne": True, "__ne__": True}
 _OR = frozenset("__or__ __ror__ __ior__ logical_or logical_or_ bitwise_or bitwise_or_".split())
 _AND = frozenset("__and__ __rand__ __iand__ logical_and logical_and_ bitwise_and bitwise_and_".split())
 _TIMES = frozenset("__mul__ __rmul__ __imul__ mul mul_ multiply multiply_".split())
-# Calls that select or count by the indices that they are given.
+# Calls that select or count by indices.
 _BY_INDEX = frozenset(
     "one_hot bincount histc nonzero argwhere where sort argsort unique unique_consecutive gather scatter scatter_ scatter_add "
     "scatter_add_ scatter_reduce scatter_reduce_ index_select index_add index_add_ index_copy index_copy_ index_fill index_fill_ "
@@ -42,10 +42,11 @@ class Rules:
     def __init__(self, torch: Any, copies: KnownCopies, balanced_routing: bool, in_module: Callable[[], bool]) -> None:
         self._torch, self._copies = torch, copies
         self._balanced_routing, self._in_module = balanced_routing, in_module
-        self.router: Optional[tuple[str, Optional[str], Optional[int]]] = None  # of the last topk: a warning's text and place
+        self.router: Optional[tuple[str, Optional[str], Optional[int]]] = None  # of the last topk: the text and place of a
+                                                                                # warning
 
     def results(self, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
-        """The results of a call with an unknown input, in a flat list; nothing when they are not known either."""
+        """The results of a call with an unknown input, in a flat list; None if they are unknown, too."""
         if name in _FINITE:
             return self._same(args[0], _FINITE[name])
         if name == "isin":
@@ -88,13 +89,13 @@ class Rules:
         return None
 
     def _value(self, value: Any) -> Optional[Any]:
-        """A value on the host, if it is known; numbers are."""
+        """A value on the host, if it is known; numbers always are."""
         if not self._is_tensor(value):
             return self._torch.tensor(value, device="cpu")
         return self._copies.of(value) if value.is_cuda else value
 
     def _routing(self, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
-        """The stated choice of experts, as (values, indices); the values stay unknown."""
+        """The assumed choice of experts, as (values, indices); the values remain unknown."""
         if not self._balanced_routing or not args or not self._copies.on_device(args[0]):
             return None
         scores = args[0]
@@ -113,7 +114,7 @@ class Rules:
         return [None, chosen]
 
     def note_router(self, name: str, args: Any, kwargs: dict[str, Any]) -> None:
-        """Says that routing was stated, once its indices are used as such: `name` is about to be called."""
+        """Warns that routing was assumed, once its indices are used as such: `name` is about to be called."""
         if name not in _BY_INDEX or name == "where" and len(args) != 1:
             return
         picks = args[1:] if name in ("__getitem__", "__setitem__") else args

@@ -1,19 +1,19 @@
-"""Values that the host knows, followed through the device.
+"""Follows values that the host knows through the device.
 
 On the stub GPU no kernel computes, so a size that is read back from the device (torch.nonzero, the number of tokens of an
-expert, whether a mask is all ones) would be zero. Such sizes come from few integers: ids, masks and counts that the host
-sent, and the choice of experts. They are followed: each call on known tensors runs on their host copies too
-(known_copies.py), and a read-back is answered from those. Memory is still PyTorch's own, since the real call runs and the
-stub hands it the number that it waits for.
+expert, whether a mask is all ones) would be zero. Such sizes come from few integers: ids, masks and counts that the host sent,
+and the choice of experts. We follow them: each call on known tensors runs on their host copies, too (known_copies.py), and
+these answer a readback. Memory is still PyTorch's own, since the real call runs and the stub returns the number that it waits
+for.
 
-What follows from some of the inputs alone, and what is stated because nobody can know it (which experts a router picks, whether
-numbers are finite), is in known_rules.py. Loops that wait for a value that never comes are ended by loops.py.
+known_rules.py has results that follow from only some of the inputs, and assumptions about unknowable ones (which experts a
+router picks, whether numbers are finite). loops.py ends loops that wait for a value that never comes.
 
-It is a torch function mode. A dispatch mode would see more, but PyTorch allocates differently while one is active:
-autograd does not add gradients in place then (isTensorSubclassLike in ATen/TensorSubclassLikeUtils.h).
+This is a torch function mode. A dispatch mode would see more, but PyTorch allocates differently while one is active: autograd
+then does not add gradients in place (isTensorSubclassLike in ATen/TensorSubclassLikeUtils.h).
 
-Not followed: what floating point work on unknown values yields; calls without a CPU version; code that torch.compile has
-compiled, which is why its first call ends all of this.
+Not followed: floating point results of unknown values; calls without a CPU version; code that torch.compile has compiled,
+whose first call ends the following.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fsdp_rehearsal.known_rules import Rules
 from fsdp_rehearsal.loops import Loops, as_bytes
 from fsdp_rehearsal.stub import Stub
 
-# Random, or of unknown contents; or with the contents of the argument, which share its storage.
+# Random or unknown contents, or the contents of the argument, whose storage they share.
 _NOT_FOLLOWED = frozenset(
     "__get__ __set__ __len__ __repr__ __hash__ __format__ size dim numel stride is_contiguous data_ptr untyped_storage "
     "storage_offset element_size nelement requires_grad_ backward register_hook record_stream is_floating_point is_complex pin_memory "
@@ -40,13 +40,13 @@ _NOT_FOLLOWED = frozenset(
 _OVERWRITES = ("copy_", "fill_", "zero_")
 _INDEXES = ("__getitem__", "__setitem__")
 _INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
-_DEPTH_OF_INDEX = 4  # views that an index with slices beside the mask puts after it
+_DEPTH_OF_INDEX = 4  # views that an index with slices as well as the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
-# Calls whose numbers may be tensors: those are read from the device, one after the other. The first argument of a method is
-# none.
+# Calls whose numbers may be tensors: PyTorch reads those from the device, one after the other. The first argument of a method
+# is none.
 _FACTORIES = frozenset("arange range linspace logspace full zeros ones empty rand randn randint".split())
 _SIZED = frozenset("reshape view expand repeat tile narrow split split_with_sizes pad new_full new_zeros new_ones new_empty".split())
-_UNIQUE = {"unique": 4, "unique_consecutive": 3}  # and which argument says along which dimension
+_UNIQUE = {"unique": 4, "unique_consecutive": 3}  # and the argument that selects the dimension
 _COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
 
@@ -54,14 +54,14 @@ def install(
     torch: Any, stub: Stub, balanced_routing: bool, in_module: Callable[[], bool], steps: Callable[[], int]
 ) -> KnownValues:
     """Follows known values from now on, in this thread and in those that autograd starts for it. `in_module`: whether the
-    forward of a module runs; `steps`: the calls of optimizers so far."""
+    forward of a module runs; `steps`: the number of optimizer calls so far."""
     from torch.overrides import TorchFunctionMode
 
     copies = KnownCopies(torch)
     values = KnownValues(torch, stub, copies, Rules(torch, copies, balanced_routing, in_module), Loops(steps))
 
     class Following(TorchFunctionMode):
-        has_left = False  # for good
+        has_left = False  # permanently
 
         def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return values.call(func, args, kwargs or {})
@@ -76,7 +76,7 @@ def install(
 
 
 def _forget_what_kernels_write(jit: Any, torch: Any, copies: KnownCopies) -> None:
-    """A kernel of Triton is handed addresses, and writes through any of them. No call of PyTorch says through which."""
+    """A kernel of Triton receives addresses, and may write through any of them. No call of PyTorch shows which."""
     real = jit.JITFunction.run
 
     @functools.wraps(real)
@@ -90,7 +90,8 @@ def _forget_what_kernels_write(jit: Any, torch: Any, copies: KnownCopies) -> Non
 
 
 def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:
-    """Many libraries decorate functions with torch.compile that are never called: what ends it is the first call."""
+    """Many libraries decorate functions with torch.compile that are never called, so only the first call ends the
+    following."""
     real = eval_frame._callback_from_stance
 
     def _callback_from_stance(callback: Any) -> Any:
@@ -102,8 +103,8 @@ def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:
 
 
 def _follow_backward(torch: Any, mode: Any) -> None:
-    """Recomputation by checkpointing is followed as well. A mode is off in the functions that it is asked about, and
-    both `Tensor.backward` and `torch.autograd.backward` are such: it is on again where they call the engine."""
+    """Recomputation by checkpointing is followed as well. A mode is off inside the functions that it handles, and both
+    `Tensor.backward` and `torch.autograd.backward` are such: it is on again where they call the engine."""
     real = torch.autograd._engine_run_backward
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -116,7 +117,7 @@ def _follow_backward(torch: Any, mode: Any) -> None:
 
 
 def _leave(torch: Any, mode: Any) -> None:
-    """Takes the mode out of the stack of modes, wherever in it it is. torch.compile would trace through it."""
+    """Removes the mode from the stack of modes, at any position. torch.compile would trace through it."""
     from torch.overrides import _pop_mode, _push_mode
 
     mode.has_left = True
@@ -140,7 +141,7 @@ class KnownValues:
         self._broken = False
 
     def call(self, func: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
-        """`func` as it is, and on the copies when all that it reads is known."""
+        """Calls `func`, and calls it on the copies, too, if all its inputs are known."""
         name = getattr(func, "__name__", "")
         if name in _NOT_FOLLOWED or self._broken:
             return self._with_numbers(func, name, args, kwargs)
@@ -175,7 +176,7 @@ class KnownValues:
         return result
 
     def _with_numbers(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """`func` as it is, with the numbers that it reads from the device."""
+        """Calls `func`, with the numbers that it reads from the device."""
         answers = [] if self._broken else self._of_numbers(name, args)
         if not answers:
             return func(*args, **kwargs)
@@ -186,7 +187,7 @@ class KnownValues:
             self._stub.forget_answers()
 
     def _collective(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Every rank has what this one has."""
+        """Every rank has the same data as this one."""
         written = []
         try:
             size = self._torch.distributed.get_world_size(kwargs.get("group"))
@@ -201,7 +202,7 @@ class KnownValues:
         return result
 
     def _answer_to_a_loop(self, name: str, args: Any) -> list[bytes]:
-        """The value that ends a loop that asked for the same unknown value many times; as a rule none, an empty list."""
+        """The value that ends a loop that read the same unknown value many times; usually none, an empty list."""
         tensor = args[0] if args else None
         if not self.copies.on_device(tensor) or tensor.numel() != 1:
             return []
@@ -210,8 +211,8 @@ class KnownValues:
         return [] if value is None else [as_bytes(value, tensor.is_floating_point(), tensor.element_size())]
 
     def _on_host(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
-        """The results on the copies, in a flat list; nothing when an input is not known."""
-        if getattr(func, "namespace", "aten") != "aten":  # collectives, for one
+        """The results on the copies, in a flat list; None if an input is unknown."""
+        if getattr(func, "namespace", "aten") != "aten":  # for example collectives
             return None
         inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self._torch.Tensor) and x.is_cuda]
         if not inputs:
@@ -220,7 +221,7 @@ class KnownValues:
         if target is not None and not self.copies.has_room(target):
             return None
         if name in _UNIQUE and (len(args) > _UNIQUE[name] or kwargs.get("dim") is not None):
-            return None  # Thrust reads otherwise
+            return None  # Thrust reads differently
         if any(x is not target and self.copies.of(x) is None for x in inputs):
             return self._rules.results(name, args, kwargs)
         host_args, host_kwargs = self._torch.utils._pytree.tree_map(self._to_host, (args, kwargs))
@@ -265,8 +266,8 @@ class KnownValues:
         return self._torch.utils._pytree.tree_flatten(tree)[0]
 
     def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
-        """The tensors whose values the device is about to be asked for, in order."""
-        if name in (*_INDEXES, "masked_select"):  # what is selected from need not be known
+        """The tensors whose values are about to be read from the device, in order."""
+        if name in (*_INDEXES, "masked_select"):  # the tensor that is selected from need not be known
             index = args[1] if isinstance(args[1], (tuple, list)) else (args[1],)
             ends = [end for i in index if isinstance(i, slice) for end in (i.start, i.stop, i.step)]
             numbers = self._of_scalars(ends)  # slices come first
@@ -298,7 +299,7 @@ class KnownValues:
         return [bytes(tensor.contiguous().view(-1).view(self._torch.uint8).numpy()) for tensor in known]
 
     def _of_numbers(self, name: str, args: Any) -> list[bytes]:
-        """Numbers that are tensors of one element: where not all are known, none is answered."""
+        """Numbers that are tensors of one element. If any is unknown, no answer is given for any."""
         if name not in _FACTORIES and name not in _SIZED:
             return []
         return self._of_scalars(args if name in _FACTORIES else args[1:])
@@ -315,25 +316,25 @@ class KnownValues:
         return self._contents([self._torch.zeros(x.shape, dtype=x.dtype) if c is None else c for x, c in known])
 
     def _without_cudnn(self, args: Any) -> Any:
-        """The stub has no CTC of cuDNN, which takes targets of 32 bits only."""
+        """The stub has no CTC of cuDNN, which accepts only targets of 32 bits."""
         cudnn = self._torch.backends.cudnn
         if len(args) > 1 and args[1].dtype == self._torch.int32 and cudnn.enabled:
             warn("cudnn_ctc", "The CTC loss took PyTorch's own kernels; a GPU may take cuDNN's, with another workspace.")
         return cudnn.flags(enabled=False)
 
     def _of_unique(self, name: str, given: Any, found: Any) -> list[bytes]:
-        """How many different ones there are; of booleans that are not looked through in their order, how many are true."""
+        """The number of different values; for booleans in no required order, the number of true ones."""
         if name == "unique" and given.dtype == self._torch.bool:
             return [struct.pack("<i", int(self.copies.of(given).count_nonzero()))]
         return [_integer(found.size(0))]
 
     def _of_repeats(self, args: Any) -> list[bytes]:
-        """How many there are in all, and that none is negative; what is repeated need not be known."""
+        """The total number of repeats, and that none is negative; the repeated tensor need not be known."""
         repeats = next((c for c in map(self.copies.of, args[1::-1]) if c is not None and not c.is_floating_point()), None)
         return [] if repeats is None else [_integer(int(repeats.sum())), b"\x01"]
 
     def _answer_in_backward(self, indexed: Any, answers: list[bytes]) -> None:
-        """Backward looks through the same masks again: for the gradient of what is indexed, and of what was put there."""
+        """Backward reads the same masks again, for the gradients of the indexed tensor and of the values put there."""
         node = indexed.grad_fn
         for _ in range(_DEPTH_OF_INDEX):
             if node is None or node.name() in _INDEX_NODES:

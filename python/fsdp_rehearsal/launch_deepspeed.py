@@ -1,7 +1,7 @@
 """DeepSpeed's launcher: an outer program starts an inner one on each node, directly or through pdsh, which starts the ranks.
 
-Here the outer one becomes the rank at once: what it would give to the inner program says all there is to know. The inner one
-may also be called by hand. It is run as a module (`python -m`), so it cannot be changed after an import.
+Here the outer one becomes the rank at once: its arguments for the inner program are sufficient. The user may also call the
+inner one directly. It runs as a module (`python -m`), so it cannot be changed after an import.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.guard import guarded
 
 _INNER = "deepspeed.launcher.launch"
-# Options of the inner program that take a value, which may stand apart.
+# Options of the inner program that take a value, which may be a separate word.
 _WITH_VALUE = {
     "--world_info", "--node_rank", "--master_addr", "--master_port", "--save_pid", "--enable_each_rank_log", "--log_level",
     "--bind_core_list",
@@ -92,7 +92,7 @@ class _Subprocess:
         return self._real.Popen(command, *args, env=env, **kwargs)
 
     def check_call(self, command: Sequence[str], *args: Any, **kwargs: Any) -> int:
-        """Whether a node can be reached: it can."""
+        """Checks whether a node can be reached: always true."""
         return 0 if command and command[0] == "ssh" else self._real.check_call(command, *args, **kwargs)
 
     def check_output(self, command: Sequence[str], *args: Any, **kwargs: Any) -> bytes:

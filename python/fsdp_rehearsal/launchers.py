@@ -1,8 +1,8 @@
-"""Launchers start one process per GPU. Here each becomes, by one exec, the only process that is rehearsed.
+"""Launchers start one process for each GPU. Here each becomes, by one exec, the only rehearsed process.
 
 torchrun, torch.distributed.run and the launchers of accelerate all end in torch.distributed.launcher.api.launch_agent, with a
 command or with a function (notebook_launcher, elastic_launch). DeepSpeed's is in launch_deepspeed.py.
-torch.multiprocessing.spawn starts processes from a function; its rank is played in place.
+torch.multiprocessing.spawn starts processes from a function; here its rank runs in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Launchers:
         DeepSpeedLauncher(self._begin, become).install()
 
     def _ranks(self, world_size: int, local_world_size: int) -> tuple[int, int, int]:
-        """Rank, ranks and ranks of a node: as the command says, else as the launcher's arguments do."""
+        """Rank, number of ranks, and ranks of a node, from the command, or else from the launcher's arguments."""
         settings = self._settings
         if settings.world_size is not None:
             world_size = settings.world_size
@@ -67,7 +67,7 @@ class Launchers:
     @guarded("torch.multiprocessing.spawn")
     def _spawn(self, spawn: ModuleType) -> None:
         class Done:
-            """The result of spawn(join=False): everything has happened already."""
+            """The result of spawn(join=False): the work is already done."""
 
             processes: list[Any] = []
 
@@ -94,7 +94,7 @@ class Launchers:
 
     @guarded("accelerate launch")
     def _accelerate(self, launch: ModuleType) -> None:
-        """One process of accelerate is a child of its own; here the launcher turns into it."""
+        """For one process accelerate starts a child; here the launcher becomes it."""
         launch.subprocess = _Executing(launch.subprocess, lambda command: True)
 
 
@@ -107,7 +107,7 @@ def _remove_folder_of_logs(config: Any) -> None:
 
 
 class _Executing:
-    """The module subprocess, where Popen of a command that is the rank turns this process into it."""
+    """The module subprocess, in which Popen of a command that is the rank turns this process into it."""
 
     def __init__(self, real: ModuleType, is_rank: Callable[[Sequence[Any]], bool]) -> None:
         self._real, self._is_rank = real, is_rank
@@ -125,7 +125,7 @@ class _Executing:
 
 
 def become(command: Sequence[str]) -> NoReturn:
-    """Turns this process into `command`; a Python there finds the hook again, and the same process number."""
+    """Turns this process into `command`; a Python there finds the hook again, and the process number stays the same."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(command[0], list(command))

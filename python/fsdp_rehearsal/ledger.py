@@ -1,7 +1,7 @@
-"""Replays the allocator's history, to say when the peak was, in what code, and what was alive then.
+"""Replays the allocator's history, to find the time of the peak, its code, and the blocks that were live then.
 
-Sizes are as requested, so the peak meant here is that of requested bytes; the curve over a step rounds each allocation up to
-512 bytes as the allocator does, and does not know of the remainders of blocks that it left unsplit.
+Sizes are as requested, so the peak here is that of requested bytes. The curve over a step rounds each allocation up to 512
+bytes as the allocator does, but does not include the remainders of blocks that it left unsplit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _COUNTED = ("alloc", "free_requested", "free_completed")
 
 @dataclass(frozen=True)
 class Label:
-    """The work of the program when it allocated."""
+    """The work of the program at an allocation."""
 
     phase: str
     module: str = ""
-    backward_at: Optional[tuple[str, int, str]] = None  # file, line, function of the backward call, in a backward
+    backward_at: Optional[tuple[str, int, str]] = None  # file, line, function of the backward call, during a backward
 
 
-Resolve = Callable[[str, int], Label]  # the metadata of an entry, and how many events came before it
+Resolve = Callable[[str, int], Label]  # the metadata of an entry, and the number of events before it
 
 
 class Block(NamedTuple):
@@ -49,7 +49,7 @@ class Peak:
 
 
 class Ledger:
-    """Fed with the entries of one device's history, in order, in one or more pieces."""
+    """Receives the entries of one device's history, in order, in one or more pieces."""
 
     def __init__(self) -> None:
         self.peak = Peak()
@@ -63,7 +63,7 @@ class Ledger:
         self._rounded = 0
 
     def feed(self, entries: Sequence[dict[str, Any]], resolve: Resolve) -> None:
-        """Takes the next piece of the history; `resolve` says what the program was doing at an entry."""
+        """Adds the next piece of the history; `resolve` returns the program's work at an entry."""
         before, began, requested = dict(self._alive), self.position, self._requested
         places = _Places(self)
         highest, top = self.peak.bytes, -1
@@ -94,7 +94,7 @@ class Ledger:
             self._note_peak(entries, before, began, requested, top, resolve)
 
     def alive_since(self, position: int) -> dict[int, Block]:
-        """By address: what was allocated before an event, and has not been freed."""
+        """By address: blocks that were allocated before an event and are not freed."""
         return {address: block for address, block in self._alive.items() if block.position < position}
 
     def _note_peak(self, entries, alive: dict, position: int, requested: int, top: int, resolve: Resolve) -> None:
@@ -119,7 +119,7 @@ class Ledger:
 
 
 class _Places:
-    """Numbers of stacks; a stack that was seen in the same piece of history is found by the identity of its frames."""
+    """Numbers of stacks. A stack that occurred in the same piece of history is found by the identity of its frames."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -147,8 +147,8 @@ def _rounded(size: int) -> int:
 
 
 def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
-    """The stack of a place, innermost first. The thread of the autograd engine has no Python frames but those of hooks; the
-    call of backward is added, since it is where the program stands meanwhile."""
+    """The stack of a place, innermost first. The autograd engine's thread has no Python frames except those of hooks, so we
+    add the call of backward, where the program waits meanwhile."""
     stack = frames_of.without_plumbing(ledger.places[place])
     if label.backward_at is not None and not any(frames_of.kind_of(f["file"]) == frames_of.USER for f in stack):
         file, line, function = label.backward_at
@@ -157,7 +157,7 @@ def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
 
 
 def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:
-    """The bytes alive at the peak by line of Python, largest first; all after `most` rows are one row with file ""."""
+    """The bytes live at the peak by line of Python, largest first; all after `most` rows are one row with file ""."""
     rows: dict[tuple, list[int]] = {}
     for (place, label), (count, size) in ledger.peak.alive.items():
         stack = stack_of(ledger, place, label)
@@ -184,9 +184,10 @@ def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:
 
 
 def curve(points: Sequence[int], begin: int, end: int, at_begin: int, most: int = 512) -> tuple[list[int], int]:
-    """Bytes over the events [begin, end), at most `most` points, each the highest of its events; and the events per point.
+    """Bytes over the events [begin, end), at most `most` points, each the highest of its events; and the number of events per
+    point.
 
-    `at_begin` is what the allocator itself said at `begin`, so the whole curve is moved to meet it.
+    `at_begin` is the allocator's own value at `begin`; the whole curve is shifted to match it.
     """
     end = min(end, len(points))
     if end <= begin:

@@ -1,13 +1,13 @@
-"""Loops that wait for a value of the device, which never comes.
+"""Ends loops that wait for a value of the device that never comes.
 
-`while not finished.all()` asks the device, where all is zero, and would ask for ever. So questions are counted by the place
-that asks. One that a `while` loop has asked often, with no step of an optimizer between, is answered otherwise once: true, 1,
-and then other numbers; the record says where. A loop that no answer ends is ended with an exception that names its line, in
-seconds. What a `for` loop asks is left alone, since its iterable ends it.
+`while not finished.all()` reads the device, which is all zero, and would read forever. So we count reads by their place in the
+code. If a `while` loop has read often without an optimizer step in between, it gets another answer once: true, 1, and then
+other numbers; the record has the place. A loop that no answer ends gets an exception that names its line, after seconds. Reads
+of a `for` loop are not changed, since its iterable ends it.
 
-Sources: the kinds of loops are told apart by their bytecode: a `for` jumps back to FOR_ITER (module dis).
+Sources: the bytecode distinguishes the kinds of loops: a `for` jumps back to FOR_ITER (module dis).
 
-Not modeled: a `for` over something endless; recursion; code that torch.compile has compiled.
+Not modeled: a `for` over an endless iterable; recursion; code that torch.compile has compiled.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Optional
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import warn
 
-_MANY = 4096  # questions of one place without a step; or
-_SOME, _SECONDS = 256, 20.0  # fewer, but for so long
-_AFTER_AN_ANSWER = 64  # questions more that show that an answer has not ended the loop
+_MANY = 4096  # reads of one place without a step; or
+_SOME, _SECONDS = 256, 20.0  # fewer, but over this time
+_AFTER_AN_ANSWER = 64  # further reads that show that an answer has not ended the loop
 _NUMBERS = (1.0, -1.0, 1e9, -1e9)
 _GENERATED = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
 
 
 class EndlessLoop(RuntimeError):
-    """A loop asks the device for a value that a rehearsal does not compute, and no answer ends it."""
+    """A loop reads a value from the device that a rehearsal does not compute, and no answer ends it."""
 
 
 class _Place:
-    """A place that asks: how often, and since when."""
+    """A reading place: how often, and since when."""
 
     def __init__(self, now: float) -> None:
         self.asked = 0
@@ -51,7 +51,8 @@ class Loops:
         self._places: dict[tuple[CodeType, int], _Place] = {}
 
     def answer(self, is_bool: bool) -> Optional[float]:
-        """The value that the running code gets instead of zero. None: zero. Called before each read of one unknown value."""
+        """The value that the running code gets instead of zero. None for zero. Called before each read of one unknown
+        value."""
         if self._steps() != self._step:
             self._step = self._steps()
             self._places.clear()
@@ -96,9 +97,9 @@ class Loops:
 
 
 def as_bytes(value: float, is_floating_point: bool, size: int) -> bytes:
-    """A number as `size` bytes of the device would hold it."""
+    """A number in the device's representation of `size` bytes."""
     if is_floating_point:
-        if size == 2:  # the upper half of a float: bfloat16; of a half it is some other number of that sign
+        if size == 2:  # the upper half of a float: for bfloat16 the number; for a half some other number of the same sign
             return struct.pack("<f", value)[2:]
         return struct.pack("<d" if size == 8 else "<f", value)
     largest = (1 << 8 * size - 1) - 1
@@ -113,7 +114,7 @@ def _asking(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 
 def _loop_of(frame: FrameType) -> Optional[str]:
-    """The kind of the innermost loop that a frame is in; nothing when it is in none, or is itself a part of a loop."""
+    """The kind of the innermost loop around a frame; None if there is none, or if the frame itself is part of a loop."""
     if frame.f_code.co_name in _GENERATED:
         return None
     around = [(end - begin, kind) for begin, end, kind in _loops(frame.f_code) if begin <= frame.f_lasti <= end]
@@ -124,7 +125,7 @@ _known: dict[CodeType, list[tuple[int, int, str]]] = {}
 
 
 def _loops(code: CodeType) -> list[tuple[int, int, str]]:
-    """Beginning and end of each loop in the bytecode, and whether it is a "for" or a "while"."""
+    """Start and end of each loop in the bytecode, and whether it is a "for" or a "while"."""
     if code not in _known:
         instructions = list(dis.get_instructions(code))
         at: dict[int, str] = {}
@@ -135,7 +136,7 @@ def _loops(code: CodeType) -> list[tuple[int, int, str]]:
         for jump in jumps:
             begin = jump.argval
             if begin < jump.offset:
-                # Every `continue` jumps back too: the last jump is the end of the loop.
+                # Every `continue` jumps back, too: the last jump is the end of the loop.
                 found[begin] = (begin, jump.offset, "for" if at.get(begin) in ("FOR_ITER", "SEND") else "while")
         _known[code] = list(found.values())
     return _known[code]

@@ -17,11 +17,11 @@ from fsdp_rehearsal.phases import ASIDE
 from fsdp_rehearsal.stub import Stub
 
 _MOST_FRAMES = 40
-Shown = Callable[[str], str]  # the name of a module as people read it
+Shown = Callable[[str], str]  # the name of a module for people
 
 
 class Timeline:
-    """The cuts of a run, put together to its initialization and its steps."""
+    """The cuts of a run, joined into its initialization and its steps."""
 
     def __init__(self, cuts: list[Cut], calls_per_step: Optional[int]) -> None:
         first = 1 if cuts and cuts[0].name == "initialization" else 0
@@ -47,18 +47,18 @@ class Timeline:
         return self.initialization[-1] if self.initialization else None
 
     def step_at(self, position: int) -> int:
-        """The step, from 1, that an allocator event belongs to; 0 is the initialization."""
+        """The step, from 1, that an allocator event belongs to; 0 for the initialization."""
         if self.begin is None or position < self.begin.position:
             return 0
         return 1 + sum(step[-1].position <= position for step in self.steps)
 
     def began(self, position: int) -> int:
-        """The allocator events before the step that an event belongs to."""
+        """The number of allocator events before the step of an event."""
         ends = ([self.begin.position] if self.begin is not None else []) + [step[-1].position for step in self.steps]
         return max((end for end in ends if end <= position), default=0)
 
     def phases(self) -> list[dict[str, Any]]:
-        """Peaks of the initialization, the first step and all others. An unfinished step counts to the others."""
+        """Peaks of the initialization, the first step and all others. An unfinished step belongs to the others."""
         parts = {"initialization": self.initialization, "first_step": self.steps[0] if self.steps else self.rest}
         if self.steps:
             parts["steady_step"] = [c for step in self.steps[1:] for c in step] + (self.rest if len(self.steps) > 1 else [])
@@ -71,14 +71,14 @@ class Timeline:
 
 
 def _joined(cuts: list[Cut]) -> Cut:
-    """One stretch from several, one after the other."""
+    """Joins consecutive cuts into one."""
     kinds = {kind for cut in cuts for kind in cut.peaks}
     return replace(cuts[-1], peaks={kind: max(cut.peaks.get(kind, 0) for cut in cuts) for kind in kinds})
 
 
 @guarded("The memory", {})
 def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline, shown: Shown) -> dict[str, Any]:
-    """The "memory" part of the record. The history has been moved into the ledger."""
+    """The "memory" part of the record. REQUIRES: the history has been moved into the ledger."""
     peaks = meter.peaks()
     stats = meter.stats() if meter.running else {}
     return {
@@ -95,22 +95,22 @@ def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline, sho
 
 
 def _pinned(meter: Meter) -> int:
-    """Host memory that PyTorch has pinned, in its blocks; it gives none back."""
+    """Host memory that PyTorch has pinned, in its blocks; it never frees any."""
     if not meter.running:
         return 0
     return int(sys.modules["torch"].cuda.host_memory_stats().get("allocated_bytes.peak", 0))
 
 
 def _at_end(stats: dict[str, Any]) -> dict[str, int]:
-    """The bytes alive at the end. PyTorch counts a freed block that still waits for another stream (record_stream) as requested, and
-    not as allocated any more."""
+    """The bytes live at the end. For PyTorch a freed block that still waits for another stream (record_stream) is requested,
+    but no longer allocated."""
     kinds = ("requested", "allocated")
     requested, allocated = (stats[f"{kind}_bytes"]["all"]["current"] if stats else 0 for kind in kinds)
     return {"at_end_requested": min(requested, allocated), "at_end_allocated": allocated}
 
 
 def _device_terms(peaks: dict[str, int], stub: Stub) -> list[dict[str, Any]]:
-    if peaks["device"] == 0:  # the driver was asked, and no memory: a context that nobody made has no bytes
+    if peaks["device"] == 0:  # the driver was called, but never for memory: there is no context, and no bytes
         return []
     terms = [("CUDA context", stub.counter("context_bytes")), ("NCCL", stub.counter("nccl_bytes"))]
     rest = peaks["device"] - peaks["reserved"] - sum(size for _, size in terms)
@@ -144,7 +144,7 @@ def _where(ledger: Ledger, timeline: Timeline, shown: Shown, position: int, plac
     stack = ledgers.stack_of(ledger, place, label)[:_MOST_FRAMES]
     return {
         "phase": label.phase,
-        # A phase beside the steps came after one.
+        # A phase outside the steps follows the step before it.
         "step": timeline.step_at(position) - (label.phase in ASIDE),
         "module": shown(label.module),
         "at": frames.named(stack),

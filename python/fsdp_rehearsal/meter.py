@@ -1,8 +1,8 @@
-"""Peaks of PyTorch's caching allocator and of the device, per stretch of the run.
+"""Peaks of PyTorch's caching allocator and of the device, for each stretch of the run.
 
-A peak per stretch needs a reset at its end, and the script must not notice. So the two functions through which all of
-PyTorch reads and resets these figures are replaced by ones that keep two books: ours, which a reset by the script cannot
-hide anything from, and the script's, which our resets do not disturb.
+A peak for each stretch needs a reset at its end, which the script must not notice. So we replace the two functions through
+which all of PyTorch reads and resets these figures by ones with two sets of books: ours, which a reset by the script does not
+affect, and the script's, which our resets do not affect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = ("requested", "allocated", "active", "reserved")
 
 @dataclass
 class Cut:
-    """The stretch from the cut before to this one."""
+    """The stretch from the previous cut to this one."""
 
     name: str
     position: int  # allocator events so far
@@ -41,17 +41,17 @@ class Meter:
         self._reset: Any = None
         self._stretch: dict[str, int] = {}
         self._whole: dict[str, int] = {}
-        self._of_script: dict[tuple, int] = {}  # peaks since the script's last reset that ours have wiped out
+        self._of_script: dict[tuple, int] = {}  # peaks since the script's last reset that our resets have cleared
         self._device = 0
 
     def install(self, torch: Any) -> None:
-        """Takes over the functions of torch._C."""
+        """Replaces the functions of torch._C."""
         c = torch._C
         self._torch = torch
         self._read, self._reset = c._cuda_memoryStats, c._cuda_resetPeakMemoryStats
         c._cuda_memoryStats = self._script_reads
         c._cuda_resetPeakMemoryStats = self._script_resets
-        c._cuda_resetAccumulatedMemoryStats = lambda device: None  # events are counted by these
+        c._cuda_resetAccumulatedMemoryStats = lambda device: None  # these statistics count events
         if hasattr(c, "_accelerator_getDeviceStats"):
             c._accelerator_getDeviceStats = self._script_reads
             c._accelerator_resetPeakStats = self._script_resets
@@ -59,20 +59,20 @@ class Meter:
 
     @property
     def running(self) -> bool:
-        """Whether there is a device to ask."""
+        """Whether there is a device."""
         return self._torch is not None and self._torch.cuda.is_initialized()
 
     @property
     def device(self) -> int:
-        """The device that the figures are about: the one with the most reserved memory so far."""
+        """The device of the figures: the one with the most reserved memory so far."""
         return self._device
 
     def stats(self) -> dict[str, Any]:
-        """The allocator's own figures now, as nested dictionaries."""
+        """The allocator's current figures, as nested dictionaries."""
         return self._read(self._device)
 
     def launches(self) -> int:
-        """How many kernels the process has launched, those of libraries included."""
+        """The number of kernels that the process has launched, including those of libraries."""
         return sum(self._stub.counter(name) for name in ("kernel", "gemm", "lt_matmul", "cudnn", "fft"))
 
     def collectives(self) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ class Meter:
         return self._stub.collectives()
 
     def position(self) -> int:
-        """How many events the allocator's history has: allocations, frees asked for, frees done."""
+        """The number of events in the allocator's history: allocations, requested frees, completed frees."""
         if not self.running:
             return 0
         s = self.stats()
@@ -149,7 +149,7 @@ class Meter:
 
 
 def _with_peaks(stats: dict[str, Any], path: tuple = ()):
-    """Every figure that has a peak, with the keys that lead to it."""
+    """Every figure that has a peak, with the path of keys to it."""
     for key, value in stats.items():
         if isinstance(value, dict):
             if "peak" in value:

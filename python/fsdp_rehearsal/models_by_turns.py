@@ -1,5 +1,5 @@
-"""Models that a script trains by turns, with optimizers of their own, as a GAN does: a plan has them below a module that holds them and
-is none of the script's. Each is a root for FSDP2 by itself, as if its author had called fully_shard on it.
+"""Models that a script trains in turns, with separate optimizers, as a GAN does. A plan puts them below a holder module that
+the script does not have. Each is its own root for FSDP2, as if its author had called fully_shard on it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fsdp_rehearsal.trained_model import group_of, outermost
 
 
 def models_by_turns(plan: Plan, given: list[Any]) -> Optional[Any]:
-    """The holder of the models that a plan names, where the first optimizer, of the parameters `given`, trains a part of them alone;
-    None where the plan is of another kind, or one of them is not there yet."""
+    """The holder of the models that a plan names, if the first optimizer, with the parameters `given`, trains only some of
+    them; None if the plan is of another kind, or one of them does not exist yet."""
     names = {unit.modules[0] for unit in plan.units if len(unit.modules) == 1 and unit.modules[0] and "." not in unit.modules[0]}
     inside = {name.partition(".")[0] for unit in plan.units for name in unit.modules if name}
     if len(names) < 2 or inside != names:

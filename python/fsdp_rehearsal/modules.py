@@ -1,8 +1,8 @@
-"""Which module runs, by global forward hooks: they see every call, change no argument and no result.
+"""Tracks the running module with global forward hooks, which see every call and change no argument and no result.
 
-The roots, modules called from outside any other with gradients on, are what is being trained. With several of them (a GAN),
-names alone do not say whose layer it is: inside, a name carries the number of its root, and `shown` puts the class of the root
-there once it is known that there are several.
+The roots, modules called from outside any other with gradients on, are the trained models. With several of them (a GAN), a
+name alone does not identify a layer's model: internally, a name includes the number of its root, and `shown` puts the class of
+the root there once there are several.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def clean(name: str) -> str:
 
 
 def class_name(module: Any) -> str:
-    """The class that the user wrote: FSDP2 gives each module one of its own, made of FSDPModule and the user's."""
+    """The user's class: FSDP2 derives a new class for each module, from FSDPModule and the user's."""
     kind = type(module)
     of_fsdp2 = len(kind.__bases__) == 2 and kind.__bases__[0].__name__ == "FSDPModule"
     return kind.__bases__[1].__name__ if of_fsdp2 else kind.__name__
@@ -34,7 +34,7 @@ def class_name(module: Any) -> str:
 class Modules:
     def __init__(self, phases: Phases, batches: Batches) -> None:
         self.roots: list[Any] = []  # weak references, in the order of their first call
-        self.autocast: set[str] = set()  # dtypes that modules were called under
+        self.autocast: set[str] = set()  # dtypes of autocast around module calls
         self._phases, self._batches = phases, batches
         self._names: Any = weakref.WeakKeyDictionary()  # of a module, with the number of its root
         self._titles: list[str] = []  # of all roots ever: their classes
@@ -45,7 +45,7 @@ class Modules:
 
     def install(self, torch: Any) -> None:
         self._torch = torch
-        # torch.compile would tell the user about our hooks, which stay out of what it compiles.
+        # torch.compile would warn the user about our hooks, which are not compiled.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         module = torch.nn.modules.module
         module.register_module_forward_pre_hook(self._before)
@@ -56,23 +56,23 @@ class Modules:
         return bool(self._stack)
 
     def enter(self, root: Any) -> None:
-        """As if a root were called, with what nobody knows, until `leave`."""
+        """Acts as if a root were called, with unknown arguments, until `leave`."""
         self._before(root, ())
 
     def leave(self, root: Any) -> None:
         self._after(root, (), None)
 
     def innermost(self) -> Any:
-        """The module whose forward runs; nothing between modules."""
+        """The module whose forward runs; None between modules."""
         reference = self._running[-1] if self._running else None
         return reference() if reference is not None else None
 
     def name_of(self, module: Any) -> str:
-        """The module's name below its root, with the root's number; "" for a module that was never seen."""
+        """The module's name below its root, with the root's number; "" for an unknown module."""
         return self._names.get(module, "")
 
     def shown(self, name: str, root: str = "") -> str:
-        """A name as people read it; that of a root itself is `root`, and its title where there are several."""
+        """A name for people. The root itself is named `root`, with its title if there are several."""
         match = _NUMBERED.match(name)
         if match is None:
             return name
@@ -83,7 +83,7 @@ class Modules:
         return ".".join(part for part in (self._titles[int(match[1])], path) if part)
 
     def uses_data_parallel(self) -> bool:
-        """Whether a module is replicated over several GPUs by this process."""
+        """Whether this process replicates a module over several GPUs."""
         kind = self._torch.nn.DataParallel if self._torch is not None else ()
         roots = [r() for r in self.roots]
         return any(isinstance(m, kind) and len(m.device_ids) > 1 for root in roots if root is not None for m in root.modules())
@@ -101,11 +101,11 @@ class Modules:
             self._root(module, args)
         else:
             self._batches.enter(args)
-        # accelerate turns it on inside of the forward of the root, so every module is asked.
+        # accelerate turns it on inside the forward of the root, so we check at every module.
         if self._torch.is_autocast_enabled("cuda") and self._torch.is_grad_enabled():
             self.autocast.add(str(self._torch.get_autocast_dtype("cuda")))
         name = self._names.get(module)
-        if name is None:  # made after the root was looked at, or not below a root
+        if name is None:  # made after the root was inspected, or not below a root
             name = self._stack[-1][1] if self._stack else type(module).__name__
         self._stack.append((id(module), name))
         self._running.append(weakref.ref(module))
@@ -134,7 +134,7 @@ class Modules:
         self._batches.enter_root(self._names.get(module, ""), args)
 
     def _map(self, root: Any) -> None:
-        """Names all modules below a root. A part of a root that was seen is not a root of its own."""
+        """Names all modules below a root. A part of a known root does not become a root."""
         self._mapped.add(root)
         if root in self._names:
             return

@@ -1,9 +1,9 @@
 """The phase of the program: initialization, forward, backward or optimizer; and its module.
 
-Initialization ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
-begins, so the input data and the loss belong to it; what comes between backward and the end of the optimizer step, clipping
-for one, is called optimizer. A model in its evaluation mode without gradients is evaluated, and what writes a checkpoint saves: both
-are no part of a step, and have peaks of their own.
+Initialization ends when a module with trainable parameters is first called with gradients on. Forward lasts until a backward
+begins, so it includes the input data and the loss; the work between backward and the end of the optimizer step, such as
+clipping, belongs to the optimizer. A model in evaluation mode without gradients is an evaluation, and writing a checkpoint is
+saving: both are no part of a step, and have their own peaks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsdp_rehearsal.stub import Stub
 
 
 ASIDE = ("evaluation", "saving")  # phases that are no part of a step
-PART = "part"  # the name of a stretch of a step that one of them ends
+PART = "part"  # the name of a stretch of a step that such a phase ends
 
 
 class Phases:
@@ -37,7 +37,7 @@ class Phases:
         self._backward_module = ""
         self._backward_at: Optional[tuple[str, int, str]] = None
         self._depth = 0
-        self._inside = ""  # a phase that a call is in
+        self._inside = ""  # the phase of an enclosing call
 
     def install(self, torch: Any) -> None:
         """Wraps the two functions that every backward pass goes through."""
@@ -68,7 +68,7 @@ class Phases:
         self._label()
 
     def during(self, phase: str, real: Callable) -> Callable:
-        """`real`, as a phase of its own, once training has begun; within another of its kind, a part of that."""
+        """Wraps `real` as a separate phase, once training has begun; a nested call belongs to the outer one."""
 
         @functools.wraps(real)
         def call(*args, **kwargs):
@@ -86,7 +86,7 @@ class Phases:
         return call
 
     def enter_module(self, name: str) -> None:
-        """The module that runs now; "" between modules."""
+        """The running module; "" between modules."""
         self._module = name
         self._label()
 
@@ -109,7 +109,7 @@ class Phases:
                 result = real(*args, **kwargs)
             finally:
                 self._depth -= 1
-            # One that fails does not end: what it asked for in vain was asked for in backward.
+            # A failed backward does not end: its failed allocation belongs to backward.
             self._end_backward(before)
             return result
 
@@ -129,5 +129,5 @@ class Phases:
     def _end_backward(self, before: str) -> None:
         for action in self.after_backward:
             action()
-        # A gradient taken inside the forward of a module, a penalty for one, does not end the forward.
+        # A gradient inside the forward of a module, such as a penalty, does not end the forward.
         self.enter(before if self._module else "optimizer")

@@ -1,13 +1,13 @@
 """The progress of this process: one short text, and its stack.
 
-Who knows where a step begins says so. What takes the time between two of them is seen by the command, which asks for the stack of the
-main thread by a signal. A process that does not know the signal ignores it.
+Code that knows where a step begins reports it. The command finds out what takes time within a step: it requests the stack of
+the main thread by a signal. A process without a handler ignores it.
 
-* Python calls the handler, between two bytecodes. A handler of the operating system's (`faulthandler.register`) may run in the
-  middle of one: CPython 3.11 frees the frame of a generator before it unlinks it, and who walks the frames then reads memory that
-  is gone. Within a long call of C the stack is not told, and what was said before it stands.
-* The handler is made of C functions only. No frame of Python is evaluated, so torch.compile has nothing to compile, nothing lives
-  longer for it, and no garbage is collected earlier.
+* Python calls the handler, between two bytecodes. A handler of the operating system (`faulthandler.register`) may run in the
+  middle of one: CPython 3.11 frees the frame of a generator before it unlinks it, so walking the frames would read freed
+  memory. Within a long call of C no stack is written, and the previous text remains.
+* The handler consists only of C functions. No Python frame is evaluated, so torch.compile has nothing to compile, no object
+  lives longer, and no garbage is collected earlier.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fsdp_rehearsal.whole_files import write_whole
 
 
 class Progress:
-    """Overwrites a file whenever the text changes. Without a file, says nothing."""
+    """Overwrites a file whenever the text changes. Without a file, does nothing."""
 
     def __init__(self, path: str, steps: int) -> None:
         self._path, self._steps = path, steps
@@ -45,7 +45,8 @@ class Progress:
 
     @guarded("The stack of the script")
     def tell_stack(self) -> None:
-        """From now on SIGURG, which is ignored by default, adds the stack of the main thread to a file beside the other one."""
+        """From now on SIGURG, which is ignored by default, adds the stack of the main thread to a file next to the other
+        one."""
         if self._path:
             stack = open(f"{self._path}.stack", "ab", buffering=0)  # noqa: SIM115 - the handler keeps it
             dump = functools.partial(faulthandler.dump_traceback, stack, all_threads=False)
@@ -54,6 +55,6 @@ class Progress:
 
 
 def _call_without_arguments() -> Callable[..., object]:
-    """(function, signal, frame) -> function(), without a frame of Python: a C function ignores arguments that it does not take."""
+    """(function, signal, frame) -> function(), without a Python frame: a C function ignores excess arguments."""
     takes = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.py_object] * 3)
     return takes(("PyObject_CallNoArgs", ctypes.pythonapi))

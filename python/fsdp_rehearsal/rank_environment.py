@@ -8,14 +8,14 @@ from fsdp_rehearsal.settings import Settings
 
 
 def set_rank(settings: Settings) -> None:
-    """The variables that torchrun would have set, if the command said how many ranks there are and nobody set them yet."""
+    """Sets the variables that torchrun would have set, if the command gave the number of ranks and they are not set yet."""
     if settings.world_size is None or "RANK" in os.environ:
         return
     environment_of_rank(settings.rank, settings.world_size, settings.local_world_size or settings.world_size)
 
 
 def environment_of_rank(rank: int, world_size: int, local_world_size: int) -> None:
-    """Sets what torchrun sets for rank `rank`, and the number of devices of the stub."""
+    """Sets torchrun's variables for rank `rank`, and the number of devices of the stub."""
     local = rank % local_world_size
     node = rank // local_world_size
     os.environ.update(

@@ -1,4 +1,4 @@
-"""Device contents that the program reads: the stub has none to give, so what follows from them is not what a GPU would do."""
+"""Device contents that the program reads: the stub has none, so later work that depends on them differs from a real GPU's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.phases import Phases
 from fsdp_rehearsal.stub import Stub
 
-_MANY = 500  # reads of one line without a step, after which the line of progress names it
+_MANY = 500  # reads of one line without a step, after which the progress line names it
 
-# Operations whose result decides how large a tensor is.
+# Operations whose result determines the size of a tensor.
 _STEERING = {"nonzero", "unique", "masked_select", "repeat_interleave", "bincount"}
 
 
 class Readbacks:
     def __init__(self, phases: Phases, steps: Callable[[], int], say: Callable[[str], None]) -> None:
-        """`steps`: optimizer calls so far; `say` is told of a line that reads again and again without one."""
+        """`steps`: optimizer calls so far; `say` receives a line that reads repeatedly without a step."""
         self._phases, self._steps, self._say = phases, steps, say
         self._rows: dict[tuple[str, str, int, str], int] = {}
         self._step = 0
@@ -51,7 +51,7 @@ class Readbacks:
             self._say(f"{frames.short(key[1])}:{key[2]} reads the device, {count:,} times without a step")
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per operation and line, those that decide sizes first."""
+        """One row for each operation and line, those that determine sizes first."""
         rows = [
             {
                 "operation": operation,

@@ -1,4 +1,4 @@
-"""Writes the record of this process, once, whatever the end is."""
+"""Writes the record of this process, once, however it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fsdp_rehearsal.versions import Versions
 from fsdp_rehearsal.whole_files import write_whole
 
 _SECONDS_FOR_DESTRUCTORS = 20
-_leave = os._exit  # faults.py puts another in its place
+_leave = os._exit  # faults.py replaces it
 
 
 class Record:
@@ -56,7 +56,8 @@ class Record:
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
         self._started = time.time()
-        self.at_end: list[Any] = []  # called with the message of the exception that ended the run, or "", and whether memory ran out
+        self.at_end: list[Any] = []  # called with the message of the exception that ended the run, or "", and whether memory
+                                     # ran out
         self.progress = Progress(settings.progress if is_owner else "", settings.steps)
         self._settings = settings
         self._is_owner = is_owner
@@ -64,7 +65,7 @@ class Record:
         self._written = False
 
     def stop(self) -> None:
-        """Ends the process after the steps that were asked for."""
+        """Ends the process after the requested number of steps."""
         if os.getpid() == self._process:
             self._write("exception" if self._lacks_plan() else "steps_reached")
             children.end()
@@ -73,9 +74,9 @@ class Record:
             _leave(0)
 
     def finish(self) -> None:
-        """Writes the record of a process that ends by itself. After an exception it ends here and now: what comes after this, in
-        the destructors of PyTorch and NCCL, concerns nobody. Else only the interpreter knows its exit status (`raise
-        SystemExit("no data")` passes by every hook), so it goes on to its end, and a destructor that hangs is ended."""
+        """Writes the record of a process that ends by itself. After an exception it ends here and now: the later destructors
+        of PyTorch and NCCL do not matter. Otherwise only the interpreter knows its exit status (`raise SystemExit("no data")`
+        bypasses every hook), so the process continues to its end, and a destructor that hangs is ended."""
         why = self._why()
         error = self.faults.exception
         for action in self.at_end:
@@ -101,12 +102,12 @@ class Record:
         return "out_of_memory" if error["out_of_memory"] else "exception"
 
     def _lacks_plan(self) -> bool:
-        """Whether a plan was to be applied, and was not."""
+        """Whether a plan was requested, and not applied."""
         return self.applying is not None and self._is_mine() and self.applying.missing()
 
     @guarded("The number of out-of-memory errors", False)
     def _gave_up_out_of_memory(self) -> bool:
-        """Whether the last thing that happened was an out-of-memory error that the program caught."""
+        """Whether the last event was an out-of-memory error that the program caught."""
         if not self.meter.running or not self.meter.stats()["num_ooms"]:
             return False
         self.history.drain()
@@ -131,7 +132,7 @@ class Record:
         return True
 
     def _is_mine(self) -> bool:
-        """Children of the script have a record only if they train: a rank that somebody started for the script."""
+        """Children of the script write a record only if they train: a rank that other code started for the script."""
         if not self._settings.record or os.getpid() != self._process:
             return False
         rank = os.environ.get("RANK", "")
@@ -139,8 +140,8 @@ class Record:
         return self._is_owner or (trains and rank in ("", str(self._settings.rank)))
 
     def _is_better_one_there(self) -> bool:
-        """Whether a child of this process has trained and written meanwhile; or a training before this process, which is
-        some other program of the same command and has nothing to say."""
+        """Whether a child of this process has trained and written meanwhile; or a training before this process, which is then
+        another program of the same command without a record."""
         try:
             with open(self._settings.record, encoding="utf-8") as text:
                 other = json.load(text)

@@ -1,8 +1,8 @@
-"""Selective checkpointing in a script's own blocks: what of a block's run is saved, so that it does not run again.
+"""Selective checkpointing in a script's own blocks: the ops of a block's run that are saved, so that they do not run again.
 
-A policy of create_selective_checkpoint_contexts is asked below autograd, where attention is one of a few fused functions, and a linear
-layer is mm without a bias and addmm with one. Which of the linear layers a product is, its number within the block tells; forward and
-recomputation count apart. Products of experts depend on the data, and a block that has them is refused by who calls this.
+A policy of create_selective_checkpoint_contexts runs below autograd, where attention is one of a few fused functions, and a
+linear layer is mm without a bias and addmm with one. The number of a product within the block identifies its linear layer;
+forward and recomputation count separately. Products of experts depend on the data; the caller refuses blocks with them.
 
 Sources: torch/utils/checkpoint.py (create_selective_checkpoint_contexts), ATen/native/Linear.cpp, torch 2.11.
 """

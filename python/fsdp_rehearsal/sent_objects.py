@@ -1,8 +1,8 @@
 """Python objects that ranks send each other: `send_object_list`, and `recv_object_list` of what another rank would have sent.
 
-Stages of a pipeline tell the next one the shapes of what they send. So a rank that waits for an object plays the sender first:
-the same command, as that rank, up to the moment when it sends. That one may have to wait itself, for the stage before. What was
-sent is kept in a folder, by sender, receiver and number, where ranks that are rehearsed together find it.
+A pipeline stage sends the next one the shapes of its tensors. So a rank that waits for an object first plays the sender: the
+same command, as that rank, until it sends. That one may itself have to wait for the stage before. Sent objects are stored in a
+folder, by sender, receiver and number, where all ranks of a rehearsal find them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.settings import Settings
 from fsdp_rehearsal.whole_files import write_whole
 
-_FOLDER = "FSDP_REHEARSAL_SENT"  # where sent objects are kept
-_UNTIL = "FSDP_REHEARSAL_UNTIL_SENT"  # "4 0": the process is there to send the first object to rank 4
-_PLAYED = "FSDP_REHEARSAL_PLAYED"  # ranks whose play waits for this one
+_FOLDER = "FSDP_REHEARSAL_SENT"  # the folder of sent objects
+_UNTIL = "FSDP_REHEARSAL_UNTIL_SENT"  # "4 0": the process exists only to send the first object to rank 4
+_PLAYED = "FSDP_REHEARSAL_PLAYED"  # ranks that wait for this one
 _LINES = 12  # of a sender's last words
 
 
@@ -68,7 +68,7 @@ class SentObjects:
         path = self._path(rank, receiver, number)
         write_whole(path, pickle.dumps(objects))
         if os.environ.get(_UNTIL) == f"{receiver} {number}":
-            os.kill(os.getpid(), 9)  # it has done what it is there for, and writes no record
+            os.kill(os.getpid(), 9)  # its work is done, and it writes no record
 
     def _receive(self, sender: int, rank: int, world_size: int) -> list[Any]:
         number = self._received.get(sender, 0)
@@ -104,7 +104,7 @@ class SentObjects:
 
 
 def environment_of(own: Any, rank: int, local_world_size: int) -> dict[str, str]:
-    """The environment of this process, if it were another rank that writes nothing."""
+    """The environment of this process, if it were another rank that writes no record."""
     environment = dict(own)
     node, local = divmod(rank, local_world_size)
     numbers = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local, "GROUP_RANK": node, "NODE_RANK": node}

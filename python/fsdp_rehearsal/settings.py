@@ -1,4 +1,4 @@
-"""The environment variables by which the command speaks to this process."""
+"""The environment variables through which the command configures this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PREFIX = "FSDP_REHEARSAL_"
 
 
 class SettingsError(ValueError):
-    """Every variable that cannot be used, one sentence each."""
+    """Every invalid variable, one sentence each."""
 
 
 @dataclass(frozen=True)
@@ -20,22 +20,22 @@ class Settings:
 
     stub: str  # the library that stands in for the GPU
     record: str = ""  # file for the record; "" writes none
-    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
+    steps: int = 3  # stop after this many optimizer steps; 0 to run to the end
     rank: int = 0
-    world_size: Optional[int] = None  # None: what the launcher or the script says
+    world_size: Optional[int] = None  # None for that of the launcher or the script
     local_world_size: Optional[int] = None
     snapshot: str = ""  # file for PyTorch's memory viewer
     trace: str = ""  # file for every allocator event
-    capture: str = ""  # file for the model that a step of the script is
-    command: str = "[]"  # what the user typed, as JSON; of a capture
-    batch_option: str = ""  # how the script is told its batch: "--batch-size {}"; of a capture
-    progress: str = ""  # file for one short text, what the process is at
-    pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
+    capture: str = ""  # file for the model of a captured step
+    command: str = "[]"  # the user's command line, as JSON; for a capture
+    batch_option: str = ""  # the script's option for its batch: "--batch-size {}"; for a capture
+    progress: str = ""  # file for one short text: the current work of the process
+    pause: Optional[float] = None  # seconds of sleep after a step of DDP; None to wait for NCCL's watchdog instead
     follow_values: bool = True  # answer reads of device contents that the host can know
-    routing: str = "balanced"  # what a router of experts picks; none: always the first expert
-    apply: str = ""  # file with a plan to put into the program; "": none
-    apply_name: str = ""  # what the user calls that file
-    eager: bool = False  # torch.compile of the script gives way
+    routing: str = "balanced"  # the experts that a router picks; none: always the first expert
+    apply: str = ""  # file with a plan to apply to the program; "" for none
+    apply_name: str = ""  # the user's name for that file
+    eager: bool = False  # disable torch.compile in the script
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -1,4 +1,4 @@
-"""How many parameters a model has, whoever has sharded it."""
+"""Counts the parameters of a model under any kind of sharding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Total:
         self._seen: set[int] = set()
 
     def add(self, root: Any) -> None:
-        """Counts what is below `root`."""
+        """Counts the parameters below `root`."""
         self._flat(root)
         packed = _packed_weights(root)
         for parameter in root.parameters():
@@ -35,7 +35,7 @@ class Total:
         self.dtypes[dtype] = self.dtypes.get(dtype, 0) + elements
 
     def _flat(self, root: Any) -> None:
-        """FSDP1: the flat parameters know the sizes of the original ones, and hide those."""
+        """FSDP1: the flat parameters know the sizes of the original ones, and hide them."""
         api = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
         if api is None:
             return
@@ -54,7 +54,7 @@ class Total:
 
 
 def _packed_weights(root: Any) -> dict[int, Any]:
-    """The states of quantization by weight. A weight that FSDP2 has made a DTensor has lost its own, and the module keeps it
+    """The states of quantization by weight. A weight that FSDP2 has made a DTensor has lost its own; the module still has it
     (bitsandbytes, fix_4bit_weight_quant_state_from_module)."""
     states = ((module, getattr(module, "quant_state", None)) for module in root.modules())
     return {
@@ -65,8 +65,9 @@ def _packed_weights(root: Any) -> dict[int, Any]:
 
 
 def elements_of(parameter: Any, state: Any = None) -> int:
-    """Elements of the unsharded parameter: a DTensor's are global already, ZeRO-3 keeps them aside, and bitsandbytes packs two of 4 bits
-    into a byte, with the shape that they had in the state of the quantization, which is `state` where the parameter has none."""
+    """Elements of the unsharded parameter. A DTensor's are global already; ZeRO-3 stores them separately; bitsandbytes packs
+    two 4-bit numbers into a byte, and the state of the quantization has their shape. `state` is that state if the parameter
+    has none."""
     shape = getattr(getattr(parameter, "quant_state", None) or state, "shape", None)
     if shape is not None:
         return math.prod(shape)

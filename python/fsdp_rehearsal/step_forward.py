@@ -1,9 +1,9 @@
-"""The forward of a model that the script never calls, because it calls the parts of it one after another.
+"""The forward of a model that the script never calls as a whole: it calls the parts one after another.
 
-FSDP2 gathers what no unit of its own holds in the forward of the root, and the first module that is called becomes a root. So each
-part would be one by itself, and a table that is read beside them would never be gathered. Here a step is given what its author
-would write for FSDP2, a forward of the whole model: it begins with the first part that is called, and ends where the backward
-begins, with the loss as its output. Whoever knows such a model says so with `of`; until then nothing is done.
+FSDP2 gathers parameters outside of all inner units in the forward of the root, and the first module that is called becomes a
+root. So each part would be a root, and a table that is read outside of them would never be gathered. Here a step gets what its
+author would write for FSDP2, a forward of the whole model: it begins with the first part that is called, and ends where the
+backward begins, with the loss as its output. Code that finds such a model calls `of`; until then this does nothing.
 
 Not modeled: a parameter that the script reads in a step before it calls any part.
 """
@@ -30,7 +30,7 @@ def parts_called(kind: str) -> str:
 
 
 def _nothing() -> None:
-    """Where nobody asked for anything."""
+    """The default action."""
 
 
 def _as_it_is(outputs: Any) -> Any:
@@ -41,21 +41,21 @@ class StepForward:
     def __init__(self, phases: Phases) -> None:
         self.is_open = False
         self.has_run = False
-        self.forwards: list[set[str]] = []  # of those that a backward followed: names of the parts that were called
+        self.forwards: list[set[str]] = []  # of forwards that a backward followed: names of the parts that were called
         self.enter: list[Callable[[Any], None]] = []  # called with the root, when the forward begins
         self.leave: list[Callable[[Any], None]] = []
         self._phases = phases
         self._root: Any = None
         self._parts: Any = weakref.WeakKeyDictionary()  # their names
         self._called: set[str] = set()
-        self._running: list[int] = []  # ids of modules, each called by the one before
-        self._alone: Any = None  # a part that is evaluated, whose call the forward is around
+        self._running: list[int] = []  # ids of modules, each called by the previous one
+        self._alone: Any = None  # a part that is evaluated, with the forward around its call
         self._begin: Callable[[], None] = _nothing
         self._end: Callable[[Any], Any] = _as_it_is
         self._torch: Any = None
 
     def install(self, torch: Any) -> None:
-        """Before those who look at modules, which then see the root first; after `Phases`, for which the forward has ended
+        """Installed before the observers of modules, which then see the root first; after `Phases`, for which the forward ends
         when the backward begins."""
         self._torch = torch
         module = torch.nn.modules.module
@@ -74,13 +74,13 @@ class StepForward:
         torch.autograd.backward = backward
 
     def of(self, root: Any, begin: Callable[[], None] = _nothing, end: Callable[[Any], Any] = _as_it_is) -> None:
-        """From now on parts of `root` that are called by themselves are a forward of it. `begin`: what is done before it;
-        `end`: what is done with its outputs, which it gives back."""
+        """From now on parts of `root` that are called separately form its forward. `begin`: called before it; `end`: called
+        with its outputs, and returns them."""
         self._root, self._begin, self._end = root, begin, end
         self._parts = weakref.WeakKeyDictionary((module, name) for name, module in root.named_modules() if name)
 
     def hook_parts(self, hook: Hook) -> None:
-        """Has `hook` called with what the script hands to a part. It gives both kinds of arguments back, or nothing."""
+        """Calls `hook` with the script's arguments to a part. It returns both kinds of arguments, or None."""
 
         def before(module: Any, args: Any, kwargs: Any) -> Any:
             return hook(module, args, kwargs) if self.is_open and len(self._running) == 1 else None
@@ -89,7 +89,7 @@ class StepForward:
             module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
 
     def begins_with(self, module: Any) -> bool:
-        """Whether the forward begins where this module is called now."""
+        """Whether the forward begins with this call of the module."""
         if self._root is None or self.is_open or self._running or self._phases.in_backward:
             return False
         return module in self._parts

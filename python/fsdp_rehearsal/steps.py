@@ -1,15 +1,16 @@
-"""Counts optimizer steps, and stops the program after as many as were asked for.
+"""Counts optimizer steps, and stops the program after the requested number.
 
-What a step is follows from what the program does: all calls of optimizers until an optimizer is called again after another
-backward. So several optimizers side by side, one per stage of a pipeline or one per parameter, make one step, and so do the
-calls per group of ZeRO-3. How many calls make a step is learned in the first one; with a single step asked for, it ends where
+The program's behavior defines a step: all calls of optimizers until an optimizer is called again after another backward. So
+several parallel optimizers, one for each stage of a pipeline or for each parameter, make one step, and so do ZeRO-3's calls
+for each group. The number of calls in a step is learned in the first one; if only a single step is requested, it ends where
 the next forward begins.
 
-What wraps an optimizer and goes on after its step, as ZeRO does to gather the new parameters, ends the step where it returns.
+If a wrapper of an optimizer continues after the optimizer's step, as ZeRO does to gather the new parameters, the step ends
+when the wrapper returns.
 
-An optimizer that was made and has not been called yet will allocate its states when it is: a GAN trains its critic five times
-before its generator once. So the first step lasts until all have been called. One that is never called is not waited for longer
-than `_MOST_CALLS` calls of others, or `_MOST_SECONDS`; then a warning says whose states the figures lack.
+An optimizer that was made but not called will allocate its states when it is: a GAN trains its critic five times before its
+generator once. So the first step lasts until all have been called, but no longer than `_MOST_CALLS` calls of others, or
+`_MOST_SECONDS`; then a warning names the optimizers whose states the figures lack.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _MOST_SECONDS = 60.0
 class Steps:
     def __init__(self, meter: Meter, phases: Phases, history: History, limit: int, stop: Callable[[], None]) -> None:
         self.calls = 0  # of optimizers
-        self.calls_per_step: Optional[int] = None  # None: not known yet
+        self.calls_per_step: Optional[int] = None  # None until it is known
         self.optimizers: list[Any] = []  # weak references, in the order of their first call
         self.at_end: list[Callable[[], None]] = []
         self._backward_at_call: Any = weakref.WeakKeyDictionary()  # optimizer -> backwards before its last call
         self._made: list[tuple[Any, dict[str, Any]]] = []  # weak references to optimizers, and the lines that made them
-        self._repeated_at: Optional[int] = None  # calls before the first that was a repetition
+        self._repeated_at: Optional[int] = None  # calls before the first repeated one
         self._repeated_since = 0.0
         self._wrapped: Optional[list[Any]] = None  # within the step of a wrapper: the optimizers that it has called
         self._meter, self._phases, self._history = meter, phases, history
@@ -61,7 +62,7 @@ class Steps:
         self._phases.enter = enter_and_look
 
     def install_wrapper(self, kind: Any) -> None:
-        """`kind`: a class with a `step` that calls those of optimizers, and goes on after them."""
+        """`kind`: a class with a `step` that calls those of optimizers, and continues after them."""
         real = kind.step
 
         @functools.wraps(real)
@@ -96,12 +97,12 @@ class Steps:
         return self.calls // self.calls_per_step if self.calls_per_step else min(self.calls, 1)
 
     def made(self) -> list[Any]:
-        """All optimizers that there are, those included that have not stepped."""
+        """All existing optimizers, including those that have not stepped."""
         return [optimizer for optimizer in (reference() for reference, _ in self._made) if optimizer is not None]
 
     def awaited(self) -> list[tuple[Any, dict[str, Any]]]:
-        """Optimizers that have not been called, with the lines that made them. Those do not count that have nothing to train,
-        or only what another one has trained."""
+        """Optimizers that have not been called, with the lines that made them. Leaves out those without trainable parameters,
+        or only with parameters that another one has trained."""
         waiting = [(o, line) for o, line in ((r(), line) for r, line in self._made) if o is not None]
         waiting = [(o, line) for o, line in waiting if o not in self._backward_at_call]
         if not waiting:
@@ -111,7 +112,7 @@ class Steps:
 
     @guarded("The optimizers that were not called")
     def close(self) -> None:
-        """At the end of the run: settles what a step was, and warns of optimizers that were never called."""
+        """At the end of the run: settles the extent of a step, and warns of optimizers that were never called."""
         if self.calls_per_step is None:
             self.calls_per_step = self._repeated_at
         for optimizer, line in self.awaited() if self.calls else []:
@@ -135,13 +136,13 @@ class Steps:
             self._stop()
 
     def _gives_up(self) -> bool:
-        """Whether optimizers that were never called are not waited for any more."""
+        """Whether to stop waiting for optimizers that were never called."""
         if self._repeated_at is None:
             return False
         return self.calls - self._repeated_at >= _MOST_CALLS or time.monotonic() - self._repeated_since > _MOST_SECONDS
 
     def _learn(self, optimizer: Any) -> None:
-        """An optimizer that has stepped is about to be counted again, after another backward."""
+        """Called before an optimizer that has stepped is counted again, after another backward."""
         if self._repeated_at is None:
             self._repeated_at, self._repeated_since = self.calls, time.monotonic()
         if not self.awaited():

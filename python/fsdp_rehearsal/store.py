@@ -1,7 +1,7 @@
-"""A rendezvous where the other ranks have always been already.
+"""A rendezvous that the other ranks have always reached already.
 
-Waiting succeeds, a value that was never set reads as 128 bytes of 1 (the size of an NCCL unique id), and a counter that is
-raised by one has been raised by everybody.
+Waiting succeeds, an unset value reads as 128 bytes of 1 (the size of an NCCL unique id), and a counter that is incremented
+counts as incremented by every rank.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-_kept: list[Any] = []  # the C++ side of PyTorch does not keep a store of Python alive
+_kept: list[Any] = []  # the C++ side of PyTorch does not keep a Python store alive
 
 
 def _lonely_store(dist: ModuleType) -> type:
-    """The class, which needs one of PyTorch to derive from."""
+    """The class, made here because it derives from one of PyTorch."""
 
     class LonelyStore(dist.Store):
         def __init__(self, world_size: int) -> None:
@@ -83,7 +83,7 @@ def _lonely_store(dist: ModuleType) -> type:
 
 
 def install(dist: ModuleType) -> None:
-    """Replaces the stores that talk to other processes; called after torch.distributed is imported."""
+    """Replaces the stores that connect to other processes; called after torch.distributed is imported."""
     if not dist.is_available():
         return
     import torch.distributed.rendezvous  # noqa: F401  The name `rendezvous` in the package is a function.

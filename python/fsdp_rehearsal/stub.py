@@ -31,7 +31,7 @@ def loaded() -> bool:
 
 
 class Stub:
-    """The stub GPU of this process. A function that this stub does not have answers 0 or nothing, and is warned about."""
+    """The stub GPU of this process. A function that this stub does not have returns 0 or None, with a warning."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -53,12 +53,12 @@ class Stub:
         return int(self._counter(name.encode())) if self._counter else 0
 
     def reset_peak(self) -> None:
-        """Starts a new peak of used device memory at what is used now."""
+        """Sets the peak of used device memory to the current use."""
         if self._reset_peak:
             self._reset_peak()
 
     def collective_count(self) -> int:
-        """How many collectives have been issued so far."""
+        """The number of collectives issued so far."""
         return int(self._collectives(None, 0, 0)) if self._collectives else 0
 
     def collectives(self) -> list[dict[str, Any]]:
@@ -80,24 +80,24 @@ class Stub:
         ]
 
     def on_readback(self, call: Callable[[str, int], None]) -> None:
-        """Has `call(operation, bytes)` called when unknown device contents are copied to the host."""
+        """Calls `call(operation, bytes)` when unknown device contents are copied to the host."""
         if self._on_readback:
             self._callback = _READBACK(lambda operation, size: call((operation or b"").decode(), size))
             self._on_readback(self._callback)
 
     def answer_readbacks(self, values: list[bytes]) -> None:
-        """Leaves values for the next reads of unknown device contents by this thread, in order."""
+        """Stores values for the next reads of unknown device contents by this thread, in order."""
         for value in values:
             if self._answer:
                 self._answer(value, len(value))
 
     def forget_answers(self) -> None:
-        """Takes back what nobody read."""
+        """Drops the unused answers."""
         if self._forget_answers:
             self._forget_answers()
 
     def tell_next_split(self, ranks: int) -> None:
-        """Says how many ranks the group of the next split of a communicator has."""
+        """Sets how many ranks the group of the next split of a communicator has."""
         if self._next_split and ranks:
             self._next_split(ranks)
 

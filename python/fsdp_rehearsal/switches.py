@@ -7,8 +7,8 @@ from typing import Any
 
 
 def turn_off_caches(root: Any) -> bool:
-    """Keys and values are not kept (use_cache), as transformers does where it checkpoints: a second forward would add to them.
-    Returns whether any were."""
+    """Turns off the caching of keys and values (use_cache), as transformers does with checkpointing: a second forward would
+    add to the cache. Returns whether any was on."""
     configs = {id(c): c for m in root.modules() if getattr(c := getattr(m, "config", None), "use_cache", False) is True}
     for config in configs.values():
         config.use_cache = False
@@ -16,7 +16,7 @@ def turn_off_caches(root: Any) -> bool:
 
 
 def turn_off_checkpointing(root: Any) -> bool:
-    """transformers' own switch, by which a script recomputes its layers. Returns whether it was on."""
+    """Turns off transformers' own recomputation of layers. Returns whether it was on."""
     switched = [m for m in root.modules() if getattr(m, "gradient_checkpointing", False) is True]
     for module in switched:
         module.gradient_checkpointing = False
@@ -24,8 +24,8 @@ def turn_off_checkpointing(root: Any) -> bool:
 
 
 def convert(root: Any, dtype: Any) -> int:
-    """Parameters into another dtype, as FSDP2's mixed precision has them; buffers stay as they are. Returns how many were not
-    in it."""
+    """Converts parameters to another dtype, as FSDP2's mixed precision does; buffers do not change. Returns the number of
+    converted ones."""
     wrong = [p for p in root.parameters() if p.is_floating_point() and p.dtype != dtype]
     for parameter in wrong:
         parameter.data = parameter.data.to(dtype)
@@ -33,7 +33,7 @@ def convert(root: Any, dtype: Any) -> int:
 
 
 def casting_to(dtype: Any) -> Callable[[Any, Any, Any], Any]:
-    """A forward pre-hook that casts what a module is handed, as FSDP2's mixed precision does."""
+    """A forward pre-hook that casts the arguments of a module, as FSDP2's mixed precision does."""
     from torch import Tensor
     from torch.utils._pytree import tree_map
 
@@ -49,7 +49,8 @@ def scalar_parameters(root: Any) -> list[str]:
 
 
 def give_dimensions(root: Any) -> list[str]:
-    """FSDP shards parameters by their first dimension, and refuses those that have none: gives these one. Returns their names."""
+    """FSDP shards parameters by their first dimension, and refuses those without dimensions: gives them one. Returns their
+    names."""
     names = scalar_parameters(root)
     for name in names:
         parameter = root.get_parameter(name)

@@ -1,6 +1,7 @@
-"""Other techniques of a training that decide its memory: recomputation, accumulation, tensor, context and pipeline parallelism.
+"""Other techniques that affect the memory of a training: recomputation, accumulation, tensor, context and pipeline
+parallelism.
 
-Seen by what the program calls, not by what it was asked for.
+Detected by the program's calls, not by its options.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ATTENTION = ("torch.distributed.tensor.experimental._attention", "torch.distrib
 class Techniques:
     def __init__(self, modules: Modules, phases: Phases, steps: Steps) -> None:
         self._modules, self._phases, self._steps = modules, phases, steps
-        self._recomputed: dict[str, set[int]] = {}  # class -> what of it was recomputed
+        self._recomputed: dict[str, set[int]] = {}  # class -> recomputed modules
         self._stages: list[tuple[int, int]] = []  # stage, stages
         self._context: set[int] = set()  # ranks that share a sequence
 
@@ -34,7 +35,7 @@ class Techniques:
 
     @guarded("What was applied beside wrappers", [])
     def seen(self, steps: int) -> list[str]:
-        """A phrase for each, for a run of so many whole steps."""
+        """A phrase for each, for a run of `steps` whole steps."""
         lines = [f"recomputes {len(some)} x {kind}" for kind, some in sorted(self._recomputed.items())]
         backwards = self._phases.backwards
         if steps and not self._stages and len(self._steps.optimizers) == 1 and backwards > steps and backwards % steps == 0:
@@ -48,7 +49,7 @@ class Techniques:
 
     @guarded("Recomputation")
     def _watch_recomputation(self, module: ModuleType) -> None:
-        """The functions that `checkpoint` calls, which torch.compile knows by itself and which stays what it is."""
+        """Watches the functions that `checkpoint` calls; `checkpoint` itself, which torch.compile recognizes, is unchanged."""
         generator = module._checkpoint_without_reentrant_generator
 
         @functools.wraps(generator)
@@ -104,7 +105,7 @@ class Techniques:
 
 
 def _tensor_parallel(roots: list[Any]) -> dict[int, int]:
-    """Ranks that share a tensor -> how many such tensors, FSDP's own sharding left out."""
+    """Ranks that share a tensor -> number of such tensors, without FSDP's own sharding."""
     api = sys.modules.get("torch.distributed.fsdp._fully_shard._fully_shard")
     found: dict[int, int] = {}
     for root in roots:

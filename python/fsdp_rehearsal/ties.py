@@ -1,7 +1,7 @@
-"""Weights that were tied and are not any more, and weights that the model's config calls tied and that are not.
+"""Weights that were tied and are no longer, and weights that the model's config calls tied but are not.
 
-`to_empty` makes new parameters module by module, so what was one parameter becomes two; wrappers that replace parameters can do
-the same. Ties are noted before such a call and looked up again when the record is written: a script may tie them once more.
+`to_empty` makes new parameters module by module, so one tied parameter becomes two; wrappers that replace parameters can do
+the same. Ties are recorded before such a call and checked when the record is written, because a script may tie them again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[Any, str]  # weak reference to a module, name of a parameter below
 class Ties:
     def __init__(self) -> None:
         self._seen: list[tuple[Place, Place, str, dict[str, Any]]] = []
-        self._wrapped: dict[int, Place] = {}  # id of a parameter that FSDP2 took -> where it was
+        self._wrapped: dict[int, Place] = {}  # id of a parameter that FSDP2 replaced -> its place
 
     @guarded("Tied weights")
     def install(self, torch: Any) -> None:
@@ -51,7 +51,7 @@ class Ties:
     def _note_unit(self, owner: Any) -> None:
         self.note(owner, "fully_shard")
         for name, parameter in owner.named_parameters():
-            # A mark, since ids come again; not a weak reference: PyTorch cannot swap a tensor that has one.
+            # A mark, since ids are reused; not a weak reference: PyTorch cannot swap a tensor that has one.
             place = self._wrapped.get(id(parameter)) if getattr(parameter, _MARK, False) is True else None
             if place is not None:
                 here = (weakref.ref(owner), name)
@@ -73,7 +73,7 @@ class Ties:
 
     @guarded("Tied weights")
     def note(self, root: Any, what: str) -> None:
-        """Keeps the ties below `root`, and the line that is about to do `what`."""
+        """Stores the ties below `root`, and the line that is about to do `what`."""
         names: dict[int, list[str]] = {}
         for name, parameter in root.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
@@ -85,7 +85,7 @@ class Ties:
 
     @guarded("Tied weights")
     def check(self, roots: list[Any]) -> None:
-        """Warns about ties that are gone."""
+        """Warns about lost ties."""
         told: set[tuple[int, ...]] = set()
         for first, second, what, frame in self._seen:
             one, two = _lookup(first), _lookup(second)
@@ -110,7 +110,7 @@ class Ties:
                 continue
             try:
                 ends = (module.get_input_embeddings(), module.get_output_embeddings())
-            except (AttributeError, NotImplementedError):  # a model that does not say which they are
+            except (AttributeError, NotImplementedError):  # a model that does not list them
                 return
             weights = [getattr(end, "weight", None) for end in ends]
             if not told and None not in weights and weights[0] is not weights[1] and _both_parameters(*weights):
@@ -135,7 +135,7 @@ def _name(place: Place) -> str:
 
 
 def _both_parameters(one: Any, two: Any) -> bool:
-    """FSDP1 without original parameters leaves plain tensors, views of its flat one, in the modules."""
+    """FSDP1 without original parameters puts plain tensors, views of its flat one, into the modules."""
     from torch.nn import Parameter
 
     return isinstance(one, Parameter) and isinstance(two, Parameter)

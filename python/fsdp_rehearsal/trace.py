@@ -1,7 +1,7 @@
-"""The allocator's events as text, for tests and for people: one event a line.
+"""The allocator's events as text, for tests and for people: one event on each line.
 
-`action bytes stream number`: bytes as requested (segments: as taken from the device), streams numbered in the order of their
-first appearance, the number says which allocation a free belongs to. `phase NAME` begins a phase, `step NUMBER` ends a step.
+`action bytes stream number`: bytes as requested (for segments, as taken from the device), streams numbered in the order of
+their first appearance; the number links a free to its allocation. `phase NAME` begins a phase, `step NUMBER` ends a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COUNTED = ("alloc", "free_requested", "free_completed")
 
 
 def text(entries: Sequence[dict[str, Any]], cuts: Sequence[Cut], marks: Sequence[Mark]) -> str:
-    """The whole trace. `entries` is the history from its beginning."""
+    """The whole trace. `entries` is the history from its start."""
     calls = (c for c in cuts if c.name == "step")
     notes = [(c.position, 0, f"step {n}") for n, c in enumerate(calls, 1)]
     notes += [(m.position, 1, f"phase {m.phase}") for m in marks]

@@ -1,4 +1,4 @@
-"""Which module is the model that an optimizer trains: the one that holds its parameters, or several of them as one."""
+"""Finds the model that an optimizer trains: the module that contains its parameters, or several of them as one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsdp_rehearsal.modules import class_name, held
 
 
 def outermost() -> list[Any]:
-    """All modules that there are and that no other holds."""
+    """All modules that no other module contains."""
     from torch.nn import Module
 
     alive = [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in o.__dict__]
@@ -19,7 +19,7 @@ def outermost() -> list[Any]:
 
 
 def roots_of(parameters: list[Any]) -> list[Any]:
-    """The outermost modules that hold one of these parameters, in the order of the parameters."""
+    """The outermost modules that contain one of these parameters, in the order of the parameters."""
     place: dict[int, int] = {}
     for parameter in parameters:
         place.setdefault(id(parameter), len(place))
@@ -32,7 +32,7 @@ def roots_of(parameters: list[Any]) -> list[Any]:
 
 
 def smallest_above(root: Any, modules: Iterable[Any], parameters: Iterable[Any]) -> Any:
-    """The innermost module of `root` that has all of these modules and parameters in it; None where `root` has not."""
+    """The innermost module of `root` that contains all of these modules and parameters; None if `root` does not."""
     wanted = {id(m) for m in modules} | {id(p) for p in parameters}
 
     def has_all(module: Any) -> bool:
@@ -48,7 +48,7 @@ def smallest_above(root: Any, modules: Iterable[Any], parameters: Iterable[Any])
 
 
 def group_of(roots: list[Any]) -> Any:
-    """Several models that one optimizer trains, as one that is never called: each is a part of it, by the name of its class."""
+    """Several models that one optimizer trains, as one that is never called: each is a part of it, named after its class."""
     from torch.nn import Module
 
     models = [held(root) for root in roots]

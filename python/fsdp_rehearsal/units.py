@@ -1,7 +1,7 @@
-"""Which unit a collective is for: FSDP2's parameter groups, FSDP1's handles, DDP's buckets.
+"""Assigns collectives to units: FSDP2's parameter groups, FSDP1's handles, DDP's buckets.
 
-Collectives are counted by the stub in the order of issue. The functions that issue them for a unit are wrapped, and the
-count before and after says which ones were the unit's.
+The stub counts collectives in the order of issue. We wrap the functions that issue them for a unit; the counts before and
+after identify the unit's collectives.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROOT = "(root)"  # the name of the unit of the root module
 class Units:
     def __init__(self, stub: Stub, phases: Phases, modules: Modules) -> None:
         self._stub, self._phases, self._modules = stub, phases, modules
-        self._starts: list[int] = [0]  # collective number from which on ...
-        self._names: list[str] = [""]  # ... this unit is the one that issues
+        self._starts: list[int] = [0]  # the first collective number of each stretch ...
+        self._names: list[str] = [""]  # ... and the unit that issues it
         self._open: list[str] = []
 
     def name_of(self, collective: int) -> str:
@@ -51,7 +51,7 @@ class Units:
             self._names.append(name)
 
     def during(self, real: Callable, name_of: Callable, backward: bool = False) -> Callable:
-        """`real`, with the collectives in it counted to the unit `name_of(*arguments)`."""
+        """Wraps `real` so that its collectives count for the unit `name_of(*arguments)`."""
 
         @functools.wraps(real)
         def call(*args, **kwargs):
@@ -88,7 +88,7 @@ class Units:
         )
 
     def _name_of_group(self, group: Any, *args: Any) -> str:
-        """FSDP2 knows names below a root, and the modules of a unit know which root."""
+        """FSDP2 knows names below a root, and the modules of a unit determine the root."""
         fqn = clean(group._module_fqn or "")
         first = next(iter(getattr(group, "modules", ())), None)
         return (self._modules.numbered(first, fqn) if first is not None else fqn) or ROOT

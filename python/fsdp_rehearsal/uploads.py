@@ -1,8 +1,8 @@
-"""Nothing of a rehearsal is sent to trackers and hubs: what it computes means nothing.
+"""Keeps a rehearsal's results away from trackers and hubs: its values have no meaning.
 
-The command sets their environment variables (runs/rehearse_offline.cpp). Here are the calls that ask for the network by an
-argument, and those that would fail without it although a script that trains could go on: uploads to the Hugging Face hub are answered
-as if they had been done, and noted.
+The command sets their environment variables (runs/rehearse_offline.cpp). Here are the calls that request the network by an
+argument, and those that would fail without it although the script could train: uploads to the Hugging Face hub are answered as
+if they had succeeded, and recorded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HUB = "https://huggingface.co"
 
 
 def install() -> None:
-    """Has the libraries changed when they are imported."""
+    """Changes the libraries when they are imported."""
     after_import("huggingface_hub.hf_api", _hub)
     after_import("wandb", _wandb)
     after_import("mlflow", _mlflow)
@@ -51,7 +51,7 @@ def _note(library: str, call: str) -> None:
 
 @guarded("The Hugging Face hub")
 def _hub(module: ModuleType) -> None:
-    """The functions of the module are methods of one HfApi that it has made."""
+    """The functions of the module are methods of its one HfApi object."""
     api = module.HfApi
     whoami = api.whoami
 
@@ -99,7 +99,7 @@ def _commit(module: ModuleType, args: tuple, kwargs: dict) -> Any:
 
 
 class _Future:
-    """The result of run_as_future=True: the upload has happened already."""
+    """The result of run_as_future=True: the upload counts as done."""
 
     def __init__(self, value: Any) -> None:
         self._value = value

@@ -1,7 +1,7 @@
-"""A version of FSDP that was asked for and is not the one that was applied.
+"""Detects that another version of FSDP was applied than the script requested.
 
 HF Trainer's `fsdp_config` and accelerate have a key for it, whose name has changed; a release that does not know the key
-ignores it without a word.
+ignores it silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TESTED = ((2, 8), (2, 15))  # docs/rehearsal_stub_gpu.md has the table
 
 
 def check_torch(version: str) -> None:
-    """Warns of a release of torch that nobody has tried here."""
+    """Warns about an untested release of torch."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match and not _TESTED[0] <= (int(match[1]), int(match[2])) <= _TESTED[1]:
         warn(
@@ -58,7 +58,7 @@ class Versions:
 
     @guarded("The asked version of FSDP")
     def check(self, wrappers: list[dict[str, Any]]) -> None:
-        """Warns where FSDP was applied in another version than was asked for."""
+        """Warns if another version of FSDP was applied than requested."""
         applied = {int(w["name"][4]) for w in wrappers if w["name"] in ("FSDP1", "FSDP2")}
         asked = list(self._asked)
         if os.environ.get("FSDP_VERSION") in ("1", "2"):

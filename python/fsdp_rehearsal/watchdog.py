@@ -1,12 +1,12 @@
-"""Makes DDP's memory repeatable, by letting NCCL's watchdog catch up.
+"""Makes DDP's memory repeatable by letting NCCL's watchdog catch up.
 
-ProcessGroupNCCL keeps a list of the collectives under way, and its watchdog thread drops finished ones when it polls: every
-100 ms of the host's time. Until then they hold their tensors. On the stub a step takes milliseconds, so whether a tensor is
-gone when the next one is made would depend on how busy the host is. Waiting until that list is empty, which PyTorch has a
-function for, chooses the case of a real job, whose steps are longer than a poll.
+ProcessGroupNCCL has a list of the collectives in progress, and its watchdog thread drops finished ones when it polls: every
+100 ms of the host's time. Until then their tensors stay alive. On the stub a step takes milliseconds, so a tensor might or
+might not be freed before the next one is made, depending on the load of the host. Waiting until that list is empty, for which
+PyTorch has a function, selects the case of a real job, whose steps are longer than a poll.
 
-Where the stub holds events back (STUB_GPU_EVENTS), collectives finish only when the program itself waits for the device: then
-the list does not become empty, and the wait is given up.
+If the stub delays events (STUB_GPU_EVENTS), collectives finish only when the program itself waits for the device: then the
+list does not become empty, and the wait ends by a timeout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Watchdog:
 
     @guarded("NCCL's watchdog")
     def wait(self) -> None:
-        """Returns when no collective is under way."""
+        """Returns when no collective is in progress."""
         if not self._needed:
             return
         if self._pause is not None:

@@ -1,4 +1,4 @@
-"""Files that a reader finds whole, or not at all."""
+"""Writes files that a reader finds complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ZeRO-3 checks at its first step that all ranks gather the same parameters in the same order: rank 0 sends its list, and each
-rank holds its own against it. No other rank is there, and what would be sent is what this rank has; so it writes its list down as
-rank 0 does. The same tensors are made and sent."""
+"""At its first step ZeRO-3 checks that all ranks gather the same parameters in the same order: rank 0 sends its list, and each
+rank compares its own. There is no other rank, and the list would equal this rank's; so this rank writes its list as rank 0
+does. The same tensors are made and sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _AsRankZero:
-    """DeepSpeed's module of communication, for one whose rank is 0."""
+    """DeepSpeed's module of communication, for a process that acts as rank 0."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -22,5 +22,5 @@ class _AsRankZero:
 
 
 def install(module: ModuleType) -> None:
-    """`module`: deepspeed.runtime.zero.utils, which asks for the rank there and to log."""
+    """`module`: deepspeed.runtime.zero.utils, which reads the rank only there and to log."""
     module.dist = _AsRankZero(module.dist)

@@ -1,8 +1,8 @@
 """Loaded by every Python that `fsdp-plan rehearse`, `run` or `measure` starts, and by their children, because its folder leads
 PYTHONPATH.
 
-It hands over to the package fsdp_rehearsal, or fsdp_measure, and then gives the sitecustomize that it hides its turn. What goes wrong here
-is said on stderr; it never stops the program of the user.
+It calls the package fsdp_rehearsal, or fsdp_measure, and then runs the sitecustomize that it hides. Errors here are printed on
+stderr; they never stop the user's program.
 """
 
 import importlib
