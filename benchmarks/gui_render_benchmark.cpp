@@ -39,7 +39,7 @@ std::shared_ptr<Snapshot> large_snapshot() {
   auto snapshot = std::make_shared<Snapshot>();
   Numbers numbers;
   simulator::MemoryCurve curve;
-  curve.phase = "steady_step";
+  curve.phase = RunPhase::SteadyStep;
   std::array<std::int64_t, kNumMemoryCategories> live{};
   for (std::size_t i = 0; i < kMoments; ++i) {
     const auto category = static_cast<std::size_t>(numbers.below(kNumMemoryCategories - 1));

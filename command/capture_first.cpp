@@ -36,8 +36,8 @@ Errors check_no_script(const CommandLine& line) {
   return errors;
 }
 
-Outcome after_capture(const CommandLine& line, const Output& output,
-                      Outcome (*next)(const CommandLine& line, const Output& output)) {
+CommandResult after_capture(const CommandLine& line, const Output& output,
+                            CommandResult (*next)(const CommandLine& line, const Output& output)) {
   const std::string file = capture_file_of(line.script);
   CommandLine capture = without_lists(line);
   capture.command = Command::Capture;
@@ -57,7 +57,7 @@ Outcome after_capture(const CommandLine& line, const Output& output,
                      .out = is_for_people ? output.out : output.err,
                      .err = output.err,
                      .quiet = true};
-  const Outcome captured = capture_command(capture, brief);
+  const CommandResult captured = capture_command(capture, brief);
   if (!captured || *captured != kExitYes) return captured;
   CommandLine model = line;
   model.script.clear();

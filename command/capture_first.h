@@ -11,7 +11,7 @@ Errors check_no_script(const CommandLine& line);
 
 /// Captures the script of `line` into a file of its own, and goes on with that as the model. The capture's own answer
 /// is its verdict; where it does not hold, it is the whole answer.
-Outcome after_capture(const CommandLine& line, const Output& output,
-                      Outcome (*next)(const CommandLine& line, const Output& output));
+CommandResult after_capture(const CommandLine& line, const Output& output,
+                            CommandResult (*next)(const CommandLine& line, const Output& output));
 
 }  // namespace fsdp::planner

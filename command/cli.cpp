@@ -45,7 +45,7 @@ void print_errors(const Errors& errors, Console& console, const Terminal& termin
   }
 }
 
-Outcome answer_of(const CommandLine& line, const Output& output) {
+CommandResult answer_of(const CommandLine& line, const Output& output) {
   switch (line.command) {
     case Command::Plan:
       return plan_command(line, output);
@@ -99,7 +99,7 @@ Terminal terminal_of_err(const Console& console, ColorMode color) {
 
 }  // namespace
 
-Outcome interrupted(const Output& output) {
+CommandResult interrupted(const Output& output) {
   output.note("Interrupted. Nothing is left running.");
   return kExitInterrupted;
 }
@@ -186,7 +186,7 @@ int run(std::span<const std::string> arguments, Console& console) {
     print_errors(errors, console, err);
     return kExitInput;
   }
-  const Outcome outcome = answer_of(meant, output);
+  const CommandResult outcome = answer_of(meant, output);
   if (!outcome) {
     print_errors(outcome.error().errors, console, err);
     return outcome.error().code;

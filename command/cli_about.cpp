@@ -125,7 +125,7 @@ std::vector<Check> checks(const Output& output) {
 
 }  // namespace
 
-Outcome schema_command(const CommandLine& line, const Output& output) {
+CommandResult schema_command(const CommandLine& line, const Output& output) {
   if (line.arguments.empty()) {
     Table table{.name = "schemas", .columns = {{"name", "name"}, {"describes", "describes"}}};
     for (const Schema& each : kSchemas) table.rows.push_back({std::string(each.name), std::string(each.describes)});
@@ -146,7 +146,7 @@ Outcome schema_command(const CommandLine& line, const Output& output) {
 namespace {
 
 /// One model with all its sizes as numbers.
-Outcome print_expanded(const CommandLine& line, const Output& output) {
+CommandResult print_expanded(const CommandLine& line, const Output& output) {
   if (line.arguments.empty()) {
     return input_failure(
         {{"--expanded", "It writes out one model, and none is named.", "Write fsdp-plan models NAME --expanded."}});
@@ -169,7 +169,7 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
 
 }  // namespace
 
-Outcome models_command(const CommandLine& line, const Output& output) {
+CommandResult models_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Expanded)) return print_expanded(line, output);
   Errors unused;
   for (const Option option : {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable,
@@ -207,7 +207,7 @@ Outcome models_command(const CommandLine& line, const Output& output) {
   return kExitYes;
 }
 
-Outcome gpus_command(const CommandLine& /*line*/, const Output& output) {
+CommandResult gpus_command(const CommandLine& /*line*/, const Output& output) {
   const Result<ClusterLibrary> library = read_cluster_library(output.console.library + "/clusters");
   if (!library) return input_failure(library.error());
   Table gpus{.name = "gpus",
@@ -240,7 +240,7 @@ Outcome gpus_command(const CommandLine& /*line*/, const Output& output) {
   return kExitYes;
 }
 
-Outcome doctor_command(const CommandLine& /*line*/, const Output& output) {
+CommandResult doctor_command(const CommandLine& /*line*/, const Output& output) {
   Table table{.name = "doctor", .columns = {{"part", "part"}, {"state", "state"}, {"detail", "detail"}}};
   table.rows.push_back({"fsdp-plan", {"ok", "ok", Style::Good}, std::string(kVersion)});
   bool can_plan = true;
@@ -255,7 +255,7 @@ Outcome doctor_command(const CommandLine& /*line*/, const Output& output) {
   return can_plan ? kExitYes : kExitNo;
 }
 
-Outcome completions_command(const CommandLine& line, const Output& output) {
+CommandResult completions_command(const CommandLine& line, const Output& output) {
   const Result<std::string> script = completions(line.arguments.front());
   if (!script) return input_failure(script.error());
   output.console.out << *script;

@@ -205,7 +205,7 @@ Document answer_of(const CalibrationRequest& request, const CalibrationOutcome& 
 
 }  // namespace
 
-Outcome calibrate_command(const CommandLine& line, const Output& output) {
+CommandResult calibrate_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   std::optional<CalibrationRequest> request = read_request_to_calibrate(line, output, errors);
   if (!errors.empty()) return input_failure(std::move(errors));

@@ -214,8 +214,8 @@ tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, co
 }
 
 /// Runs the command in its folder.
-Outcome capture_in(const std::string& folder, const Capture& capture, const CommandLine& line, const Output& output,
-                   Supervision& supervision) {
+CommandResult capture_in(const std::string& folder, const Capture& capture, const CommandLine& line,
+                         const Output& output, Supervision& supervision) {
   const auto recorded = record(capture, output, folder, supervision);
   if (!recorded) return tl::unexpected(recorded.error());
   if (!*recorded) return interrupted(output);
@@ -245,7 +245,7 @@ Outcome capture_in(const std::string& folder, const Capture& capture, const Comm
 
 }  // namespace
 
-Outcome capture_command(const CommandLine& line, const Output& output) {
+CommandResult capture_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output, Option::Progress});
   const std::optional<Capture> capture = read_capture(line, output.console.library, errors);
   if (output.format == Format::Json) {

@@ -139,7 +139,7 @@ std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, 
 }
 
 template <class Answer>
-Outcome print_clock(const Answer& answer, const Output& output) {
+CommandResult print_clock(const Answer& answer, const Output& output) {
   if (output.format == Format::Json) {
     output.console.out << to_json(answer);
   } else {
@@ -148,7 +148,7 @@ Outcome print_clock(const Answer& answer, const Output& output) {
   return kExitYes;
 }
 
-Outcome clock_collective(const CommandLine& line, const Output& output, CollectiveKind kind) {
+CommandResult clock_collective(const CommandLine& line, const Output& output, CollectiveKind kind) {
   Errors errors;
   refuse(line, {Option::ClockDtype, Option::Causal}, line.arguments[0], errors);
   const std::optional<Cluster> cluster = machines_of(line, output, errors);
@@ -179,7 +179,7 @@ std::optional<std::pair<Gpu, ClockDtype>> read_card(const CommandLine& line, con
   return std::pair{cluster->gpu, asked};
 }
 
-Outcome clock_product(const CommandLine& line, const Output& output) {
+CommandResult clock_product(const CommandLine& line, const Output& output) {
   Errors errors;
   refuse(line, {Option::Causal, Option::CompareWith}, kProduct, errors);
   const std::vector<std::int64_t> sizes = read_shape(line, "4096x4096x4096", "MxNxK", errors);
@@ -194,7 +194,7 @@ Outcome clock_product(const CommandLine& line, const Output& output) {
       output);
 }
 
-Outcome clock_attention(const CommandLine& line, const Output& output) {
+CommandResult clock_attention(const CommandLine& line, const Output& output) {
   Errors errors;
   refuse(line, {Option::CompareWith}, kAttention, errors);
   const std::vector<std::int64_t> sizes =
@@ -217,7 +217,7 @@ Outcome clock_attention(const CommandLine& line, const Output& output) {
 
 }  // namespace
 
-Outcome clock_command(const CommandLine& line, const Output& output) {
+CommandResult clock_command(const CommandLine& line, const Output& output) {
   const std::string& what = line.arguments[0];
   if (is_same_name(what, kProduct)) return clock_product(line, output);
   if (is_same_name(what, kAttention)) return clock_attention(line, output);

@@ -36,30 +36,30 @@ struct Failure {
   Errors errors;
   ExitCode code = kExitInput;
 };
-using Outcome = tl::expected<ExitCode, Failure>;
+using CommandResult = tl::expected<ExitCode, Failure>;
 
 /// The answer of a command that somebody has stopped.
-Outcome interrupted(const Output& output);
+CommandResult interrupted(const Output& output);
 
-Outcome plan_command(const CommandLine& line, const Output& output);
-Outcome simulate_command(const CommandLine& line, const Output& output);
-Outcome explain_command(const CommandLine& line, const Output& output);
-Outcome fit_command(const CommandLine& line, const Output& output);
-Outcome clock_command(const CommandLine& line, const Output& output);
-Outcome capture_command(const CommandLine& line, const Output& output);
-Outcome rehearse_command(const CommandLine& line, const Output& output);
-Outcome run_command(const CommandLine& line, const Output& output);
-Outcome measure_command(const CommandLine& line, const Output& output);
-Outcome execute_command(const CommandLine& line, const Output& output);
-Outcome calibrate_command(const CommandLine& line, const Output& output);
-Outcome replay_command(const CommandLine& line, const Output& output);
-Outcome compare_command(const CommandLine& line, const Output& output);
-Outcome export_command(const CommandLine& line, const Output& output);
-Outcome schema_command(const CommandLine& line, const Output& output);
-Outcome models_command(const CommandLine& line, const Output& output);
-Outcome gpus_command(const CommandLine& line, const Output& output);
-Outcome doctor_command(const CommandLine& line, const Output& output);
-Outcome completions_command(const CommandLine& line, const Output& output);
+CommandResult plan_command(const CommandLine& line, const Output& output);
+CommandResult simulate_command(const CommandLine& line, const Output& output);
+CommandResult explain_command(const CommandLine& line, const Output& output);
+CommandResult fit_command(const CommandLine& line, const Output& output);
+CommandResult clock_command(const CommandLine& line, const Output& output);
+CommandResult capture_command(const CommandLine& line, const Output& output);
+CommandResult rehearse_command(const CommandLine& line, const Output& output);
+CommandResult run_command(const CommandLine& line, const Output& output);
+CommandResult measure_command(const CommandLine& line, const Output& output);
+CommandResult execute_command(const CommandLine& line, const Output& output);
+CommandResult calibrate_command(const CommandLine& line, const Output& output);
+CommandResult replay_command(const CommandLine& line, const Output& output);
+CommandResult compare_command(const CommandLine& line, const Output& output);
+CommandResult export_command(const CommandLine& line, const Output& output);
+CommandResult schema_command(const CommandLine& line, const Output& output);
+CommandResult models_command(const CommandLine& line, const Output& output);
+CommandResult gpus_command(const CommandLine& line, const Output& output);
+CommandResult doctor_command(const CommandLine& line, const Output& output);
+CommandResult completions_command(const CommandLine& line, const Output& output);
 
 inline tl::unexpected<Failure> input_failure(Errors errors) {
   return tl::unexpected(Failure{std::move(errors), kExitInput});

@@ -47,7 +47,7 @@ std::pair<std::string, std::string> column_names(const std::string& first, const
 
 }  // namespace
 
-Outcome compare_command(const CommandLine& line, const Output& output) {
+CommandResult compare_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   const std::optional<double> tolerance = OptionReader(line, errors).share(Option::Tolerance);
   const auto predicted = read_report_file(line.arguments[0]);

@@ -273,8 +273,8 @@ Entry not_measured(const Request& request, const StepReport& measured) {
   return entry;
 }
 
-Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
-               const Comparison& comparison, const Executed& executed) {
+CommandResult answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
+                     const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
   ReportAdditions additions;
@@ -340,7 +340,7 @@ simulator::Predictor predictor_of(const Request& request) {
 
 }  // namespace
 
-Outcome execute_command(const CommandLine& line, const Output& output) {
+CommandResult execute_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Proof)) return proof_command(line, output);
   Errors errors = check_outputs(line, {Option::Output, Option::ChromeTrace});
   std::optional<Request> request = read_request(line, output.console.library, errors);

@@ -162,7 +162,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
 
 }  // namespace
 
-Outcome export_command(const CommandLine& line, const Output& output) {
+CommandResult export_command(const CommandLine& line, const Output& output) {
   Errors errors;
   const std::optional<ExportFormat> format = read_format(line, errors);
   auto prediction = predict_plan_file(line, output);

@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-Outcome fit_command(const CommandLine& line, const Output& output) {
+CommandResult fit_command(const CommandLine& line, const Output& output) {
   if (!line.script.empty()) return after_capture(line, output, fit_command);
   Errors errors = check_no_script(line);
   FitOptions options;

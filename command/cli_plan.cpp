@@ -157,7 +157,7 @@ AnswerContext context_of(const CommandLine& line, const Output& output, const Se
 }
 
 /// How every plan ends: it is written where it is kept, and the answer is told as it was asked for.
-Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
+CommandResult finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
   const StepReport& report = answer.result.report;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   // An answer that has begun comes to its end.
@@ -182,11 +182,11 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
     const std::size_t first = answer.printed.num_sections;
     first > 0 ? output.print_from(document, first) : output.print(document);
   }
-  return written ? Outcome(code) : tl::unexpected(written.error());
+  return written ? CommandResult(code) : tl::unexpected(written.error());
 }
 
 /// plan, where several machines are named.
-Outcome plan_on_machines(const CommandLine& line, const Output& output) {
+CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   const MachineWords words = read_machine_words(line, errors);
@@ -233,7 +233,7 @@ void keep_framework(OtherFrameworks others, SearchResult& result) {
 }
 
 /// plan, where several frameworks are named.
-Outcome plan_for_runtimes(const CommandLine& line, const Output& output, OtherFrameworks others) {
+CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, OtherFrameworks others) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
@@ -303,8 +303,8 @@ std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
 }
 
 /// The answer of one search.
-Outcome finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
-                      const SearchResult& result, const Printed& printed = {}) {
+CommandResult finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
+                            const SearchResult& result, const Printed& printed = {}) {
   return finish_plan(
       line, output,
       {.result = result,
@@ -316,7 +316,7 @@ Outcome finish_search(const CommandLine& line, const Output& output, const Resol
 }
 
 /// plan --for accelerate, trainer or torchtitan.
-Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line, const Output& output) {
+CommandResult plan_for_trainer(const TrainerRelease& release, const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
   Result<ResolvedRequest> request = read_request(line, output.console.library);
@@ -341,10 +341,10 @@ Outcome plan_for_trainer(const TrainerRelease& release, const CommandLine& line,
   return finish_search(line, output, *request, *result, {.wanted = release});
 }
 
-Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others);
+CommandResult plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others);
 
 /// plan --for: as the trainer has it.
-Outcome plan_for(const CommandLine& line, const Output& output) {
+CommandResult plan_for(const CommandLine& line, const Output& output) {
   Errors errors;
   const std::optional<Trainer> trainer = trainer_wanted(line, errors);
   const auto version = line.value(Option::TrainerVersion);
@@ -370,7 +370,7 @@ Outcome plan_for(const CommandLine& line, const Output& output) {
   return is_by_itself ? plan_as_asked(implied, output, others) : plan_for_trainer(*release, implied, output);
 }
 
-Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others) {
+CommandResult plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others) {
   if (!line.script.empty()) {
     if (Errors errors = check_outputs(line, {Option::Output}); !errors.empty()) return input_failure(std::move(errors));
     return after_capture(line, output, plan_command);
@@ -418,7 +418,7 @@ Outcome plan_as_asked(const CommandLine& line, const Output& output, OtherFramew
 
 }  // namespace
 
-Outcome plan_command(const CommandLine& line, const Output& output) {
+CommandResult plan_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::For)) return plan_for(line, output);
   if (line.has(Option::TrainerVersion)) {
     return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",
@@ -427,7 +427,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   return plan_as_asked(line, output, OtherFrameworks::Suggest);
 }
 
-Outcome simulate_command(const CommandLine& line, const Output& output) {
+CommandResult simulate_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
@@ -451,8 +451,8 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
 namespace {
 
 /// explain --time: the step instead of the peak.
-Outcome explain_time(const CommandLine& line, const Output& output, const RemedyRequest& request,
-                     const StepReport& report) {
+CommandResult explain_time(const CommandLine& line, const Output& output, const RemedyRequest& request,
+                           const StepReport& report) {
   const Result<TimeExplanation> explanation = explain_time(request);
   if (!explanation) return input_failure(explanation.error());
   const auto written = write_plan_file(line, output, report, request.cluster);
@@ -470,7 +470,7 @@ Outcome explain_time(const CommandLine& line, const Output& output, const Remedy
 
 }  // namespace
 
-Outcome explain_command(const CommandLine& line, const Output& output) {
+CommandResult explain_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;

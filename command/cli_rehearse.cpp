@@ -253,7 +253,7 @@ tl::expected<void, Failure> write_page(const CommandLine& line, const Output& ou
   return {};
 }
 
-Outcome answer(const CommandLine& line, const Output& output, const Answer& all) {
+CommandResult answer(const CommandLine& line, const Output& output, const Answer& all) {
   const bool is_outside = all.comparison != nullptr && !all.comparison->beyond.empty();
   ExitCode code = all.report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
   // That the others fit says nothing about a rank that could not be played.
@@ -333,8 +333,8 @@ class BatchTries {
   std::int64_t largest_ = 0;
 };
 
-Outcome find_batch(const CommandLine& line, const Output& output, const Subject& subject, const std::string& folder,
-                   Supervision& supervision) {
+CommandResult find_batch(const CommandLine& line, const Output& output, const Subject& subject,
+                         const std::string& folder, Supervision& supervision) {
   BatchTries tries(subject, output, folder, supervision);
   const BatchSearch search = find_largest_batch(std::ref(tries), kMostBatch);
   if (tries.interrupted) return interrupted(output);
@@ -343,8 +343,8 @@ Outcome find_batch(const CommandLine& line, const Output& output, const Subject&
 }
 
 /// Runs the command in its folder.
-Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
-                    Supervision& supervision) {
+CommandResult rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
+                          Supervision& supervision) {
   if (subject.plan) {
     const std::string job = folder + "/job.json";
     const auto written = write_file_atomically(job, job_text(*subject.plan, subject.settings.steps), Overwrite::Refuse);
@@ -371,18 +371,18 @@ Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLin
     comparison->beyond = subject.beyond(*comparison);
   }
   const Result<void> kept = keep_files(subject.settings, report, (*runs)->runs);
-  const Outcome answered = answer(line, output,
-                                  {.subject = subject,
-                                   .report = report,
-                                   .facts = (*runs)->facts,
-                                   .comparison = comparison ? &*comparison : nullptr});
+  const CommandResult answered = answer(line, output,
+                                        {.subject = subject,
+                                         .report = report,
+                                         .facts = (*runs)->facts,
+                                         .comparison = comparison ? &*comparison : nullptr});
   if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
   return answered;
 }
 
 }  // namespace
 
-Outcome rehearse_command(const CommandLine& line, const Output& output) {
+CommandResult rehearse_command(const CommandLine& line, const Output& output) {
   Errors errors =
       check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace, Option::Html, Option::Progress});
   std::optional<Subject> subject = read_subject(line, output.console.library, errors);

@@ -63,7 +63,7 @@ void print_trace(const Recording& recording, const std::optional<ReplayRequest>&
 
 }  // namespace
 
-Outcome replay_command(const CommandLine& line, const Output& output) {
+CommandResult replay_command(const CommandLine& line, const Output& output) {
   Errors errors;
   // Without a file that can be read the options are still checked.
   Result<Recording> recording = read_recording(line.arguments.front());

@@ -77,7 +77,8 @@ bool has_figures(const RehearsalRecord& record) {
   return record.seen.steps > 0 || record.end == "out_of_memory";
 }
 
-Outcome measure_in(const std::string& folder, Measurement measurement, const CommandLine& line, const Output& output) {
+CommandResult measure_in(const std::string& folder, Measurement measurement, const CommandLine& line,
+                         const Output& output) {
   MeasuredJob& job = measurement.job;
   job.folder = folder;
   if (measurement.plan) {
@@ -131,7 +132,7 @@ Outcome measure_in(const std::string& folder, Measurement measurement, const Com
   return answer.holds() ? kExitYes : kExitNo;
 }
 
-Outcome measure(const CommandLine& line, const Output& output) {
+CommandResult measure(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   Measurement measurement = read_measurement(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
@@ -142,11 +143,11 @@ Outcome measure(const CommandLine& line, const Output& output) {
 
 }  // namespace
 
-Outcome run_command(const CommandLine& line, const Output& output) {
+CommandResult run_command(const CommandLine& line, const Output& output) {
   return measure(line, output);
 }
 
-Outcome measure_command(const CommandLine& line, const Output& output) {
+CommandResult measure_command(const CommandLine& line, const Output& output) {
   return measure(line, output);
 }
 

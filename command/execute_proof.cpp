@@ -193,7 +193,7 @@ Result<int> run_trials(const ProofRun& proof, const Output& output, Supervision&
 
 }  // namespace
 
-Outcome proof_command(const CommandLine& line, const Output& output) {
+CommandResult proof_command(const CommandLine& line, const Output& output) {
   Errors errors;
   const std::optional<ProofRun> proof = read_proof(line, output.console.library, errors);
   if (!errors.empty() || !proof) return input_failure(std::move(errors));

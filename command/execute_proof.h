@@ -9,6 +9,6 @@ namespace fsdp::planner {
 
 /// Writes a request, has python/fsdp_proof run it, and says how it ended. The folder of --run-dir then has proof.json
 /// and proof.html. 0: proven, 1: not, or made on the stub GPU. Errors: those of the input; a program that is missing.
-Outcome proof_command(const CommandLine& line, const Output& output);
+CommandResult proof_command(const CommandLine& line, const Output& output);
 
 }  // namespace fsdp::planner

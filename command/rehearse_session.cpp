@@ -178,7 +178,7 @@ class Rehearser {
 
 }  // namespace
 
-Outcome in_rehearsal_folder(const std::function<Outcome(const std::string&, Supervision&)>& run) {
+CommandResult in_rehearsal_folder(const std::function<CommandResult(const std::string&, Supervision&)>& run) {
   Supervision supervision;
   const Result<TemporaryFolder> folder = TemporaryFolder::make();
   if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});

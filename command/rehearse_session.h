@@ -15,7 +15,8 @@ namespace fsdp::planner {
 
 /// Runs something that rehearses with a folder of its own, which goes whatever happens, and all that was started with
 /// it.
-Outcome in_rehearsal_folder(const std::function<Outcome(const std::string& folder, Supervision& supervision)>& run);
+CommandResult in_rehearsal_folder(
+    const std::function<CommandResult(const std::string& folder, Supervision& supervision)>& run);
 
 /// Empties the file of `RehearsalSettings::progress`, to which all runs of a command add their lines.
 void begin_progress(const RehearsalSettings& settings);

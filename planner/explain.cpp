@@ -42,7 +42,7 @@ std::string binding_of(const StepReport& report) {
       "The peak of {} is reached in {}, at {} (unit: {}). Live tensors take {}; the largest are {}. The allocator "
       "holds "
       "{} more, and {} lie outside PyTorch.",
-      format_bytes(memory.peaks.device), memory.peak.phase, moment, unit, format_bytes(memory.peaks.live),
+      format_bytes(memory.peaks.device), name_of(memory.peak.phase), moment, unit, format_bytes(memory.peaks.live),
       largest_terms(memory.at_peak), format_bytes(held), format_bytes(outside));
 }
 

@@ -38,8 +38,8 @@ TimeUse use_of(const StreamEvent& event) {
   if (begins_with_any(event.name, {"copy-out ", "copy-in ", "copy into ", "copy out of ", "accumulate ", "flatten "})) {
     return TimeUse::Copies;
   }
-  if (event.phase == "forward") return TimeUse::Forward;
-  return event.phase == "backward" ? TimeUse::Backward : TimeUse::Optimizer;
+  if (event.phase == StepPhase::Forward) return TimeUse::Forward;
+  return event.phase == StepPhase::Backward ? TimeUse::Backward : TimeUse::Optimizer;
 }
 
 /// "model.layers.*", "bucket *": what tells repeated events apart is a number.

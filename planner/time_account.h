@@ -31,9 +31,9 @@ std::string_view name_of(TimeUse use);
 
 /// Equal waits of a step.
 struct Wait {
-  Stream stream = Stream::AllGather;  ///< What is waited for.
-  std::string phase;                  ///< "forward", "backward", "optimizer": in which it is issued.
-  std::string units;                  ///< "model.layers.*"; "" is the root.
+  Stream stream = Stream::AllGather;     ///< What is waited for.
+  StepPhase phase = StepPhase::Unknown;  ///< In which it is issued.
+  std::string units;                     ///< "model.layers.*"; "" is the root.
   std::int64_t count = 0;
   Seconds exposed{0};  ///< Sum of all of them, as the times below.
   Seconds taken{0};    ///< By what is waited for.

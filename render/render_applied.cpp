@@ -204,7 +204,7 @@ void add_measured_traffic(Document& document, const TrafficReport& traffic, bool
   for (const Row& row : rows) {
     table.rows.push_back({std::string(name_of(row.like.kind)), std::string(name_of(row.like.dtype)),
                           cell(row.like.group_size), cell(row.count), cell(row.payload)});
-    if (verbose) table.rows.back().push_back(row.like.phase);
+    if (verbose) table.rows.back().push_back(std::string(name_of(row.like.phase)));
   }
   document.push_back(std::move(table));
 }

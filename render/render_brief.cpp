@@ -68,9 +68,9 @@ std::string in_words(const std::string& instruction) {
 std::string_view binding_phase(const MemoryReport& memory) {
   for (const PhasePeaks& phase : memory.phases) {
     if (phase.peaks.device != memory.peaks.device) continue;
-    if (phase.phase == "initialization") return phase.phase;
-    if (phase.phase == "first_step") return "first step";
-    if (phase.phase == "steady_step") return "steady state";
+    if (phase.phase == RunPhase::Initialization) return "initialization";
+    if (phase.phase == RunPhase::FirstStep) return "first step";
+    if (phase.phase == RunPhase::SteadyStep) return "steady state";
   }
   return "";
 }
@@ -160,7 +160,7 @@ void add_largest(Document& document, const MemoryReport& memory) {
 
 std::string moment_of(const MemoryReport& memory, bool with_op) {
   const PeakMoment& peak = memory.peak;
-  std::string text = peak.instruction.empty() ? peak.phase : in_words(peak.instruction);
+  std::string text = peak.instruction.empty() ? std::string(name_of(peak.phase)) : in_words(peak.instruction);
   if (with_op && !peak.op.empty()) text += fmt::format(" ({})", peak.op);
   const std::string_view phase = binding_phase(memory);
   if (!phase.empty() && phase != text) text += fmt::format(" in the {}", phase);

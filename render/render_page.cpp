@@ -139,8 +139,8 @@ std::string curve_of(const MemoryReport& memory) {
     svg += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2:.1f}\"/>\n", x, kPhaseRow,
                        base);
     if (x < free_from) continue;
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"12\">{}</text>\n", x, escaped(mark.phase));
-    free_from = x + 8.0 * static_cast<double>(mark.phase.size());
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"12\">{}</text>\n", x, escaped(name_of(mark.phase)));
+    free_from = x + 8.0 * static_cast<double>(name_of(mark.phase).size());
   }
   return svg + "</svg>\n";
 }

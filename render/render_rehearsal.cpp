@@ -36,15 +36,19 @@ std::string range_text(const PeakRange& range) {
   return fmt::format("{} to {}", same_unit ? low.substr(0, low_unit) : low, high);
 }
 
+std::string_view name_or_somewhere(StepPhase phase) {
+  return phase == StepPhase::Unknown ? "somewhere" : name_of(phase);
+}
+
 /// "backward of step 2", "evaluation after step 2".
-std::string_view between(std::string_view phase) {
-  return phase == "evaluation" || phase == "saving" ? " after " : " of ";
+std::string_view between(StepPhase phase) {
+  return phase == StepPhase::Evaluation || phase == StepPhase::Saving ? " after " : " of ";
 }
 
 /// "backward of step 2, in model.layers.3.mlp".
-std::string moment(std::string_view phase, std::int64_t step, std::string_view module) {
-  std::string text(phase.empty() ? "somewhere" : phase);
-  if (step > 0 && phase != "initialization") text += fmt::format("{}step {}", between(phase), step);
+std::string moment(StepPhase phase, std::int64_t step, std::string_view module) {
+  std::string text(name_or_somewhere(phase));
+  if (step > 0 && phase != StepPhase::Initialization) text += fmt::format("{}step {}", between(phase), step);
   if (!module.empty()) text += fmt::format(", in {}", module);
   return text;
 }
@@ -90,11 +94,12 @@ void add_peaks(Document& document, const StepReport& report) {
                           {"device", "device_peak_bytes", true}}};
   for (const PhasePeaks& phase : report.memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
-    std::string name = phase.phase;
-    std::replace(name.begin(), name.end(), '_', ' ');
-    if (!has_steps && name == "first step") name = "after it";
-    table.rows.push_back(
-        {{name, phase.phase}, cell(peaks.live), cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device)});
+    const std::string name = !has_steps && phase.phase == RunPhase::FirstStep ? "after it" : words_of(phase.phase);
+    table.rows.push_back({{name, std::string(name_of(phase.phase))},
+                          cell(peaks.live),
+                          cell(peaks.allocated),
+                          cell(peaks.reserved),
+                          cell(peaks.device)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
@@ -137,9 +142,9 @@ void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
 
 void add_moment(Document& document, const StepReport& report, const RehearsalView& view) {
   const PeakMoment& peak = report.memory.peak;
-  if (peak.phase.empty() && report.rehearsal->peak_stack.empty()) return;
-  std::string where = peak.phase.empty() ? "somewhere" : peak.phase;
-  if (!peak.instruction.empty() && peak.phase != "initialization")
+  if (peak.phase == StepPhase::Unknown && report.rehearsal->peak_stack.empty()) return;
+  std::string where(name_or_somewhere(peak.phase));
+  if (!peak.instruction.empty() && peak.phase != StepPhase::Initialization)
     where += std::string(between(peak.phase)) + peak.instruction;
   if (!peak.op.empty()) where += ", in " + peak.op;
   Entry entry{.label = "peak", .lines = {std::move(where)}};

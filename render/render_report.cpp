@@ -128,8 +128,8 @@ void add_phases(Document& document, const MemoryReport& memory) {
                           {"device", "device_peak_bytes", true}}};
   for (const PhasePeaks& phase : memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
-    table.rows.push_back(
-        {phase.phase, cell(peaks.live), cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device)});
+    table.rows.push_back({std::string(name_of(phase.phase)), cell(peaks.live), cell(peaks.allocated),
+                          cell(peaks.reserved), cell(peaks.device)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
@@ -166,8 +166,8 @@ void add_collectives(Document& document, const TrafficReport& traffic) {
                           {"exposed", "exposed", true}}};
   for (const Collective& each : traffic.collectives) {
     table.rows.push_back({std::string(name_of(each.kind)), each.unit.empty() ? Cell{"root", ""} : Cell{each.unit},
-                          each.phase, std::string(name_of(each.dtype)), cell(each.payload), cell(each.elements),
-                          cell(each.group_size), cell(each.time), cell(each.exposed)});
+                          std::string(name_of(each.phase)), std::string(name_of(each.dtype)), cell(each.payload),
+                          cell(each.elements), cell(each.group_size), cell(each.time), cell(each.exposed)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }

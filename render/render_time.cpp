@@ -106,7 +106,7 @@ void write_wait(JsonWriter& json, const ExplainedWait& explained) {
   const Wait& wait = explained.wait;
   json.begin_object();
   json.member("stream", name_of(wait.stream));
-  json.member("phase", wait.phase);
+  json.member("phase", name_of(wait.phase));
   json.member("units", wait.units);
   json.member("count", wait.count);
   json.member("exposed_seconds", wait.exposed.count());
@@ -146,11 +146,11 @@ Document document_of(const StepReport& report, const TimeExplanation& explanatio
   int number = 0;
   for (const ExplainedWait& explained : explanation.waits) {
     const Wait& wait = explained.wait;
-    document.push_back(Entry{
-        .label = fmt::format("wait {}", ++number),
-        .lines = {fmt::format("{} ({}) in the {}: {}", format_time(wait.exposed),
-                              percent_of_step(share_of(wait.exposed, account.step)), wait.phase, name_of_wait(wait)),
-                  cause_of(wait), change_of(report, explained)}});
+    document.push_back(Entry{.label = fmt::format("wait {}", ++number),
+                             .lines = {fmt::format("{} ({}) in the {}: {}", format_time(wait.exposed),
+                                                   percent_of_step(share_of(wait.exposed, account.step)),
+                                                   name_of(wait.phase), name_of_wait(wait)),
+                                       cause_of(wait), change_of(report, explained)}});
   }
   if (explanation.waits.empty()) {
     document.push_back(Entry{.label = "waits", .lines = {"The GPU waits for no collective."}});

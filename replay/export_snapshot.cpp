@@ -120,7 +120,7 @@ class SnapshotWriter {
     pickle_.begin_list();
     pickle_.begin_list();
     for (std::size_t p = 0; p < curves_.phases.size(); ++p) {
-      if (curves_.phases[p].phase == "steady_step") events(p);
+      if (curves_.phases[p].phase == RunPhase::SteadyStep) events(p);
     }
     pickle_.end_list();
     pickle_.next();

@@ -41,7 +41,7 @@ Trace trace_of(const StepReport& report, const simulator::StepCurves& curves, st
               .step = curves.step,
               .events = curves.events,
               .memory = {}};
-  const simulator::MemoryCurve* curve = curves.find("steady_step");
+  const simulator::MemoryCurve* curve = curves.find(RunPhase::SteadyStep);
   if (curve == nullptr) return trace;
   const auto nanosecond = [&](std::size_t i) { return std::llround(curve->time[i].count() * 1e9); };
   for (std::size_t begin = 0; begin < curve->size();) {
@@ -70,7 +70,7 @@ std::string to_memory_csv(const simulator::StepCurves& curves) {
     const simulator::MemoryCurve& curve = curves.phases[p];
     for (std::size_t i = 0; i < curve.size(); ++i) {
       const PeakMoment place = curves.moment_at(p, i);
-      text += fmt::format("{},{},{},{},{},{},{},{},{},{}", curve.phase, i, shortest(curve.time[i].count()),
+      text += fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(curve.phase), i, shortest(curve.time[i].count()),
                           cell_of(place.instruction), cell_of(place.unit), cell_of(curves.tensor_at(p, i)),
                           curve.change[i], curve.total[i], curve.allocated[i], curve.reserved[i]);
       for (const auto& live : curve.live) text += fmt::format(",{}", live[i]);

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "core/base/object_reader.h"
+#include "core/plan/plan_names.h"
+#include "core/report/report_names.h"
 #include "runs/rehearse_record_applied.h"
 
 namespace fsdp::planner {
@@ -104,7 +106,7 @@ void read_phases(const JsonValue& value, MemoryReport& memory, JsonErrors& error
   for (const JsonValue& element : value.elements) {
     ObjectReader object(element, errors);
     PhasePeaks phase;
-    object.required("phase", phase.phase);
+    object.required("phase", phase.phase, kRunPhaseTable);
     read_peaks(object, phase.peaks);
     memory.phases.push_back(std::move(phase));
   }
@@ -133,7 +135,7 @@ void read_terms(const JsonValue& value, MemoryReport& memory, JsonErrors& errors
 void read_moment(const JsonValue& value, RehearsalRecord& record, JsonErrors& errors) {
   ObjectReader object(value, errors);
   PeakMoment& peak = record.memory.peak;
-  read_text(object, "phase", peak.phase);
+  read_phase(object, "phase", peak.phase);
   std::int64_t step = 0;
   if (object.optional("step", step, kRecordedCount) && step > 0) peak.instruction = fmt::format("step {}", step);
   read_text(object, "module", peak.op);
@@ -150,7 +152,7 @@ void read_curve(const JsonValue& value, MemoryReport& memory, JsonErrors& errors
       for (const JsonValue& element : marks->elements) {
         ObjectReader row(element, errors);
         PhaseMark mark;
-        row.required("phase", mark.phase);
+        row.required("phase", mark.phase, kStepPhaseTable);
         row.required("index", mark.index, kRecordedCount);
         row.finish(UnknownKeys::Ignore);
         memory.phase_marks.push_back(std::move(mark));

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/plan/plan_names.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -147,6 +149,11 @@ void read_text(ObjectReader& object, std::string_view key, std::string& out) {
   if (value != nullptr) read_json(*value, out, object.errors());
 }
 
+void read_phase(ObjectReader& object, std::string_view key, StepPhase& out) {
+  const JsonValue* value = value_unless_null(object, key);
+  if (value != nullptr) read_json(*value, out, object.errors(), kStepPhaseTable);
+}
+
 void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors) {
   ObjectReader object(value, errors);
   read_frame(object, frame);
@@ -160,7 +167,7 @@ void read_stack(const JsonValue& value, std::vector<PythonFrame>& stack, JsonErr
 void read_failed_allocation(const JsonValue& value, FailedAllocation& failed, JsonErrors& errors) {
   ObjectReader object(value, errors);
   read_bytes(object, "bytes", failed.bytes);
-  read_text(object, "phase", failed.phase);
+  read_phase(object, "phase", failed.phase);
   read_number(object, "step", failed.step);
   read_text(object, "module", failed.module);
   std::int64_t free = 0;
@@ -204,7 +211,7 @@ void read_collectives(const JsonValue& value, std::vector<Collective>& collectiv
     collective.dtype = dtype_of(dtype, collective);
     read_text(object, "unit", collective.unit);
     if (collective.unit == kRoot) collective.unit.clear();
-    read_text(object, "phase", collective.phase);
+    read_phase(object, "phase", collective.phase);
     if (!kind) return;
     collective.kind = *kind;
     collectives.push_back(std::move(collective));

@@ -25,6 +25,9 @@ void read_bytes(ObjectReader& object, std::string_view key, Bytes& out);
 /// A text that may be missing or null.
 void read_text(ObjectReader& object, std::string_view key, std::string& out);
 
+/// A phase; unknown where the file has none or an empty name.
+void read_phase(ObjectReader& object, std::string_view key, StepPhase& out);
+
 void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors);
 void read_stack(const JsonValue& value, std::vector<PythonFrame>& stack, JsonErrors& errors);
 void read_failed_allocation(const JsonValue& value, FailedAllocation& failed, JsonErrors& errors);

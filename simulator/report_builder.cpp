@@ -61,12 +61,12 @@ StepActions actions_of_steps(const PreparedPlan& prepared) {
 }
 
 PeakMoment moment_of(const PreparedPlan& prepared, const StepActions& actions, const PeakSink& sink) {
-  if (sink.peak_mark() == 0) return {"initialization", "", "", ""};
+  if (sink.peak_mark() == 0) return {StepPhase::Initialization, "", "", ""};
   const std::int64_t mark = sink.peak_mark() - 1;
   const auto in_first = static_cast<std::int64_t>(actions.first.size());
   const Instruction& step = mark < in_first ? actions.first.at(mark) : actions.steady.at(mark - in_first);
   const PlaceInStep place = place_of(prepared, step);
-  return {.phase = std::string(name_of(step.phase)),
+  return {.phase = step.phase,
           .instruction = place.instruction,
           .unit = place.unit,
           .op = step.call >= 0 ? op_name(prepared, sink.peak_id()) : std::string()};
@@ -79,7 +79,7 @@ std::vector<PhaseMark> phase_marks(const std::vector<Instruction>& actions) {
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Instruction& step = actions[i];
     const bool begins = before == nullptr || before->phase != step.phase || before->micro_batch != step.micro_batch;
-    if (begins) marks.push_back({std::string(name_of(step.phase)), static_cast<std::int64_t>(i)});
+    if (begins) marks.push_back({step.phase, static_cast<std::int64_t>(i)});
     before = &step;
   }
   return marks;
@@ -90,11 +90,12 @@ std::vector<PartPeak> part_peaks(const std::vector<Instruction>& actions, const 
                                  std::int64_t first) {
   std::vector<PartPeak> parts;
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    const std::string_view name = name_of(actions[i].phase);
+    const StepPhase phase = actions[i].phase;
     const Bytes live(peaks[first + i]);
-    const auto part = std::find_if(parts.begin(), parts.end(), [&](const PartPeak& each) { return each.part == name; });
+    const auto part =
+        std::find_if(parts.begin(), parts.end(), [&](const PartPeak& each) { return each.part == phase; });
     if (part == parts.end()) {
-      parts.push_back({std::string(name), live});
+      parts.push_back({phase, live});
     } else {
       part->live = std::max(part->live, live);
     }
@@ -130,8 +131,9 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   }
   memory.phase_marks = phase_marks(actions.steady);
   for (PhasePeaks& phase : memory.phases) {
-    if (phase.phase == "first_step") phase.parts = part_peaks(actions.first, marks, 0);
-    if (phase.phase == "steady_step") phase.parts = part_peaks(actions.steady, marks, found.marks_before_last_step);
+    if (phase.phase == RunPhase::FirstStep) phase.parts = part_peaks(actions.first, marks, 0);
+    if (phase.phase == RunPhase::SteadyStep)
+      phase.parts = part_peaks(actions.steady, marks, found.marks_before_last_step);
   }
   return std::move(found.live);
 }

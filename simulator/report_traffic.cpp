@@ -75,7 +75,7 @@ class TrafficCounter {
     const UnitTimes& times = prepared_.unit_times[step.unit];
     add(step, {.kind = CollectiveKind::AllGather,
                .unit = unit.name,
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = dtype,
                .elements = payload.count() / size_of(dtype).count(),
                .payload = payload,
@@ -92,7 +92,7 @@ class TrafficCounter {
     const Mesh& mesh = prepared_.layout.mesh;
     Collective collective{.kind = CollectiveKind::ReduceScatter,
                           .unit = unit.name,
-                          .phase = std::string(name_of(step.phase)),
+                          .phase = step.phase,
                           .dtype = unit.reduce_dtype,
                           .elements = unit.reduced_full_elements,
                           .payload = size_of(unit.reduce_dtype) * unit.reduced_full_elements,
@@ -124,7 +124,7 @@ class TrafficCounter {
       const Bytes payload = size_of(dtype) * count;
       add(step, {.kind = CollectiveKind::Broadcast,
                  .unit = "",
-                 .phase = std::string(name_of(step.phase)),
+                 .phase = step.phase,
                  .dtype = dtype,
                  .elements = count,
                  .payload = payload,
@@ -140,7 +140,7 @@ class TrafficCounter {
     const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
     add(step, {.kind = CollectiveKind::AllReduce,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = bucket.dtype,
                .elements = bucket.elements,
                .payload = bucket.bytes(),
@@ -175,7 +175,7 @@ class TrafficCounter {
       const Bytes payload = size_of(bucket.dtype) * elements;
       add(step, {.kind = CollectiveKind::AllReduce,
                  .unit = "",
-                 .phase = std::string(name_of(step.phase)),
+                 .phase = step.phase,
                  .dtype = bucket.dtype,
                  .elements = elements,
                  .payload = payload,
@@ -208,7 +208,7 @@ class TrafficCounter {
                     std::int64_t group_size, Seconds time, Seconds exposed) {
     add(step, {.kind = kind,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = dtype,
                .elements = elements,
                .payload = size_of(dtype) * elements,
@@ -287,7 +287,7 @@ class TrafficCounter {
       const Bytes payload = size_of(bucket.dtype) * sent.elements;
       add(step, {.kind = CollectiveKind::AllReduce,
                  .unit = "",
-                 .phase = std::string(name_of(step.phase)),
+                 .phase = step.phase,
                  .dtype = bucket.dtype,
                  .elements = sent.elements,
                  .payload = payload,
@@ -304,7 +304,7 @@ class TrafficCounter {
   void agree(const Instruction& step, Dtype dtype, ReduceOp op) {
     add(step, {.kind = CollectiveKind::AllReduce,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = dtype,
                .elements = 1,
                .payload = size_of(dtype),
@@ -320,7 +320,7 @@ class TrafficCounter {
     const Bytes payload = size_of(buffer.dtype) * buffer.elements;
     add(step, {.kind = CollectiveKind::AllGather,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = buffer.dtype,
                .elements = buffer.elements,
                .payload = payload,
@@ -334,7 +334,7 @@ class TrafficCounter {
     const Bytes payload = used_map_bytes(*prepared_.index->model);
     add(step, {.kind = CollectiveKind::AllReduce,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = Dtype::Int32,
                .elements = payload.count() / size_of(Dtype::Int32).count(),
                .payload = payload,
@@ -372,7 +372,7 @@ class TrafficCounter {
     const Bytes payload = size_of(dtype) * elements;
     add(step, {.kind = CollectiveKind::AllReduce,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = dtype,
                .elements = elements,
                .payload = payload,
@@ -403,7 +403,7 @@ class TrafficCounter {
     const Bytes payload(event.bytes);
     add(step, {.kind = event.collective,
                .unit = "",
-               .phase = std::string(name_of(step.phase)),
+               .phase = step.phase,
                .dtype = Dtype::BFloat16,
                .elements = payload.count() / size_of(Dtype::BFloat16).count(),
                .payload = payload,

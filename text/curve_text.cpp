@@ -36,8 +36,9 @@ std::string phase_line(const MemoryReport& memory, std::size_t columns) {
     const std::size_t end = is_last ? columns : std::min(columns, column_of(memory.phase_marks[i + 1].index));
     if (begin >= columns) continue;
     cells[begin] = "└";
-    if (begin + 1 + mark.phase.size() > end) continue;
-    for (std::size_t c = 0; c < mark.phase.size(); ++c) cells[begin + 1 + c] = mark.phase[c];
+    const std::string_view name = name_of(mark.phase);
+    if (begin + 1 + name.size() > end) continue;
+    for (std::size_t c = 0; c < name.size(); ++c) cells[begin + 1 + c] = name[c];
   }
   std::string line;
   for (const std::string& cell : cells) line += cell;

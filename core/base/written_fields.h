@@ -57,25 +57,52 @@ struct OneOf {
   std::span<const std::string_view> names;
 };
 
-/// An object whose keys are the `key`s of rows and whose values are their `value`s: `Keyed{&Package::name,
+/// The member of a row that is its key in an object: a text.
+template <class Row>
+struct TextKey {
+  std::string Row::*member;
+
+  std::string_view of(const Row& row) const { return row.*member; }
+  bool read(const JsonMember& entry, Row& row, JsonErrors& /*errors*/) const {
+    row.*member = entry.key;
+    return true;
+  }
+};
+/// The same, one of an enum's names: an EnumTable, or something that `name_of` and `read_json` take in its place.
+template <class Row, class E, class Names>
+struct EnumKey {
+  E Row::*member;
+  Names names;
+
+  std::string_view of(const Row& row) const { return name_of(names, row.*member); }
+  bool read(const JsonMember& entry, Row& row, JsonErrors& errors) const {
+    JsonValue name;
+    name.type = JsonType::String;
+    name.offset = entry.key_offset;
+    name.text = entry.key;
+    return read_json(name, row.*member, errors, names);
+  }
+};
+
+/// An object whose keys are the `key`s of rows and whose values are their `value`s: `Keyed{TextKey{&Package::name},
 /// &Package::version}`. `args` is what a reader of the value takes.
-template <class Row, class Value, class... Args>
+template <class Key, class Row, class Value, class... Args>
 struct Keyed {
-  std::string Row::*key;
+  Key key;
   Value Row::*value;
   JsonLayout layout;
   std::tuple<Args...> args;
 
-  Keyed(std::string Row::*key_of, Value Row::*value_of, JsonLayout written, Args... more)
+  Keyed(Key key_of, Value Row::*value_of, JsonLayout written, Args... more)
       : key(key_of), value(value_of), layout(written), args(more...) {}
 };
 
 /// An object whose keys are the `key`s of rows and whose values are objects of the rows' other fields, each on a line.
-template <class Row>
+template <class Key>
 struct KeyedRows {
-  std::string Row::*key;
+  Key key;
 
-  explicit KeyedRows(std::string Row::*key_of) : key(key_of) {}
+  explicit KeyedRows(Key key_of) : key(key_of) {}
 };
 
 // Writing, by the same arguments as read_json and schema_of.
@@ -132,20 +159,20 @@ void write_json(JsonWriter& writer, const std::vector<T>& list, const Args&... a
   for (const T& element : list) write_json(writer, element, args...);
   writer.end_array();
 }
-template <class Row, class Value, class... Args>
-void write_json(JsonWriter& writer, const std::vector<Row>& rows, const Keyed<Row, Value, Args...>& keyed) {
+template <class Key, class Row, class Value, class... Args>
+void write_json(JsonWriter& writer, const std::vector<Row>& rows, const Keyed<Key, Row, Value, Args...>& keyed) {
   writer.begin_object(keyed.layout);
   for (const Row& row : rows) {
-    writer.key(row.*keyed.key);
+    writer.key(keyed.key.of(row));
     std::apply([&](const Args&... args) { write_json(writer, row.*keyed.value, args...); }, keyed.args);
   }
   writer.end_object();
 }
-template <class Row>
-void write_json(JsonWriter& writer, const std::vector<Row>& rows, const KeyedRows<Row>& keyed) {
+template <class Row, class Key>
+void write_json(JsonWriter& writer, const std::vector<Row>& rows, const KeyedRows<Key>& keyed) {
   writer.begin_object();
   for (const Row& row : rows) {
-    writer.key(row.*keyed.key);
+    writer.key(keyed.key.of(row));
     write_json(writer, row, JsonLayout::OneLine);
   }
   writer.end_object();
@@ -170,29 +197,29 @@ bool read_json(const JsonValue& value, T& out, JsonErrors& errors, const Way& wa
   return object.finish(UnknownKeys::Ignore);
 }
 /// A row for each member of an object; `read(member value, row)` fills in what stands after the key.
-template <class Row, class Read>
-bool read_rows(const JsonValue& value, std::vector<Row>& rows, std::string Row::*key, JsonErrors& errors, Read read) {
+template <class Row, class Key, class Read>
+bool read_rows(const JsonValue& value, std::vector<Row>& rows, const Key& key, JsonErrors& errors, Read read) {
   rows.clear();
   if (!expect_type(value, JsonType::Object, "an object", errors)) return false;
   bool good = true;
   for (const JsonMember& member : value.members) {
     Row row{};
-    row.*key = member.key;
+    good = key.read(member, row, errors) && good;
     good = read(member.value, row) && good;
     rows.push_back(std::move(row));
   }
   return good;
 }
-template <class Row, class Value, class... Args>
+template <class Key, class Row, class Value, class... Args>
 bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors,
-               const Keyed<Row, Value, Args...>& keyed) {
+               const Keyed<Key, Row, Value, Args...>& keyed) {
   return read_rows(value, rows, keyed.key, errors, [&](const JsonValue& member, Row& row) {
     const auto read = [&](const Args&... args) { return read_json(member, row.*keyed.value, errors, args...); };
     return std::apply(read, keyed.args);
   });
 }
-template <class Row>
-bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors, const KeyedRows<Row>& keyed) {
+template <class Row, class Key>
+bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors, const KeyedRows<Key>& keyed) {
   return read_rows(value, rows, keyed.key, errors, [&](const JsonValue& member, Row& row) {
     return read_json(member, row, errors, JsonLayout::OneLine);
   });
@@ -219,13 +246,13 @@ requires HasFieldsBy<T, Way> std::string schema_of(const T& /*value*/, const Way
       },
       UnknownKeys::Ignore);
 }
-template <class Row, class Value, class... Args>
-std::string schema_of(const std::vector<Row>& /*rows*/, const Keyed<Row, Value, Args...>& keyed) {
+template <class Key, class Row, class Value, class... Args>
+std::string schema_of(const std::vector<Row>& /*rows*/, const Keyed<Key, Row, Value, Args...>& keyed) {
   const auto schema = [](const Args&... args) { return schema_of(Value{}, args...); };
   return R"("type": "object", "additionalProperties": {)" + std::apply(schema, keyed.args) + "}";
 }
-template <class Row>
-std::string schema_of(const std::vector<Row>& /*rows*/, const KeyedRows<Row>& /*keyed*/) {
+template <class Row, class Key>
+std::string schema_of(const std::vector<Row>& /*rows*/, const KeyedRows<Key>& /*keyed*/) {
   return R"("type": "object", "additionalProperties": {)" + schema_of(Row{}, JsonLayout::OneLine) + "}";
 }
 

@@ -200,7 +200,7 @@ class TraceWriter {
     json_.member("correlation", i + 1);
     json_.member("External id", i + 1);
     json_.member("FSDP unit", event.unit.empty() ? std::string_view("root") : std::string_view(event.unit));
-    json_.member("phase", event.phase);
+    json_.member("phase", name_of(event.phase));
     json_.member("micro batch", event.micro_batch);
     if (event.payload) payload(event);
     json_.end_object();

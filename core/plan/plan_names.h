@@ -5,6 +5,7 @@
 #include "core/base/object_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/runtime.h"
+#include "core/plan/step_phase.h"
 
 namespace fsdp {
 
@@ -77,6 +78,17 @@ inline constexpr EnumName<Initialization> kInitializations[] = {
     {Initialization::Device, "device"},
 };
 inline constexpr EnumTable<Initialization> kInitializationTable{"initialization", kInitializations};
+
+inline constexpr EnumName<StepPhase> kStepPhases[] = {
+    {StepPhase::Forward, "forward"},
+    {StepPhase::Backward, "backward"},
+    {StepPhase::Optimizer, "optimizer"},
+    {StepPhase::Initialization, "initialization"},
+    {StepPhase::Evaluation, "evaluation"},
+    {StepPhase::Saving, "saving"},
+    {StepPhase::Unknown, ""},
+};
+inline constexpr EnumTable<StepPhase> kStepPhaseTable{"phase", kStepPhases};
 
 inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
     {RmsNormImplementation::WrittenOut, "written_out"},

@@ -8,6 +8,7 @@
 
 #include "core/model/op_table.h"
 #include "core/plan/gradient_clearing.h"
+#include "core/plan/plan_names.h"
 
 namespace fsdp {
 
@@ -426,15 +427,7 @@ std::string_view name_of(BufferKind kind) {
 }
 
 std::string_view name_of(StepPhase phase) {
-  switch (phase) {
-    case StepPhase::Forward:
-      return "forward";
-    case StepPhase::Backward:
-      return "backward";
-    case StepPhase::Optimizer:
-      return "optimizer";
-  }
-  return "";
+  return name_of(kStepPhaseTable, phase);
 }
 
 namespace {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/plan/sharding.h"
+#include "core/plan/step_phase.h"
 
 namespace fsdp {
 
@@ -50,9 +51,6 @@ enum class InstructionKind : std::uint8_t {
 
 inline constexpr int kNumInstructionKinds = static_cast<int>(InstructionKind::ZeroGrad) + 1;
 std::string_view name_of(InstructionKind kind);
-
-enum class StepPhase : std::uint8_t { Forward, Backward, Optimizer };
-std::string_view name_of(StepPhase phase);
 
 /// A buffer that one instruction makes and a later one frees. A buffer that lives only as long as its instruction is
 /// not listed: both interpreters know it from the instruction.

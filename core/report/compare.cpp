@@ -40,8 +40,8 @@ class TermList {
   std::vector<ComparedTerm> terms_;
 };
 
-const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::string& name) {
-  const auto found = std::find_if(phases.begin(), phases.end(), [&](const auto& each) { return each.phase == name; });
+const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, RunPhase wanted) {
+  const auto found = std::find_if(phases.begin(), phases.end(), [&](const auto& each) { return each.phase == wanted; });
   return found == phases.end() ? nullptr : &*found;
 }
 
@@ -126,9 +126,7 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
   for (const PhasePeaks& phase : predicted.memory.phases) {
     const PhasePeaks* same = find_phase(measured.memory.phases, phase.phase);
     if (same == nullptr) continue;
-    std::string name = phase.phase;
-    std::replace(name.begin(), name.end(), '_', ' ');
-    list.peaks(name + ": ", phase.peaks, same->peaks, waits);
+    list.peaks(words_of(phase.phase) + ": ", phase.peaks, same->peaks, waits);
   }
   const bool have_steps = has_a_step(predicted) && has_a_step(measured);
   for (std::size_t i = 0; have_steps && i < predicted.traffic.totals.size(); ++i) {

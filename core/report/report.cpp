@@ -1,5 +1,7 @@
 #include "core/report/report.h"
 
+#include <algorithm>
+
 #include "core/report/report_names.h"
 
 namespace fsdp {
@@ -10,6 +12,20 @@ std::string_view name_of(MemoryCategory category) {
 
 std::string_view name_of(Provenance provenance) {
   return name_of(kReportedProvenanceTable, provenance);
+}
+
+std::string_view name_of(RunPhase phase) {
+  return name_of(kRunPhaseTable, phase);
+}
+
+std::string words_of(RunPhase phase) {
+  std::string words(name_of(phase));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+std::string name_of(const PeakMoment& moment) {
+  return moment.instruction.empty() ? std::string(name_of(moment.phase)) : moment.instruction;
 }
 
 std::string_view name_of(CollectiveKind kind) {

@@ -15,6 +15,7 @@
 #include "core/base/provenance.h"
 #include "core/base/units.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_phase.h"
 #include "core/report/report_rehearsal.h"
 
 namespace fsdp {
@@ -62,14 +63,27 @@ struct MemoryPeaks {
 
 /// The highest live bytes of a part of a step, of all its micro-batches.
 struct PartPeak {
-  std::string part;  ///< "forward", "backward", "optimizer".
+  StepPhase part = StepPhase::Forward;
   Bytes live;
 
   bool operator==(const PartPeak&) const = default;
 };
 
+/// A stretch of a run that has peaks of its own.
+enum class RunPhase : std::uint8_t {
+  Initialization,  ///< Until the first forward.
+  FirstStep,
+  SteadyStep,  ///< All later steps.
+  Evaluation,  ///< Between steps, as Saving.
+  Saving,
+};
+/// "first_step".
+std::string_view name_of(RunPhase phase);
+/// "first step", for people.
+std::string words_of(RunPhase phase);
+
 struct PhasePeaks {
-  std::string phase;  ///< "initialization", "first_step", "steady_step".
+  RunPhase phase = RunPhase::Initialization;
   MemoryPeaks peaks;
   std::vector<PartPeak> parts = {};  ///< Parts of a predicted step, in order.
 
@@ -88,7 +102,7 @@ struct LiveTensor {
 
 /// When and where live memory is highest.
 struct PeakMoment {
-  std::string phase;        ///< "forward", "backward", "optimizer", "initialization".
+  StepPhase phase = StepPhase::Unknown;
   std::string instruction;  ///< "Backward model.layers.27"
   std::string unit;         ///< FSDP unit at work; "" is the root.
   std::string op;           ///< Innermost module and op: "mlp.down_proj linear".
@@ -96,9 +110,12 @@ struct PeakMoment {
   bool operator==(const PeakMoment&) const = default;
 };
 
+/// The instruction at work, or the phase if there is none.
+std::string name_of(const PeakMoment& moment);
+
 /// Where a phase of the step begins in `MemoryReport::live_over_step`.
 struct PhaseMark {
-  std::string phase;  ///< "forward", "backward", "optimizer".
+  StepPhase phase = StepPhase::Unknown;
   std::int64_t index = 0;
 
   bool operator==(const PhaseMark&) const = default;
@@ -203,8 +220,8 @@ std::string_view name_of(ReduceOp op);
 
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllGather;
-  std::string unit;   ///< Its first module; "" is the root.
-  std::string phase;  ///< "forward", "backward", "optimizer".
+  std::string unit;  ///< Its first module; "" is the root.
+  StepPhase phase = StepPhase::Unknown;
   Dtype dtype = Dtype::Float32;
   std::int64_t elements = 0;  ///< Elements of the full tensor, padding included.
   Bytes payload;              ///< Bytes of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/plan/plan_file.h"
+#include "core/plan/plan_names.h"
 #include "core/report/report_json.h"
 #include "core/report/report_names.h"
 
@@ -70,12 +71,31 @@ std::vector<std::string_view> dtype_names() {
   return names;
 }
 
-/// Reports of the version before spell it otherwise.
-void mend_phase(std::string& name) {
-  if (name == "initialisation") name = "initialization";
-}
-
 }  // namespace
+
+/// Marks the name of a phase. Reports of the version before spell one of them otherwise.
+template <class Phase>
+struct PhaseByName {
+  const EnumTable<Phase>& table;
+};
+template <class Phase>
+static std::string_view name_of(const PhaseByName<Phase>& names, Phase phase) {
+  return name_of(names.table, phase);
+}
+template <class Phase>
+static bool read_json(const JsonValue& value, Phase& out, JsonErrors& errors, const PhaseByName<Phase>& names) {
+  const bool is_old = value.type == JsonType::String && value.text == "initialisation";
+  if (is_old) out = Phase::Initialization;
+  return is_old || read_json(value, out, errors, names.table);
+}
+template <class Phase>
+static void write_json(JsonWriter& writer, const Phase& phase, const PhaseByName<Phase>& names) {
+  write_json(writer, phase, names.table);
+}
+template <class Phase>
+static std::string schema_of(const Phase& phase, const PhaseByName<Phase>& names) {
+  return schema_of(phase, names.table);
+}
 
 /// Marks the version of the format: a text that begins with the major version of ours. Not in the unnamed namespace,
 /// where nothing would find how a text with it is described.
@@ -146,11 +166,12 @@ static void fields_of(Fields& fields, Like<PhasePeaks> auto& phase) {
   fields_of(fields, phase.peaks);
   field_if_any(fields, "live_peak_bytes_of",
                "live_peak_bytes of the parts of a predicted step: forward, backward, optimizer.", phase.parts,
-               Keyed{&PartPeak::part, &PartPeak::live, kOneLine, kInBytes});
+               Keyed{EnumKey{&PartPeak::part, kStepPhaseTable}, &PartPeak::live, kOneLine, kInBytes});
 }
 
 static void fields_of(Fields& fields, Like<PeakMoment> auto& peak) {
-  fields.required("phase", "initialization, forward, backward or optimizer.", peak.phase);
+  fields.required("phase", "initialization, forward, backward or optimizer.", peak.phase,
+                  PhaseByName<StepPhase>{kStepPhaseTable});
   fields.required("instruction", "Instruction of the schedule; measured: the step.", peak.instruction);
   fields.required("unit", "FSDP unit at work; empty: the root.", peak.unit);
   fields.required("op", "Innermost module and op; measured: the module.", peak.op);
@@ -194,7 +215,7 @@ static void fields_of(Fields& fields, Like<DriveReport> auto& drive) {
 }
 
 static void fields_of(Fields& fields, Like<PhaseMark> auto& mark) {
-  fields.required("phase", "forward, backward or optimizer.", mark.phase);
+  fields.required("phase", "forward, backward or optimizer.", mark.phase, kStepPhaseTable);
   fields.required("index", "In live_over_step_bytes.", mark.index, kNatural);
 }
 
@@ -231,7 +252,7 @@ static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) 
                   memory.live_at_peak, kOneLine);
   fields.required("device_terms", "Parts of the device peak; they add up to it.", memory.device_terms, kOneLine);
   fields.required("phases", "Peaks of initialization, first_step and steady_step.", memory.phases,
-                  KeyedRows{&PhasePeaks::phase});
+                  KeyedRows{EnumKey{&PhasePeaks::phase, PhaseByName<RunPhase>{kRunPhaseTable}}});
   fields.optional_if(memory.tightness != Tightness::None, "tight",
                      "Why a plan that runs has no room to spare. Missing: it has, or it does not run.",
                      memory.tightness, DescribedNames{kTightnessTable, kTightnessSentences});
@@ -284,7 +305,7 @@ template <Like<Collective> S>
 static void collective_fields(Fields& fields, S& collective) {
   fields.required("kind", "Its kind.", collective.kind, kCollectiveKindTable);
   fields.required("unit", "First module of its unit; empty: the root.", collective.unit);
-  fields.required("phase", "forward, backward or optimizer.", collective.phase);
+  fields.required("phase", "forward, backward or optimizer.", collective.phase, kStepPhaseTable);
   fields.required("dtype", "PyTorch's name.", collective.dtype, DtypeByName{});
   fields.required("elements", "Of the full tensor, padding included.", collective.elements, kNatural);
   fields.required("payload_bytes", "Of the full tensor.", collective.payload, kInBytes);
@@ -373,7 +394,7 @@ static void fields_of(Fields& fields, Like<ReportedWorkload> auto& workload) {
   field_if_any(fields, "micro_batch", "Samples per rank and micro-batch.", workload.micro_batch);
   field_if_any(fields, "sequence", "Tokens per sample.", workload.sequence);
   fields.optional("dimensions", "All sizes, by the spec's names.", workload.dimensions,
-                  Keyed{&Dimension::name, &Dimension::value, JsonLayout::Lines});
+                  Keyed{TextKey{&Dimension::name}, &Dimension::value, JsonLayout::Lines});
   fields.required("accumulation", "Micro-batches per optimizer step.", workload.accumulation, kNatural);
   fields.required("world_size", "Number of ranks.", workload.world_size, kNatural);
 }
@@ -432,8 +453,6 @@ void report_fields(Fields& fields, StepReport& report) {
     return expect_type(value, JsonType::Object, "an object", errors);
   });
   report_figure_fields(fields, report);
-  mend_phase(report.memory.peak.phase);
-  for (PhasePeaks& phase : report.memory.phases) mend_phase(phase.phase);
 }
 
 void report_fields(Fields& fields, const StepReport& report, const Cluster* cluster) {

@@ -63,7 +63,8 @@ static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
   fields.required("space", "Plans that the space holds.", search.space, kNatural);
   fields.required("evaluated", "Plans that were predicted in full.", search.evaluated, kNatural);
   fields.required("ruled_out", "Plans by the reason why they were not; with evaluated they add up to space.",
-                  search.ruled_out, Keyed{&PlansRuledOut::reason, &PlansRuledOut::plans, JsonLayout::Lines, kNatural});
+                  search.ruled_out,
+                  Keyed{TextKey{&PlansRuledOut::reason}, &PlansRuledOut::plans, JsonLayout::Lines, kNatural});
   fields.required("optimality_gap",
                   "How much faster than the named plan one that fits may be, relative; 0: proven fastest; null: not "
                   "proven, see notes. Plans within 0.02 count as equally fast, and the one that needs least memory is "

@@ -1,3 +1,4 @@
+#include "core/plan/plan_names.h"
 #include "core/report/report_fields.h"
 
 namespace fsdp {
@@ -118,7 +119,7 @@ static void fields_of(Fields& fields, Like<ScriptError> auto& error) {
 
 static void fields_of(Fields& fields, Like<FailedAllocation> auto& failed) {
   fields.required("bytes", "Asked for.", failed.bytes, kInBytes);
-  fields.required("phase", "initialization, forward, backward or optimizer.", failed.phase);
+  fields.required("phase", "initialization, forward, backward or optimizer.", failed.phase, kStepPhaseTable);
   fields.required("step", "From 1; 0: initialization.", failed.step, kNatural);
   fields.required("module", "At work.", failed.module);
   fields.required("device_free_bytes", "Free on the device, then.", failed.free, kInBytes);
@@ -131,13 +132,13 @@ static void environment_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) 
   fields.required("torch", "Of PyTorch.", rehearsal.torch);
   field_if_any(fields, "cuda", "Of the CUDA that it was built for.", rehearsal.cuda);
   fields.required("packages", "Of other packages that were imported.", rehearsal.packages,
-                  Keyed{&Package::name, &Package::version, JsonLayout::Lines});
+                  Keyed{TextKey{&Package::name}, &Package::version, JsonLayout::Lines});
 }
 
 static void applied_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   fields.required("wrappers", "Outermost first.", rehearsal.wrappers, JsonLayout::Lines);
   fields.required("parameter_dtypes", "Elements by type.", rehearsal.parameter_dtypes,
-                  Keyed{&ElementsOfDtype::dtype, &ElementsOfDtype::elements, kRow, kNatural});
+                  Keyed{TextKey{&ElementsOfDtype::dtype}, &ElementsOfDtype::elements, kRow, kNatural});
   fields.required("optimizers", "Those that were called.", rehearsal.optimizers, kRow);
   field_if_any(fields, "techniques",
                "What else was seen: recomputation, accumulation, other kinds of parallelism. Missing: nothing.",
@@ -175,7 +176,7 @@ static void rehearsal_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   fields.required("peak_stack", "Where allocated memory is highest, innermost first.", rehearsal.peak_stack, kRow);
   field_if_any(fields, "categories_at_peak",
                "Requested bytes alive at the peak, by what they are for. Missing: they could not be observed.",
-               rehearsal.categories, Keyed{&PeakCategory::name, &PeakCategory::bytes, kRow, kInBytes});
+               rehearsal.categories, Keyed{TextKey{&PeakCategory::name}, &PeakCategory::bytes, kRow, kInBytes});
   fields.required("allocations_at_peak",
                   "Memory at the peak by line of Python, largest first; without a file: all smaller ones.",
                   rehearsal.allocations, kRow);

@@ -30,6 +30,13 @@ inline constexpr EnumName<Provenance> kReportedProvenances[] = {{Provenance::Mea
                                                                 {Provenance::Derived, "derived"}};
 inline constexpr EnumTable<Provenance> kReportedProvenanceTable{"provenance", kReportedProvenances};
 
+inline constexpr EnumName<RunPhase> kRunPhases[] = {{RunPhase::Initialization, "initialization"},
+                                                    {RunPhase::FirstStep, "first_step"},
+                                                    {RunPhase::SteadyStep, "steady_step"},
+                                                    {RunPhase::Evaluation, "evaluation"},
+                                                    {RunPhase::Saving, "saving"}};
+inline constexpr EnumTable<RunPhase> kRunPhaseTable{"phase", kRunPhases};
+
 inline constexpr EnumName<CollectiveKind> kCollectiveKindNames[] = {{CollectiveKind::AllGather, "all_gather"},
                                                                     {CollectiveKind::ReduceScatter, "reduce_scatter"},
                                                                     {CollectiveKind::AllReduce, "all_reduce"},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "core/plan/step_phase.h"
 
 namespace fsdp {
 
@@ -157,7 +158,7 @@ struct ScriptError {
 /// The request that ran out of memory.
 struct FailedAllocation {
   Bytes bytes;
-  std::string phase;
+  StepPhase phase = StepPhase::Unknown;
   std::int64_t step = 0;  ///< From 1; 0: initialization.
   std::string module;
   Bytes free;                      ///< Memory of the device, then.

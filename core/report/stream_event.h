@@ -39,10 +39,10 @@ struct StreamPayload {
 
 struct StreamEvent {
   Stream stream = Stream::Compute;
-  std::string name;   ///< "model.layers.3", "copy-out model.layers.3", "optimizer".
-  std::string unit;   ///< FSDP unit that it belongs to; "" is the root, or none.
-  std::string phase;  ///< "forward", "backward", "optimizer".
-  Seconds start{0};   ///< Since the step began.
+  std::string name;  ///< "model.layers.3", "copy-out model.layers.3", "optimizer".
+  std::string unit;  ///< FSDP unit that it belongs to; "" is the root, or none.
+  StepPhase phase = StepPhase::Unknown;
+  Seconds start{0};  ///< Since the step began.
   Seconds end{0};
   Seconds exposed{0};                    ///< Time that the compute stream waits for it.
   std::optional<StreamPayload> payload;  ///< For a collective.

@@ -32,8 +32,7 @@ Seconds median(std::vector<Seconds> times) {
 }
 
 PeakMoment moment_of(const Instruction& step, const ModelIndex& index, const Layout& layout) {
-  PeakMoment moment{
-      .phase = std::string(name_of(step.phase)), .instruction = std::string(name_of(step.kind)), .unit = {}, .op = {}};
+  PeakMoment moment{.phase = step.phase, .instruction = std::string(name_of(step.kind)), .unit = {}, .op = {}};
   if (step.unit >= 0) {
     moment.unit = layout.units[step.unit].name;
     moment.instruction += " " + moment.unit;
@@ -95,9 +94,9 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.memory.peaks = higher(later, peaks_of(steps.front().peak));
   report.memory.peak = moment_of(steady.schedule->instructions[steady.peak.moment], index, layout);
   report.memory.at_peak = steady.peak.at_peak;
-  report.memory.phases = {{"initialization", peaks_of(steps.front().before)},
-                          {"first_step", peaks_of(steps.front().peak)}};
-  if (steps.size() > 1) report.memory.phases.push_back({"steady_step", later});
+  report.memory.phases = {{RunPhase::Initialization, peaks_of(steps.front().before)},
+                          {RunPhase::FirstStep, peaks_of(steps.front().peak)}};
+  if (steps.size() > 1) report.memory.phases.push_back({RunPhase::SteadyStep, later});
 
   report.traffic.collectives = steady.collectives;
   for (std::size_t i = 0; i < steady.collectives.size(); ++i) {

@@ -128,7 +128,7 @@ class TraceMaker {
     if (end <= start) return;
     const Instruction& step = actions_[instruction];
     StreamEvent event{.stream = Stream::Compute, .name = name_of_work(step), .unit = unit_of(step)};
-    event.phase = name_of(step.phase);
+    event.phase = step.phase;
     event.start = start;
     event.end = end;
     event.instruction = instruction;

@@ -39,6 +39,9 @@ class RunningOptimizer {
 
  private:
   struct Group;
+  /// [OptimizerImplementation] The update of a group.
+  using Kernels = std::array<void (RunningOptimizer::*)(const Group&), 3>;
+  static const Kernels& kernels_of(OptimizerKind kind);
 
   void adam(const Group& group);
   void adam_one_by_one(const Group& group);

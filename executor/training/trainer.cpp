@@ -188,7 +188,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   Collective row;
   row.kind = collective.kind;
   row.unit = unit < 0 ? "" : units_[unit]->unit().name;
-  row.phase = name_of(schedule_.instructions[current_].phase);
+  row.phase = schedule_.instructions[current_].phase;
   row.dtype = dtype_of(collective.dtype);
   row.elements = collective.elements;
   row.payload = Bytes(collective.payload);

@@ -468,10 +468,7 @@ void MemoryTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   const std::size_t moment = columns.empty() ? moment_at(positions_, value) : columns.front().moment;
   const PeakMoment place = snapshot()->curves.moment_at(phase_, moment);
   std::vector<NoteLine> lines;
-  lines.push_back({QString::fromStdString(place.instruction.empty() ? place.phase : place.instruction),
-                   text_of(curve().time[moment]),
-                   {},
-                   true});
+  lines.push_back({QString::fromStdString(name_of(place)), text_of(curve().time[moment]), {}, true});
   if (!place.op.empty()) lines.push_back({QString::fromStdString(place.op), {}, {}});
   for (auto category = kStackOrder.rbegin(); category != kStackOrder.rend(); ++category) {
     const auto c = static_cast<std::size_t>(*category);

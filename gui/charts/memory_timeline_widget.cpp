@@ -30,15 +30,15 @@ MemoryTimelineWidget::MemoryTimelineWidget(TimeRange* range, QWidget* parent) : 
              [this] { set_axis(axis_ == Axis::Time ? Axis::Events : Axis::Time); });
   add_action(tr("Go to peak"), tr("Show the moment at which most is live"), {Qt::Key_P}, [this] { go_to_peak(); });
   add_action(tr("Initialization"), tr("Show memory while the model is made"), {Qt::Key_1},
-             [this] { set_phase(QStringLiteral("initialization")); });
+             [this] { set_phase(RunPhase::Initialization); });
   add_action(tr("First step"), tr("Show the first step, in which the optimizer's states are made"), {Qt::Key_2},
-             [this] { set_phase(QStringLiteral("first_step")); });
+             [this] { set_phase(RunPhase::FirstStep); });
   add_action(tr("Steady step"), tr("Show a step like all later ones"), {Qt::Key_3},
-             [this] { set_phase(QStringLiteral("steady_step")); });
+             [this] { set_phase(RunPhase::SteadyStep); });
 }
 
 TimeRange& MemoryTimelineWidget::range() const {
-  const bool has_clock = axis_ == Axis::Time && wanted_phase_ != QLatin1String("initialization");
+  const bool has_clock = axis_ == Axis::Time && wanted_phase_ != RunPhase::Initialization;
   return has_clock ? PlotWidget::range() : const_cast<TimeRange&>(events_);
 }
 
@@ -62,7 +62,7 @@ void MemoryTimelineWidget::take_phase() {
   if (snapshot() != nullptr) {
     const auto& phases = snapshot()->curves.phases;
     for (std::size_t i = 0; i < phases.size(); ++i) {
-      if (QString::fromStdString(phases[i].phase) == wanted_phase_) phase_ = i;
+      if (phases[i].phase == wanted_phase_) phase_ = i;
     }
   }
   if (has_curve()) {
@@ -107,13 +107,13 @@ void MemoryTimelineWidget::set_axis(Axis axis) {
   take_phase();
 }
 
-void MemoryTimelineWidget::set_phase(const QString& phase) {
+void MemoryTimelineWidget::set_phase(RunPhase phase) {
   wanted_phase_ = phase;
   take_phase();
 }
 
-QString MemoryTimelineWidget::phase() const {
-  return has_curve() ? QString::fromStdString(curve().phase) : wanted_phase_;
+RunPhase MemoryTimelineWidget::phase() const {
+  return has_curve() ? curve().phase : wanted_phase_;
 }
 
 void MemoryTimelineWidget::go_to(std::size_t moment) {
@@ -127,7 +127,7 @@ void MemoryTimelineWidget::go_to(std::size_t moment) {
 
 void MemoryTimelineWidget::go_to_peak() {
   if (snapshot() == nullptr || snapshot()->curves.empty()) return;
-  set_phase(QString::fromStdString(snapshot()->curves.phases[snapshot()->curves.peak_phase()].phase));
+  set_phase(snapshot()->curves.phases[snapshot()->curves.peak_phase()].phase);
   go_to(curve().peak());
 }
 
@@ -229,8 +229,7 @@ QString MemoryTimelineWidget::status_at(double value) const {
   const PeakMoment place = snapshot()->curves.moment_at(phase_, moment);
   return tr("%1 · %2 live · %3 reserved · %4")
       .arg(text_of(curve().time[moment]), text_of(Bytes(curve().total[moment])),
-           text_of(Bytes(curve().reserved[moment])),
-           QString::fromStdString(place.instruction.empty() ? place.phase : place.instruction));
+           text_of(Bytes(curve().reserved[moment])), QString::fromStdString(name_of(place)));
 }
 
 void MemoryTimelineWidget::mousePressEvent(QMouseEvent* event) {

@@ -33,9 +33,9 @@ class MemoryTimelineWidget : public PlotWidget {
   void set_overlay(OverlayPtr overlay);  ///< `overlay` may be null.
   void set_axis(Axis axis);
   Axis axis() const { return axis_; }
-  /// "initialization", "first_step" or "steady_step". The first has no clock; its axis counts events.
-  void set_phase(const QString& phase);
-  QString phase() const;
+  /// Initialization, FirstStep or SteadyStep. The first has no clock; its axis counts events.
+  void set_phase(RunPhase phase);
+  RunPhase phase() const;
   /// Marks a moment and brings it into view.
   void go_to(std::size_t moment);
   void go_to_peak();
@@ -101,7 +101,7 @@ class MemoryTimelineWidget : public PlotWidget {
 
   Axis axis_ = Axis::Time;
   std::size_t phase_ = 0;
-  QString wanted_phase_ = QStringLiteral("steady_step");
+  RunPhase wanted_phase_ = RunPhase::SteadyStep;
   std::vector<double> positions_;  // [moments] On the axis.
   StackPyramid pyramid_;
   std::size_t peak_ = 0;                                        // Index of the moment.

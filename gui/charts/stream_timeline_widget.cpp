@@ -40,14 +40,14 @@ Work work_of(const StreamEvent& event) {
   if (event.stream != Stream::Compute) return Work::Forward;
   if (event.name.starts_with("copy-")) return Work::Copy;
   if (event.name == "recompute") return Work::Recompute;
-  if (event.phase == "backward") return Work::Backward;
-  return event.phase == "optimizer" ? Work::Optimizer : Work::Forward;
+  if (event.phase == StepPhase::Backward) return Work::Backward;
+  return event.phase == StepPhase::Optimizer ? Work::Optimizer : Work::Forward;
 }
 
 /// Events of several phases are never drawn as one.
 std::uint8_t phase_of(const StreamEvent& event) {
   if (event.stream != Stream::Compute) return 0;
-  return event.phase == "backward" ? 1 : event.phase == "optimizer" ? 2 : 0;
+  return event.phase == StepPhase::Backward ? 1 : event.phase == StepPhase::Optimizer ? 2 : 0;
 }
 
 QColor color_of(Work work, const QColor& lane, const Theme& theme) {
@@ -148,7 +148,7 @@ void StreamTimelineWidget::fill_table() {
                  case 2:
                    return cell_of(name_of_unit(event.unit));
                  case 3:
-                   return cell_of(event.phase);
+                   return cell_of(std::string(name_of(event.phase)));
                  case 4:
                    return cell_of(event.start);
                  case 5:
@@ -490,7 +490,8 @@ void StreamTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   const StreamEvent& event = events_of(row)[number];
   std::vector<NoteLine> lines;
   lines.push_back({event.name.empty() ? tr("root") : QString::fromStdString(event.name), {}, {}, true});
-  lines.push_back({row.name, QString::fromStdString(event.phase), theme().lane[static_cast<std::size_t>(row.lane)]});
+  lines.push_back(
+      {row.name, text_of(std::string(name_of(event.phase))), theme().lane[static_cast<std::size_t>(row.lane)]});
   lines.push_back({tr("unit"), name_of_unit(event.unit), {}});
   lines.push_back({tr("takes"), text_of(event.end - event.start), {}});
   lines.push_back({tr("starts at"), text_of(event.start), {}});

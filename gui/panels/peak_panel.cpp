@@ -122,7 +122,7 @@ void PeakPanel::show_moment(int phase, int moment) {
 void PeakPanel::fill(std::size_t phase, std::size_t moment, bool is_peak) {
   const simulator::MemoryCurve& curve = snapshot_->curves.phases[static_cast<std::size_t>(phase)];
   const PeakMoment place = snapshot_->curves.moment_at(phase, moment);
-  QString where = QString::fromStdString(place.instruction.empty() ? place.phase : place.instruction);
+  QString where = QString::fromStdString(name_of(place));
   if (!place.op.empty()) where += " (" + QString::fromStdString(place.op) + ")";
   heading_->setText(
       (is_peak ? tr("Peak: %1 live in %2") : tr("%1 live in %2")).arg(text_of(Bytes(curve.total[moment])), where));

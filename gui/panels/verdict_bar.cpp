@@ -382,7 +382,7 @@ void VerdictBar::show_state() {
   } else if (tight) {
     moment = tr("Runs without room to spare: %1.  ·  ").arg(text_of(planner::tightness_of(memory)));
   }
-  moment += tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));
+  moment += tr("Peak in %1, at %2").arg(text_of(std::string(name_of(peak.phase))), text_of(peak.instruction));
   if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));
   if (state_.measured()) moment += measured_text(*shown, *state_.measured());
   moment_text_ = moment;

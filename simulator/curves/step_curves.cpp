@@ -109,10 +109,10 @@ class Clock {
   std::map<const Tape*, std::vector<bool>> recomputed_;  // [num storages]
 };
 
-MemoryCurve curve_of(std::string phase, const std::vector<CurveMoment>& moments, const BytesByCategory& begin,
+MemoryCurve curve_of(RunPhase phase, const std::vector<CurveMoment>& moments, const BytesByCategory& begin,
                      std::vector<Seconds> times) {
   MemoryCurve curve;
-  curve.phase = std::move(phase);
+  curve.phase = phase;
   curve.time = std::move(times);
   const std::size_t n = moments.size();
   for (auto* column : {&curve.total, &curve.allocated, &curve.reserved, &curve.change}) column->resize(n);
@@ -170,16 +170,16 @@ class CurveWalk {
     begin(curves, 0);
     walk.initialize();
     walk.load_first_batch();
-    end(curves, "initialization", nullptr);
+    end(curves, RunPhase::Initialization, nullptr);
     begin(curves, 1);
     walk.step();
-    end(curves, "first_step", first_clock_ ? &*first_clock_ : &steady_clock_);
+    end(curves, RunPhase::FirstStep, first_clock_ ? &*first_clock_ : &steady_clock_);
     std::optional<StepCurves> second;
     for (int step = 1; step < kNumSteps; ++step) {
       StepCurves one;
       begin(one, 0);
       walk.step();
-      end(one, "steady_step", &steady_clock_);
+      end(one, RunPhase::SteadyStep, &steady_clock_);
       const auto height = [](const StepCurves& each) {
         const MemoryCurve& curve = each.phases.front();
         return std::pair(*std::max_element(curve.allocated.begin(), curve.allocated.end()),
@@ -204,7 +204,7 @@ class CurveWalk {
     }
   }
 
-  void end(StepCurves& curves, const char* phase, Clock* clock) {
+  void end(StepCurves& curves, RunPhase phase, Clock* clock) {
     const std::vector<CurveMoment>& moments = sink_.moments();
     std::vector<Seconds> times =
         clock != nullptr ? clock->times(moments) : std::vector<Seconds>(moments.size(), Seconds(0));
@@ -287,7 +287,7 @@ std::size_t MemoryCurve::peak() const {
   return static_cast<std::size_t>(std::max_element(total.begin(), total.end()) - total.begin());
 }
 
-const MemoryCurve* StepCurves::find(std::string_view phase) const {
+const MemoryCurve* StepCurves::find(RunPhase phase) const {
   for (const MemoryCurve& curve : phases) {
     if (curve.phase == phase) return &curve;
   }
@@ -357,7 +357,7 @@ std::string StepCurves::op_at(std::size_t phase, std::size_t moment) const {
 }
 
 const std::vector<CurveInstruction>& StepCurves::instructions_of(std::size_t phase) const {
-  const bool is_other = phases[phase].phase == "first_step" && !first_instructions.empty();
+  const bool is_other = phases[phase].phase == RunPhase::FirstStep && !first_instructions.empty();
   return is_other ? first_instructions : instructions;
 }
 
@@ -365,7 +365,7 @@ const CurveInstruction* StepCurves::instruction_at(std::size_t phase, std::size_
   const MemoryCurve& curve = phases[phase];
   assert(moment < curve.size());
   const std::int32_t number = curve.instruction[moment];
-  if (number < 0 || curve.phase == "initialization") return nullptr;
+  if (number < 0 || curve.phase == RunPhase::Initialization) return nullptr;
   const std::vector<CurveInstruction>& steps = instructions_of(phase);
   assert(static_cast<std::size_t>(number) < steps.size());
   return &steps[static_cast<std::size_t>(number)];
@@ -373,10 +373,9 @@ const CurveInstruction* StepCurves::instruction_at(std::size_t phase, std::size_
 
 PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
   const CurveInstruction* step = instruction_at(phase, moment);
-  if (step == nullptr) return {"initialization", "", "", ""};
+  if (step == nullptr) return {StepPhase::Initialization, "", "", ""};
   const bool runs_ops = step->kind == InstructionKind::Forward || step->kind == InstructionKind::Backward;
-  return {std::string(fsdp::name_of(step->phase)), step->name, step->unit,
-          runs_ops ? op_at(phase, moment) : std::string()};
+  return {step->phase, step->name, step->unit, runs_ops ? op_at(phase, moment) : std::string()};
 }
 
 }  // namespace fsdp::simulator

@@ -19,7 +19,7 @@ namespace fsdp::simulator {
 /// Memory over one phase of a run, a moment for each allocation and each free, in the order in which the CPU issues
 /// them. The first moment is the state in which the phase begins.
 struct MemoryCurve {
-  std::string phase;  ///< As in `PhasePeaks`: "initialization", "first_step", "steady_step".
+  RunPhase phase = RunPhase::Initialization;  ///< As in `PhasePeaks`.
 
   std::vector<Seconds>
       time;  ///< [moments] Of the compute stream since the step began; never falls. 0 in initialization.
@@ -81,8 +81,8 @@ struct StepCurves {
   std::vector<std::vector<MemoryCategory>> category;
 
   bool empty() const { return phases.empty(); }
-  /// The phase of a name, or nullptr.
-  const MemoryCurve* find(std::string_view phase) const;
+  /// The curve of a phase, or nullptr.
+  const MemoryCurve* find(RunPhase phase) const;
   /// The phase in which live memory is highest, the first of equal ones. REQUIRES: !empty().
   std::size_t peak_phase() const;
 

@@ -405,17 +405,17 @@ std::vector<PhasePeaks> walk_phases(const PreparedPlan& prepared, Bytes outside,
   walk.initialize();
   // As a rehearsal cuts it: until the first forward.
   walk.load_first_batch();
-  phases.push_back({"initialization", peaks_of(sink, outside)});
+  phases.push_back({RunPhase::Initialization, peaks_of(sink, outside)});
   sink.reset_peak();
   walk.step();
-  phases.push_back({"first_step", peaks_of(sink, outside)});
+  phases.push_back({RunPhase::FirstStep, peaks_of(sink, outside)});
   MemoryPeaks steady;
   for (int step = 1; step < kNumSteps && !sink.has_enough(); ++step) {
     sink.reset_peak();
     walk.step();
     steady = highest(steady, peaks_of(sink, outside));
   }
-  phases.push_back({"steady_step", steady});
+  phases.push_back({RunPhase::SteadyStep, steady});
   return phases;
 }
 

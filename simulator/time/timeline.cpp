@@ -202,7 +202,7 @@ class Timeline {
     if (detail_ == nullptr || end <= start) return -1;
     StreamEvent event{.stream = stream, .name = std::string(name), .start = start, .end = end};
     event.unit = unit_name(*main_);
-    event.phase = name_of(main_->phase);
+    event.phase = main_->phase;
     event.instruction = static_cast<int>(detail_->instructions.size()) - 1;
     event.micro_batch = main_->micro_batch;
     for (const int other : waits) {

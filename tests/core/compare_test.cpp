@@ -22,7 +22,7 @@ StepReport small_report() {
   report.gpus_per_node = 4;
   report.memory.budget = 1000_B;
   report.memory.peaks = {.live = 90_B, .allocated = 100_B, .reserved = 200_B, .device = 300_B};
-  report.memory.phases = {{"first_step", report.memory.peaks}};
+  report.memory.phases = {{RunPhase::FirstStep, report.memory.peaks}};
   report.traffic.totals[0] = {.count = 10, .payload = 1000_B, .sent_per_rank = 750_B};
   return report;
 }
@@ -86,7 +86,8 @@ TEST(Compare, CollectivesAreComparedPlaceByPlaceAndThePeakByCategory) {
 /// As a framework's own run says them: for nobody knows which unit and phase, one group unknown.
 StepReport own_run_of(StepReport report) {
   for (Collective& collective : report.traffic.collectives) {
-    collective.unit = collective.phase = "";
+    collective.unit = "";
+    collective.phase = StepPhase::Unknown;
     collective.group = MeshDimension::Other;
   }
   report.traffic.collectives.back().group_size = -1;
@@ -96,8 +97,8 @@ StepReport own_run_of(StepReport report) {
 TEST(Compare, WhatAFrameworkSaysOfItsCollectivesIsComparedPlaceByPlace) {
   StepReport predicted = small_report();
   predicted.traffic.collectives = {
-      {.kind = CollectiveKind::AllGather, .unit = "a", .phase = "forward", .elements = 4, .payload = 16_B},
-      {.kind = CollectiveKind::AllReduce, .unit = "b", .phase = "backward", .elements = 8, .payload = 32_B}};
+      {.kind = CollectiveKind::AllGather, .unit = "a", .phase = StepPhase::Forward, .elements = 4, .payload = 16_B},
+      {.kind = CollectiveKind::AllReduce, .unit = "b", .phase = StepPhase::Backward, .elements = 8, .payload = 32_B}};
   const auto same = [&](const StepReport& measured) -> std::int64_t {
     for (const ComparedTerm& term : compare(predicted, measured).terms) {
       if (term.name == "collectives as predicted") return term.measured;
@@ -135,7 +136,7 @@ TEST(Compare, WhatWasNeverMeasuredIsInfinitelyFarOff) {
 TEST(Compare, OnlyPhasesThatBothHaveAreCompared) {
   const StepReport predicted = small_report();
   StepReport measured = small_report();
-  measured.memory.phases[0].phase = "initialization";
+  measured.memory.phases[0].phase = RunPhase::Initialization;
   EXPECT_EQ(compare(predicted, measured).terms.size(), 8);
 }
 

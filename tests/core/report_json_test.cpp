@@ -33,12 +33,12 @@ StepReport predicted_report() {
   report.nodes = 2;
   report.assumptions = {"One."};
   report.memory = {.rank = 3, .budget = 1000_B, .margin = 50_B, .peaks = kPeaks};
-  report.memory.peak = {"backward", "Backward a", "a", "mlp linear"};
+  report.memory.peak = {StepPhase::Backward, "Backward a", "a", "mlp linear"};
   report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = 60_B;
   report.memory.live_at_peak = {{"a: output", MemoryCategory::Activation, 2, 60_B}};
   report.memory.device_terms = {{"reserved", 200_B, Provenance::Derived, "the plan"}};
-  report.memory.phases = {{"initialization", {1_B, 2_B, 3_B, 4_B}},
-                          {"steady_step", kPeaks, {{"forward", 80_B}, {"backward", 90_B}}}};
+  report.memory.phases = {{RunPhase::Initialization, {1_B, 2_B, 3_B, 4_B}},
+                          {RunPhase::SteadyStep, kPeaks, {{StepPhase::Forward, 80_B}, {StepPhase::Backward, 90_B}}}};
   report.memory.tightness = Tightness::Streams;
   report.memory.cache_flushes = -1;
   report.memory.step_flushes = 2;
@@ -46,12 +46,12 @@ StepReport predicted_report() {
   report.memory.host_pinned = 5_B;
   report.memory.host = HostMemory{64_B, 40_B, 30_B, 2_B, {{"shards", 40_B, Provenance::Assumed, "a guess"}}};
   report.memory.live_over_step = {10_B, 90_B, 20_B};
-  report.memory.phase_marks = {{"forward", 0}, {"backward", 1}};
+  report.memory.phase_marks = {{StepPhase::Forward, 0}, {StepPhase::Backward, 1}};
   report.traffic.totals[0] = {.count = 10, .payload = 1000_B, .sent_per_rank = 750_B};
   report.traffic.totals[static_cast<std::size_t>(CollectiveKind::Send)] = {2, 64_B, 64_B};
   report.traffic.sent_inside_node = 700_B;
   report.traffic.sent_between_nodes = 50_B;
-  Collective reduce{CollectiveKind::ReduceScatter, "a", "backward", Dtype::Float16, 50, 100_B};
+  Collective reduce{CollectiveKind::ReduceScatter, "a", StepPhase::Backward, Dtype::Float16, 50, 100_B};
   reduce.group = MeshDimension::Replicate;
   reduce.group_size = 2;
   reduce.reduce_op = ReduceOp::Sum;
@@ -69,7 +69,7 @@ Rehearsal seen() {
   const PythonFrame frame{"train.py", 41, "main"};
   Rehearsal seen{.measured_on = "GPU", .command = {"python", "train.py"}, .end = "out_of_memory"};
   seen.error = ScriptError{"torch.OutOfMemoryError", "Out.", "Traceback"};
-  seen.failed = FailedAllocation{64_B, "backward", 2, "mlp", 8_B, frame, {frame, {"other.py", 7, ""}}};
+  seen.failed = FailedAllocation{64_B, StepPhase::Backward, 2, "mlp", 8_B, frame, {frame, {"other.py", 7, ""}}};
   seen.timing_decides = true;
   seen.python = "3.11.2";
   seen.torch = "2.11.0+cu130";
@@ -231,8 +231,27 @@ TEST(ReportReader, ReportsOfTheVersionBeforeSpellAPhaseOtherwise) {
   ASSERT_TRUE(document.has_value());
   const Result<StepReport> report = read_report(*document);
   ASSERT_TRUE(report.has_value()) << to_string(report.error().front());
-  EXPECT_EQ(report->memory.phases.front().phase, "initialization");
-  EXPECT_EQ(report->memory.peak.phase, "initialization");
+  EXPECT_EQ(report->memory.phases.front().phase, RunPhase::Initialization);
+  EXPECT_EQ(report->memory.peak.phase, StepPhase::Initialization);
+}
+
+TEST(ReportReader, APhaseThatNobodyKnowsIsAnErrorAtItsPlace) {
+  std::string text = to_json(predicted_report());
+  const auto spell = [&](const std::string& before, const std::string& after) {
+    const std::size_t at = text.find(before);
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, before.size(), after);
+  };
+  spell("\"phase\": \"backward\"", "\"phase\": \"bakward\"");
+  spell("\"steady_step\": {", "\"steady_stap\": {");
+  const Result<JsonDocument> document = parse_json(text, "r.json");
+  ASSERT_TRUE(document.has_value());
+  const Result<StepReport> report = read_report(*document);
+  ASSERT_FALSE(report.has_value());
+  ASSERT_EQ(report.error().size(), 2u);
+  EXPECT_EQ(report.error()[0].what, "Unknown phase \"bakward\".");
+  EXPECT_EQ(report.error()[0].hint, "Did you mean \"backward\"?");
+  EXPECT_EQ(report.error()[1].what, "Unknown phase \"steady_stap\".");
 }
 
 }  // namespace

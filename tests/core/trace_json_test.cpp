@@ -25,14 +25,14 @@ Trace small_trace() {
   trace.events.push_back({.stream = Stream::AllGather,
                           .name = "layers.0",
                           .unit = "layers.0",
-                          .phase = "forward",
+                          .phase = StepPhase::Forward,
                           .start = Seconds(0),
                           .end = Seconds(0.004),
                           .exposed = Seconds(0.001),
                           .payload = StreamPayload{.dtype = Dtype::BFloat16, .bytes = Bytes(8000), .group_size = 8}});
   trace.events.push_back({.name = "layers.0",
                           .unit = "layers.0",
-                          .phase = "forward",
+                          .phase = StepPhase::Forward,
                           .start = Seconds(0.004),
                           .end = Seconds(0.0100000004),
                           .waits_for = {0}});

@@ -118,7 +118,7 @@ TEST_F(Charts, AClickOnAOneMomentPeakMeansThePeak) {
 
 TEST_F(Charts, ShowInitializationByItsEvents) {
   press(memory_, Qt::Key_1);
-  EXPECT_EQ(memory_.phase(), "initialization");
+  EXPECT_EQ(memory_.phase(), RunPhase::Initialization);
   EXPECT_EQ(memory_.twin_model()->rowCount(), static_cast<int>(gpt2_snapshot()->curves.phases[0].size()));
   press(memory_, Qt::Key_3);
   press(memory_, Qt::Key_T);

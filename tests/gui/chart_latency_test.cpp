@@ -29,7 +29,7 @@ constexpr int kInputs = 120;
 SnapshotPtr with_moments(std::size_t count) {
   auto snapshot = std::make_shared<Snapshot>();
   simulator::MemoryCurve curve;
-  curve.phase = "steady_step";
+  curve.phase = RunPhase::SteadyStep;
   for (std::size_t i = 0; i < count; ++i) {
     const auto height = static_cast<std::int64_t>((i * 7919) % 10007) << 16;
     for (auto& live : curve.live) live.push_back(height);

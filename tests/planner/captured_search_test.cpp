@@ -125,7 +125,7 @@ TEST(CapturedSearch, FindsPlansOfMuonWithinItsBounds) {
       EXPECT_GT(found->report.time.step, usual->report.time.step);
     }
     const auto sent = std::count_if(found->report.traffic.collectives.begin(), found->report.traffic.collectives.end(),
-                                    [](const Collective& each) { return each.phase == "optimizer"; });
+                                    [](const Collective& each) { return each.phase == StepPhase::Optimizer; });
     EXPECT_EQ(sent > 0, found->best.plan.mesh.dp_shard() > 1);
   }
   EXPECT_GT(fitting, 0);

@@ -14,10 +14,10 @@
 namespace fsdp::planner {
 namespace {
 
-StreamEvent event(Stream stream, std::string name, std::string phase, double start, double end, double exposed = 0) {
+StreamEvent event(Stream stream, std::string name, StepPhase phase, double start, double end, double exposed = 0) {
   return {.stream = stream,
           .name = std::move(name),
-          .phase = std::move(phase),
+          .phase = phase,
           .start = Seconds(start),
           .end = Seconds(end),
           .exposed = Seconds(exposed)};
@@ -29,18 +29,19 @@ double of(const TimeAccount& account, TimeUse use) {
 
 TEST(TimeAccount, TellsWhatEachMomentIsFor) {
   // The second all-gather begins after a reduce-scatter, while compute waits already.
-  const simulator::StepTimeline timeline{.step = Seconds(20),
-                                         .compute = Seconds(11),
-                                         .exposed_communication = Seconds(7),
-                                         .events = {event(Stream::AllGather, "layers.0", "forward", 0, 3, 3),
-                                                    event(Stream::Compute, "copy-out layers.0", "forward", 3, 4),
-                                                    event(Stream::Compute, "layers.0", "forward", 4, 6),
-                                                    event(Stream::ReduceScatter, "layers.1", "backward", 5, 8),
-                                                    event(Stream::AllGather, "layers.1", "forward", 8, 10, 4),
-                                                    event(Stream::Compute, "recompute", "backward", 11, 12),
-                                                    event(Stream::Compute, "layers.1", "backward", 12, 16),
-                                                    event(Stream::Compute, "clip_grad_norm", "optimizer", 16, 17),
-                                                    event(Stream::Compute, "optimizer", "optimizer", 17, 20)}};
+  const simulator::StepTimeline timeline{
+      .step = Seconds(20),
+      .compute = Seconds(11),
+      .exposed_communication = Seconds(7),
+      .events = {event(Stream::AllGather, "layers.0", StepPhase::Forward, 0, 3, 3),
+                 event(Stream::Compute, "copy-out layers.0", StepPhase::Forward, 3, 4),
+                 event(Stream::Compute, "layers.0", StepPhase::Forward, 4, 6),
+                 event(Stream::ReduceScatter, "layers.1", StepPhase::Backward, 5, 8),
+                 event(Stream::AllGather, "layers.1", StepPhase::Forward, 8, 10, 4),
+                 event(Stream::Compute, "recompute", StepPhase::Backward, 11, 12),
+                 event(Stream::Compute, "layers.1", StepPhase::Backward, 12, 16),
+                 event(Stream::Compute, "clip_grad_norm", StepPhase::Optimizer, 16, 17),
+                 event(Stream::Compute, "optimizer", StepPhase::Optimizer, 17, 20)}};
   const TimeAccount account = account_of(timeline);
   EXPECT_DOUBLE_EQ(of(account, TimeUse::Copies), 1);
   EXPECT_DOUBLE_EQ(of(account, TimeUse::Forward), 2);

@@ -31,7 +31,7 @@ MemoryReport many_terms() {
   memory.peaks.reserved = live + mib(2642);
   memory.peaks.device = memory.peaks.reserved + mib(396);
   memory.peak.instruction = "Backward talker.code_predictor.model.layers.4";
-  memory.phases = {{"steady_step", memory.peaks}};
+  memory.phases = {{RunPhase::SteadyStep, memory.peaks}};
   return memory;
 }
 
@@ -75,8 +75,8 @@ TEST(Peak, IsOneTermWhereThatIsAll) {
   MemoryReport memory;
   memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = mib(100);
   memory.peaks.reserved = memory.peaks.device = mib(100);
-  memory.peak.phase = "steady_step";
-  EXPECT_EQ(peak_of(memory, false, 20, 1), "steady_step: Activation 100 MiB");
+  memory.peak.phase = StepPhase::Forward;
+  EXPECT_EQ(peak_of(memory, false, 20, 1), "forward: Activation 100 MiB");
 }
 
 StepReport fast_step() {

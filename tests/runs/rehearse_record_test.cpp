@@ -34,12 +34,12 @@ TEST(RehearseRecord, IsReadWhole) {
   ASSERT_EQ(record->memory.phases.size(), 2);
   EXPECT_EQ(record->memory.phases[1].peaks, record->memory.peaks);
   EXPECT_EQ(record->memory.peak,
-            (PeakMoment{.phase = "backward", .instruction = "step 2", .unit = "", .op = "layers.3.mlp"}));
+            (PeakMoment{.phase = StepPhase::Backward, .instruction = "step 2", .unit = "", .op = "layers.3.mlp"}));
   EXPECT_EQ(record->seen.peak_stack[1], (PythonFrame{"train.py", 41, "main"}));
   EXPECT_EQ(record->seen.allocations[0], (AllocationSite{{"train.py", 41, "main"}, "autograd", 3, Bytes(1500000000)}));
   EXPECT_EQ(record->seen.peak_at, (PythonFrame{"train.py", 41, "main"}));
   EXPECT_EQ(record->memory.live_over_step, (std::vector<Bytes>{Bytes(1), Bytes(5), Bytes(3)}));
-  EXPECT_EQ(record->memory.phase_marks[1], (PhaseMark{"backward", 2}));
+  EXPECT_EQ(record->memory.phase_marks[1], (PhaseMark{StepPhase::Backward, 2}));
   EXPECT_EQ(record->parameters, 1000);
 }
 

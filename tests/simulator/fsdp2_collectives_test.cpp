@@ -39,7 +39,7 @@ std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layou
   std::vector<SeenCollective> seen;
   for (const Collective& one : traffic_of(plan, layout, schedule)) {
     seen.push_back({.kind = std::string(name_of(one.kind)),
-                    .phase = one.phase,
+                    .phase = std::string(name_of(one.phase)),
                     .unit = one.unit,
                     .elements = one.elements,
                     .dtype = std::string(name_of(one.dtype)),
@@ -80,7 +80,7 @@ TEST(Fsdp2Collectives, AverageUnlessTheDtypeCouldOverflow) {
     ASSERT_TRUE(layout.has_value());
     std::int64_t last = 0;
     for (const Collective& one : traffic_of(plan, *layout, lower_fsdp2(index, plan, *layout))) {
-      const bool is_norm = one.phase == "optimizer";
+      const bool is_norm = one.phase == StepPhase::Optimizer;
       const bool gathers = one.kind == CollectiveKind::AllGather;
       EXPECT_EQ(one.reduce_op, gathers ? ReduceOp::None : (is_norm ? ReduceOp::Sum : op)) << one.unit;
       EXPECT_TRUE(is_norm ? one.micro_batch == -1 : one.micro_batch >= last) << one.unit << " " << one.micro_batch;

@@ -145,9 +145,9 @@ TEST(StepCurves, AreAsHighAsTheReportSaysInEveryPhase) {
       const MemoryCurve& curve = answer.curves.phases[p];
       const PhasePeaks& phase = answer.report.memory.phases[p];
       EXPECT_EQ(curve.phase, phase.phase);
-      EXPECT_EQ(highest(curve.total), phase.peaks.live.count()) << one.name << " " << phase.phase;
-      EXPECT_EQ(highest(curve.allocated), phase.peaks.allocated.count()) << one.name << " " << phase.phase;
-      EXPECT_EQ(highest(curve.reserved), phase.peaks.reserved.count()) << one.name << " " << phase.phase;
+      EXPECT_EQ(highest(curve.total), phase.peaks.live.count()) << one.name << " " << name_of(phase.phase);
+      EXPECT_EQ(highest(curve.allocated), phase.peaks.allocated.count()) << one.name << " " << name_of(phase.phase);
+      EXPECT_EQ(highest(curve.reserved), phase.peaks.reserved.count()) << one.name << " " << name_of(phase.phase);
       EXPECT_EQ(highest(curve.reserved) + answer.curves.context.count(), phase.peaks.device.count()) << one.name;
     }
   }
@@ -192,7 +192,7 @@ TEST(StepCurves, AddUpToWhatTheirTensorsHoldAtAnyMoment) {
       for (const LiveTensorDetail& each : answer.curves.live_tensors_at(phase, moment)) {
         sum[static_cast<std::size_t>(each.tensor.category)] += each.tensor.bytes;
       }
-      EXPECT_EQ(sum, curve.live_at(moment)) << curve.phase << " " << moment;
+      EXPECT_EQ(sum, curve.live_at(moment)) << name_of(curve.phase) << " " << moment;
     }
   }
 }
@@ -265,17 +265,17 @@ TEST(StepCurves, HaveAnInstructionForEachMoment) {
     others += curves.first_instructions.empty() ? 0 : 1;
     for (std::size_t p = 0; p < curves.phases.size(); ++p) {
       const MemoryCurve& curve = curves.phases[p];
-      EXPECT_TRUE(std::is_sorted(curve.time.begin(), curve.time.end())) << one.name << " " << curve.phase;
+      EXPECT_TRUE(std::is_sorted(curve.time.begin(), curve.time.end())) << one.name << " " << name_of(curve.phase);
       EXPECT_TRUE(std::is_sorted(curve.instruction.begin(), curve.instruction.end())) << one.name;
-      if (curve.phase == "initialization") continue;
+      if (curve.phase == RunPhase::Initialization) continue;
       const auto steps = static_cast<std::int32_t>(curves.instructions_of(p).size());
-      ASSERT_LT(curve.instruction.back(), steps) << one.name << " " << curve.phase;
+      ASSERT_LT(curve.instruction.back(), steps) << one.name << " " << name_of(curve.phase);
       EXPECT_GE(curve.instruction.back(), steps - 3) << one.name << " ends in the optimizer's turn";
       for (std::size_t i = 1; i < curve.size(); ++i) {
         const CurveInstruction* step = curves.instruction_at(p, i);
         if (step == nullptr) continue;
-        ASSERT_GE(curve.time[i], step->begin) << one.name << " " << curve.phase << " " << step->name;
-        ASSERT_LE(curve.time[i], step->end) << one.name << " " << curve.phase << " " << step->name;
+        ASSERT_GE(curve.time[i], step->begin) << one.name << " " << name_of(curve.phase) << " " << step->name;
+        ASSERT_LE(curve.time[i], step->end) << one.name << " " << name_of(curve.phase) << " " << step->name;
         ASSERT_EQ(curves.moment_at(p, i).instruction, step->name);
       }
     }
