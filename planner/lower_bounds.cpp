@@ -46,6 +46,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/zero_partition.h"
 #include "planner/checkpointed_blocks.h"
@@ -67,7 +68,7 @@ std::int64_t bytes_of(std::int64_t elements, Dtype dtype) {
 
 /// Bytes of optimizer state for each element of a parameter.
 double state_bytes(const Optimizer& optimizer, Dtype dtype) {
-  const double moments = optimizer.kind == OptimizerKind::Sgd ? (optimizer.momentum > 0 ? 1 : 0) : 2;
+  const auto moments = static_cast<double>(num_moments(optimizer));
   switch (optimizer.states) {
     case OptimizerStates::AsParameter:
       return moments * static_cast<double>(size_of(dtype).count());
@@ -81,7 +82,7 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
 
 /// Whether a step takes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
 bool makes_roots(const Optimizer& optimizer) {
-  return optimizer.implementation == OptimizerImplementation::Foreach && optimizer.kind != OptimizerKind::Sgd &&
+  return optimizer.implementation == OptimizerImplementation::Foreach && optimizer_row(optimizer).takes_roots &&
          optimizer.states == OptimizerStates::AsParameter;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/zero_nvme.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/framework_arguments.h"
@@ -67,18 +68,6 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
         fmt::format("{}checkpoint {}{}", text.empty() ? "" : ", ", share(selective), what_is_saved(plan.checkpointing));
   }
   return text.empty() ? "no activation checkpointing" : text;
-}
-
-std::string_view name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::AdamW:
-      return "AdamW";
-    case OptimizerKind::Adam:
-      return "Adam";
-    case OptimizerKind::Sgd:
-      return "SGD";
-  }
-  return "";
 }
 
 std::string_view name_of(OptimizerImplementation implementation) {
@@ -141,15 +130,14 @@ std::string precision_of(const Plan& plan, const ModelFacts& facts) {
 }
 
 std::string optimizer_of(const Plan& plan) {
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
   if (is_zero(plan) && plan.cpu_offload) {
-    return plan.optimizer.kind == OptimizerKind::Sgd
-               ? "SGD on the CPU"
-               : fmt::format("{} (DeepSpeedCPUAdam)", name_of(plan.optimizer.kind));
+    return fmt::format("{} {}", row.class_name, row.has_cpu_adam ? "(DeepSpeedCPUAdam)" : "on the CPU");
   }
   // bitsandbytes has one implementation.
   const bool is_8_bit = plan.optimizer.states == OptimizerStates::EightBit;
-  std::string text = fmt::format("{} {}", name_of(plan.optimizer.kind),
-                                 is_8_bit ? "with 8-bit states" : name_of(plan.optimizer.implementation));
+  std::string text =
+      fmt::format("{} {}", row.class_name, is_8_bit ? "with 8-bit states" : name_of(plan.optimizer.implementation));
   if (plan.optimizer.muon) text = "Muon and " + text;
   if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
   return text;

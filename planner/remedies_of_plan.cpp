@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 #include "planner/changed_plans.h"
 #include "planner/checkpointed_blocks.h"
@@ -56,13 +57,13 @@ void try_checkpointing(RemedyList& list) {
 
 void try_optimizer(RemedyList& list) {
   Plan plan = list.plan();
-  const bool is_sgd = plan.optimizer.kind == OptimizerKind::Sgd;  // Has no fused one for DTensors.
-  if (plan.optimizer.implementation == OptimizerImplementation::Foreach && !is_sgd) {
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  if (plan.optimizer.implementation == OptimizerImplementation::Foreach && row.has_fused_shards) {
     plan.optimizer.implementation = OptimizerImplementation::Fused;
     list.try_plan("use the fused optimizer", {.optimizer_implementation = OptimizerImplementation::Fused}, plan);
   }
   plan = list.plan();
-  if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
+  if (plan.optimizer.states == OptimizerStates::AsParameter && row.has_small_states) {
     plan.optimizer.states = OptimizerStates::BFloat16;
     list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
     // Those that there are update whole tensors, and no shards of DTensor.

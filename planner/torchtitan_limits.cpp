@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/plan/optimizer_table.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/trainer_limits.h"
 
@@ -164,7 +165,7 @@ std::optional<Error> cast_by_registry(const Plan& plan, const Model&) {
 }
 
 std::optional<Error> other_titan_optimizer(const Plan& plan, const Model&) {
-  if (plan.optimizer.kind != OptimizerKind::Sgd) return std::nullopt;
+  if (!optimizer_row(plan.optimizer).torchtitan.empty()) return std::nullopt;
   return Error{"/optimizer/kind", "torchtitan has Adam and AdamW.", "Plan with --optimizer adamw."};
 }
 

@@ -15,6 +15,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/zero_nvme.h"
@@ -107,8 +108,9 @@ void write_precision(JsonWriter& json, const Plan& plan) {
   json.end_object();
 }
 
-bool is_on_host(const Plan& plan, OptimizerKind kind) {
-  return plan.cpu_offload && plan.optimizer.kind == kind;
+/// The optimizer is on the host, and PyTorch's.
+bool has_torch_on_host(const Plan& plan) {
+  return plan.cpu_offload && !optimizer_row(plan.optimizer).has_cpu_adam;
 }
 
 /// On the host DeepSpeed has an Adam of its own, and PyTorch a loop.
@@ -120,11 +122,11 @@ std::string optimizer_call(const Plan& plan) {
   Optimizer optimizer = plan.optimizer;
   optimizer.implementation = OptimizerImplementation::Foreach;
   const std::string options = python_optimizer_options(optimizer);
-  if (is_on_host(plan, OptimizerKind::Sgd)) {
+  if (has_torch_on_host(plan)) {
     return fmt::format("{}(model.parameters(), {})", python_optimizer(optimizer), options);
   }
   return fmt::format("deepspeed.ops.adam.DeepSpeedCPUAdam(model.parameters(), {}, adamw_mode={}{})", options,
-                     is_on_host(plan, OptimizerKind::AdamW) ? "True" : "False",
+                     optimizer_row(plan.optimizer).decouples_decay ? "True" : "False",
                      is_pure_bf16(plan) ? ", fp32_optimizer_states=False" : "");
 }
 
@@ -181,7 +183,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
   if (uses_drive(plan)) write_queue(json, plan.zero.nvme);
   json.member("zero_allow_untested_optimizer", true);
   // DeepSpeed takes none of PyTorch's optimizers on the host without being told.
-  if (is_on_host(plan, OptimizerKind::Sgd)) json.member("zero_force_ds_cpu_optimizer", false);
+  if (has_torch_on_host(plan)) json.member("zero_force_ds_cpu_optimizer", false);
   json.end_object();
   return std::move(json).take();
 }

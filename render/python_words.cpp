@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 #include "text/shell_text.h"
 
@@ -12,15 +13,12 @@ std::string environment_of(const Plan& plan) {
 }
 
 std::string python_optimizer(const Optimizer& optimizer) {
-  const std::string_view kind = optimizer.kind == OptimizerKind::Sgd    ? "SGD"
-                                : optimizer.kind == OptimizerKind::Adam ? "Adam"
-                                                                        : "AdamW";
-  return fmt::format("torch.optim.{}", kind);
+  return fmt::format("torch.optim.{}", optimizer_row(optimizer).class_name);
 }
 
 std::string python_optimizer_options(const Optimizer& optimizer) {
   std::string options = fmt::format("lr=..., weight_decay={}", optimizer.weight_decay);
-  if (optimizer.kind == OptimizerKind::Sgd && optimizer.momentum != 0)
+  if (optimizer_row(optimizer).moments_need_momentum && optimizer.momentum != 0)
     options += fmt::format(", momentum={}", optimizer.momentum);
   if (optimizer.implementation == OptimizerImplementation::Fused) options += ", fused=True";
   if (optimizer.implementation == OptimizerImplementation::ForLoop) options += ", foreach=False";

@@ -6,6 +6,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
 #include "planner/strategy_names.h"
@@ -95,7 +96,7 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
 std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
   const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
   const std::string kept = weights ? short_name(*weights) : std::string("checkpoint-dtype");
-  const bool has_moments = plan.optimizer.kind != OptimizerKind::Sgd || plan.optimizer.momentum != 0;
+  const bool has_moments = num_moments(plan.optimizer) > 0;
   const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
   std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");
   if (are_alike) text += " and optimizer states";

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/optimizer_table.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
@@ -40,7 +41,7 @@ std::vector<std::string> optimizer_of_titan(const Optimizer& optimizer) {
   const std::string_view implementation = optimizer.implementation == OptimizerImplementation::Fused     ? "fused"
                                           : optimizer.implementation == OptimizerImplementation::Foreach ? "foreach"
                                                                                                          : "for-loop";
-  return {"[optimizer]", fmt::format("name = \"{}\"", optimizer.kind == OptimizerKind::Adam ? "Adam" : "AdamW"),
+  return {"[optimizer]", fmt::format("name = \"{}\"", optimizer_row(optimizer).torchtitan),
           fmt::format("implementation = \"{}\"", implementation),
           fmt::format("weight_decay = {}", toml(optimizer.weight_decay)), ""};
 }

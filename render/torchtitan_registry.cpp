@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/optimizer_table.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
@@ -53,11 +54,10 @@ std::vector<std::string> training_lines(const TrainerConfig& config) {
 }
 
 std::vector<std::string> optimizer_of(const Optimizer& optimizer) {
-  return {
-      fmt::format("    config.optimizer.implementation = \"{}\"", implementation_of(optimizer)),
-      "    for group in config.optimizer.param_groups:",
-      fmt::format("        group.optimizer_name = \"{}\"", optimizer.kind == OptimizerKind::Adam ? "Adam" : "AdamW"),
-      fmt::format("        group.optimizer_kwargs[\"weight_decay\"] = {}", optimizer.weight_decay)};
+  return {fmt::format("    config.optimizer.implementation = \"{}\"", implementation_of(optimizer)),
+          "    for group in config.optimizer.param_groups:",
+          fmt::format("        group.optimizer_name = \"{}\"", optimizer_row(optimizer).torchtitan),
+          fmt::format("        group.optimizer_kwargs[\"weight_decay\"] = {}", optimizer.weight_decay)};
 }
 
 std::vector<std::string> parallelism_of(const Plan& plan) {

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/optimizer_table.h"
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
@@ -24,7 +25,7 @@ namespace {
 
 /// Whether TrainingArguments.optim has a name for it.
 bool is_named(const Optimizer& optimizer) {
-  return optimizer.kind == OptimizerKind::AdamW && optimizer.implementation != OptimizerImplementation::ForLoop;
+  return !optimizer_row(optimizer).hugging_face.empty() && optimizer.implementation != OptimizerImplementation::ForLoop;
 }
 
 std::string truth(bool is_true) {
@@ -135,7 +136,7 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   add("max_grad_norm", fmt::format("{:g}", plan.optimizer.clip_grad_norm.value_or(0)));
   if (is_named(plan.optimizer)) {
     const bool is_fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
-    add("optim", is_fused ? "\"adamw_torch_fused\"" : "\"adamw_torch\"");
+    add("optim", fmt::format("\"{}{}\"", optimizer_row(plan.optimizer).hugging_face, is_fused ? "_fused" : ""));
   }
   add("weight_decay", fmt::format("{}", plan.optimizer.weight_decay));
   if (!plan.checkpointing.entries.empty()) {

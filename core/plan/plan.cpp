@@ -9,6 +9,7 @@
 #include "core/base/nearest.h"
 #include "core/model/model_index.h"
 #include "core/plan/input_casts.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/sharding.h"
 #include "core/plan/torch_version.h"
@@ -66,9 +67,11 @@ void check_trained(const Model& model, Errors& errors) {
 
 // PyTorch 2.11: "Operator aten._fused_sgd_.default does not have a sharding strategy registered."
 void check_optimizer(const Optimizer& optimizer, Errors& errors) {
-  if (optimizer.kind != OptimizerKind::Sgd || optimizer.implementation != OptimizerImplementation::Fused) return;
-  errors.push_back({"optimizer", "PyTorch has no fused SGD for sharded parameters (DTensors).",
-                    "SGD is foreach or for_loop; Adam and AdamW can be fused."});
+  const OptimizerRow& row = optimizer_row(optimizer);
+  if (row.has_fused_shards || optimizer.implementation != OptimizerImplementation::Fused) return;
+  errors.push_back({"optimizer",
+                    fmt::format("PyTorch has no fused {} for sharded parameters (DTensors).", row.class_name),
+                    fmt::format("{} is foreach or for_loop; Adam and AdamW can be fused.", row.class_name)});
 }
 
 void check_muon(const Plan& plan, const Model& model, Errors& errors) {

@@ -80,7 +80,9 @@ struct Checkpointing {
   bool operator==(const Checkpointing&) const = default;
 };
 
+/// core/plan/optimizer_table.h has a row of facts for each.
 enum class OptimizerKind : std::uint8_t { AdamW, Adam, Sgd };
+inline constexpr int kNumOptimizerKinds = static_cast<int>(OptimizerKind::Sgd) + 1;
 enum class OptimizerImplementation : std::uint8_t { Foreach, Fused, ForLoop };
 /// Precision of the moments.
 enum class OptimizerStates : std::uint8_t {
@@ -110,12 +112,6 @@ struct Optimizer {
 
   bool operator==(const Optimizer&) const = default;
 };
-
-/// The number of state tensors for each updated tensor.
-constexpr std::int64_t num_moments(const Optimizer& optimizer) {
-  if (optimizer.kind != OptimizerKind::Sgd) return 2;
-  return optimizer.momentum > 0 ? 1 : 0;
-}
 
 /// Where the model is built before it is sharded; decides the peak of initialization.
 enum class Initialization : std::uint8_t {

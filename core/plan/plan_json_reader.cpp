@@ -11,6 +11,7 @@
 #include "core/base/limits.h"
 #include "core/base/name_ranges.h"
 #include "core/base/object_fields.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
@@ -174,7 +175,11 @@ void read_units_entry(const JsonValue& value, std::vector<Unit>& units, JsonErro
 
 constexpr std::string_view kModeSentences[] = {
     "Everything: no checkpointing.", "Also the outputs of the ops in selective_keep.", "The inputs of the block only."};
-constexpr std::string_view kOptimizerSentences[] = {"torch.optim.AdamW", "torch.optim.Adam", "torch.optim.SGD"};
+constexpr auto kOptimizerSentences = [] {
+  std::array<std::string_view, std::size(kOptimizerRows)> sentences{};
+  for (std::size_t i = 0; i < sentences.size(); ++i) sentences[i] = kOptimizerRows[i].sentence;
+  return sentences;
+}();
 constexpr std::string_view kStepSentences[] = {"Over lists of tensors, with temporaries of their size.", "One kernel.",
                                                "Tensor by tensor."};
 constexpr std::string_view kStatesSentences[] = {"That of the sharded parameter.", "bfloat16.",
@@ -282,7 +287,8 @@ void muon_fields(Fields& fields, MuonOptions& muon) {
 }
 
 void optimizer_fields(Fields& fields, Optimizer& optimizer) {
-  fields.optional("kind", "Which one.", optimizer.kind, DescribedNames{kOptimizerKindTable, kOptimizerSentences});
+  fields.optional("kind", "Which one.", optimizer.kind,
+                  DescribedNames{kOptimizerKindTable, std::span(kOptimizerSentences)});
   fields.optional("implementation", "How PyTorch runs it.", optimizer.implementation,
                   DescribedNames{kOptimizerImplementationTable, kStepSentences});
   fields.optional("states", "Precision of the moments.", optimizer.states,
@@ -301,7 +307,7 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
                            muon_fields(inner, muon);
                          });
   if (has_muon && fields.object() != nullptr) optimizer.muon = muon;
-  if (optimizer.momentum != 0 && optimizer.kind != OptimizerKind::Sgd) {
+  if (optimizer.momentum != 0 && !optimizer_row(optimizer).moments_need_momentum) {
     fields.object()->fail("momentum", fmt::format("{} has no momentum.", name_of(kOptimizerKindTable, optimizer.kind)),
                           "Leave it out, or take sgd.");
   }

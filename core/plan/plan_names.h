@@ -2,7 +2,11 @@
 
 // The names that plan files, model specs and the command line use for the choices of a plan: one table per enum.
 
+#include <array>
+#include <iterator>
+
 #include "core/base/object_reader.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan.h"
 #include "core/plan/runtime.h"
 #include "core/plan/step_phase.h"
@@ -46,11 +50,11 @@ inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
 };
 inline constexpr EnumTable<CheckpointMode> kCheckpointModeTable{"checkpoint mode", kCheckpointModes};
 
-inline constexpr EnumName<OptimizerKind> kOptimizerKinds[] = {
-    {OptimizerKind::AdamW, "adamw"},
-    {OptimizerKind::Adam, "adam"},
-    {OptimizerKind::Sgd, "sgd"},
-};
+inline constexpr auto kOptimizerKinds = [] {
+  std::array<EnumName<OptimizerKind>, std::size(kOptimizerRows)> names{};
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = {kOptimizerRows[i].kind, kOptimizerRows[i].name};
+  return names;
+}();
 inline constexpr EnumTable<OptimizerKind> kOptimizerKindTable{"optimizer", kOptimizerKinds};
 /// Members of an optimizer's schema that stand between two fields.
 inline constexpr std::string_view kOnlySgdHasMomentum =

@@ -31,6 +31,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/zero_partition.h"
 
 namespace fsdp {

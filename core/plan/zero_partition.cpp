@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_quantization.h"
@@ -370,7 +371,7 @@ void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
                    : "What ZeRO's optimizer updates is in float32 or in bfloat16.",
           "Write float32.");
   }
-  if (is_pure && plan.cpu_offload && plan.optimizer.kind == OptimizerKind::Sgd) {
+  if (is_pure && plan.cpu_offload && !optimizer_row(plan.optimizer).has_cpu_adam) {
     wrong("optimizer/kind", "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
           "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype.");
   }

@@ -14,6 +14,7 @@
 #include "core/base/limits.h"
 #include "core/model/model_index.h"
 #include "core/model/op_shapes.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/spec/captured_block_reader.h"
 #include "core/spec/captured_model.h"
@@ -381,7 +382,7 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
   optimizer.implementation = fused     ? OptimizerImplementation::Fused
                              : foreach ? OptimizerImplementation::Foreach
                                        : OptimizerImplementation::ForLoop;
-  if (optimizer.kind == OptimizerKind::Sgd && fused) optimizer.implementation = OptimizerImplementation::Foreach;
+  if (!optimizer_row(optimizer).has_fused_shards && fused) optimizer.implementation = OptimizerImplementation::Foreach;
 }
 
 /// In which precisions every block of a point was recorded.

@@ -12,6 +12,7 @@
 #include "core/base/foreign_files.h"
 #include "core/base/limits.h"
 #include "core/base/nearest.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/spec/captured_model.h"
 
@@ -160,7 +161,7 @@ void read_optimizer(const JsonValue& value, Optimizer& optimizer, JsonErrors& er
   ObjectReader object(value, errors);
   Fields fields(object);
   optimizer_fields(fields, optimizer);
-  if (optimizer.momentum != 0 && optimizer.kind != OptimizerKind::Sgd) {
+  if (optimizer.momentum != 0 && !optimizer_row(optimizer).moments_need_momentum) {
     object.fail("momentum", fmt::format("{} has no momentum.", name_of(kOptimizerKindTable, optimizer.kind)),
                 "Leave it out, or take sgd.");
   }

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/plan/optimizer_table.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/memory/counting_allocator.h"
 #include "executor/training/random_state.h"
@@ -26,17 +27,8 @@ namespace {
 
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio.
 
-/// What PyTorch calls the moments; the first as an optimizer has it.
-struct StateNames {
-  const char* first;
-  const char* second;
-};
-StateNames names_of(OptimizerKind kind) {
-  return kind == OptimizerKind::Sgd ? StateNames{"momentum_buffer", nullptr} : StateNames{"exp_avg", "exp_avg_sq"};
-}
-
-const StoredTensor* find_state(const StoredTensors& states, const Parameter& parameter, const char* what) {
-  if (what == nullptr) return nullptr;
+const StoredTensor* find_state(const StoredTensors& states, const Parameter& parameter, std::string_view what) {
+  if (what.empty()) return nullptr;
   const auto under = [&](const std::string& name) { return states.find(fmt::format("state.{}.{}", name, what)); };
   if (const StoredTensor* found = under(parameter.name)) return found;
   for (const std::string& name : parameter.tied_names) {
@@ -47,21 +39,21 @@ const StoredTensor* find_state(const StoredTensors& states, const Parameter& par
 
 void check_states(const StoredTensors& states, const Model& model, const Plan& plan, const std::string& folder,
                   std::int64_t steps, Errors& errors) {
-  const StateNames names = names_of(plan.optimizer.kind);
-  const bool has_moments = names.second != nullptr || plan.optimizer.momentum != 0;
+  const auto& names = optimizer_row(plan.optimizer).moments;
+  const bool has_moments = num_moments(plan.optimizer) > 0;
   bool is_trained = false;
   bool has_some = false;
   for (const Parameter& parameter : model.parameters) {
     if (!parameter.trainable) continue;
     const bool is_stepped = find_state(states, parameter, "step") != nullptr;
     is_trained = is_trained || parameter.receives_gradient;
-    has_some = has_some || is_stepped || find_state(states, parameter, names.first) != nullptr;
-    for (const char* what : {names.first, names.second}) {
+    has_some = has_some || is_stepped || find_state(states, parameter, names[0]) != nullptr;
+    for (const std::string_view what : names) {
       const StoredTensor* found = find_state(states, parameter, what);
       if (found != nullptr && found->shape != parameter.shape) {
         errors.push_back({folder, fmt::format("{} of {} has a different shape.", what, parameter.name), ""});
       }
-      const bool is_missing = found == nullptr && what != nullptr && is_stepped && names.second != nullptr;
+      const bool is_missing = found == nullptr && !what.empty() && is_stepped && !names[1].empty();
       if (is_missing) errors.push_back({folder, fmt::format("{} of {} is in no file.", what, parameter.name), ""});
     }
   }
@@ -99,15 +91,15 @@ Result<std::int64_t> read_step(StoredReader& reader, const StoredTensor& stored)
 }
 
 Result<void> load_moments(const ResumedCheckpoint& checkpoint, Trainer& trainer) {
-  const StateNames names = names_of(trainer.plan().optimizer.kind);
+  const auto& names = optimizer_row(trainer.plan().optimizer).moments;
   StoredReader reader(checkpoint.states);
   const std::int64_t shard_rank = trainer.shard_group().rank();
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) {
     const ParameterState& state = *trainer.trained()[i];
     Moments& moments = trainer.optimizer().moments()[i];
     const StoredTensor* step = find_state(checkpoint.states, *state.parameter, "step");
-    const StoredTensor* first = find_state(checkpoint.states, *state.parameter, names.first);
-    const StoredTensor* second = find_state(checkpoint.states, *state.parameter, names.second);
+    const StoredTensor* first = find_state(checkpoint.states, *state.parameter, names[0]);
+    const StoredTensor* second = find_state(checkpoint.states, *state.parameter, names[1]);
     if (step == nullptr && first == nullptr) continue;
     moments.step = std::max<std::int64_t>(1, checkpoint.index.step);  // PyTorch's SGD counts no steps.
     if (step != nullptr) {

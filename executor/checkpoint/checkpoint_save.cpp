@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "core/base/files.h"
+#include "core/plan/optimizer_table.h"
 #include "executor/checkpoint/part_file.h"
 #include "executor/training/random_state.h"
 
@@ -33,7 +34,6 @@ namespace fsdp::executor {
 namespace {
 
 constexpr const char* kError = "error";
-constexpr const char* kSecondMoment = "exp_avg_sq";
 constexpr const char* kTemporaryEnding = ".partial";
 constexpr const char* kRemovedEnding = ".removed";
 constexpr const char* kMustBeShared = "Give a folder that all hosts share.";
@@ -71,8 +71,7 @@ std::vector<TensorPart> model_parts(Trainer& trainer) {
   return parts;
 }
 
-std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
-  const char* const first = has_momentum ? "momentum_buffer" : "exp_avg";
+std::vector<TensorPart> optimizer_parts(Trainer& trainer, const OptimizerRow& row) {
   const int shard_rank = trainer.shard_group().rank();
   std::vector<TensorPart> parts;
   for (std::size_t i = 0; i < trainer.trained().size(); ++i) {
@@ -84,9 +83,9 @@ std::vector<TensorPart> optimizer_parts(Trainer& trainer, bool has_momentum) {
       parts.push_back({name + "step", at::full({}, static_cast<double>(moments.step), c10::kFloat), 0});
     }
     if (state.layout.local_elements == 0 || !moments.first.defined()) continue;
-    const std::int64_t row = first_row(state, shard_rank);
-    parts.push_back({name + first, moments.first, row});
-    if (moments.second.defined()) parts.push_back({name + kSecondMoment, moments.second, row});
+    const std::int64_t first = first_row(state, shard_rank);
+    parts.push_back({name + std::string(row.moments[0]), moments.first, first});
+    if (moments.second.defined()) parts.push_back({name + std::string(row.moments[1]), moments.second, first});
   }
   return parts;
 }
@@ -182,7 +181,7 @@ CheckpointWriter::RankFiles CheckpointWriter::files_of_rank(const std::vector<st
   RankFiles files;
   files.emplace_back(shard_file(kCheckpointModel, shard_rank), model_parts(trainer_));
   files.emplace_back(shard_file(kCheckpointOptimizer, shard_rank),
-                     optimizer_parts(trainer_, about_.optimizer == OptimizerKind::Sgd));
+                     optimizer_parts(trainer_, optimizer_row(about_.optimizer)));
   for (std::int64_t rank = shard_rank; rank < about_.mesh.world_size(); rank += shard) {
     std::string state = random_states[rank];
     files.back().second.push_back(

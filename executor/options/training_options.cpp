@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/json_writer.h"
+#include "core/plan/optimizer_table.h"
 #include "executor/options/choice_option.h"
 #include "executor/options/number_option.h"
 
@@ -119,10 +120,11 @@ Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOpt
   if (values.schedule != RateSchedule::Cosine && options.given.contains("--min-lr-ratio")) {
     errors.push_back({"--min-lr-ratio", "Only cosine ends at a share of the learning rate.", "Add --schedule cosine."});
   }
-  if (plan.optimizer.kind == OptimizerKind::Sgd) {
+  if (const OptimizerRow& row = optimizer_row(plan.optimizer); !row.has_betas) {
     for (const char* flag : {"--betas", "--eps"}) {
       if (!options.given.contains(flag)) continue;
-      errors.push_back({flag, "It applies to Adam and AdamW, and the plan uses SGD.", "Leave it out."});
+      errors.push_back(
+          {flag, fmt::format("It applies to Adam and AdamW, and the plan uses {}.", row.class_name), "Leave it out."});
     }
   }
   return errors;

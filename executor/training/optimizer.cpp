@@ -31,6 +31,7 @@
 #include <map>
 #include <utility>
 
+#include "core/plan/optimizer_table.h"
 #include "executor/memory/counting_allocator.h"
 
 namespace fsdp::executor {
@@ -103,13 +104,13 @@ std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
     if (!state.grad.defined()) continue;
     Moments& moments = moments_[i];
     const bool is_new = moments.step++ == 0;
-    if (is_new && plan_.kind != OptimizerKind::Sgd) make_moments(i);
+    if (is_new && optimizer_row(plan_).counts_steps) make_moments(i);
     Group& group = found[{static_cast<int>(state.dtype), moments.step}];
     group.step = moments.step;
     group.members.push_back(i);
     group.parameters.push_back(state.local);
     group.gradients.push_back(state.grad);
-    if (plan_.kind == OptimizerKind::Sgd) continue;
+    if (!optimizer_row(plan_).counts_steps) continue;
     group.first.push_back(moments.first);
     group.second.push_back(moments.second);
     if (moments.step_on_device.defined()) group.steps.push_back(moments.step_on_device);
@@ -119,22 +120,25 @@ std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
   return list;
 }
 
+const RunningOptimizer::Kernels& RunningOptimizer::kernels_of(OptimizerKind kind) {
+  using Self = RunningOptimizer;
+  static constexpr Kernels kAdam = {&Self::adam, &Self::adam_fused, &Self::adam_one_by_one};
+  static constexpr Kernels kSgd = {&Self::sgd, &Self::sgd, &Self::sgd_one_by_one};
+  switch (kind) {
+    case OptimizerKind::AdamW:
+    case OptimizerKind::Adam:
+      return kAdam;
+    case OptimizerKind::Sgd:
+      return kSgd;
+  }
+  return kAdam;
+}
+
 void RunningOptimizer::step(double learning_rate) {
   const c10::AutoGradMode no_gradient(false);
   rate_ = learning_rate;
-  for (const Group& group : groups()) {
-    if (plan_.kind == OptimizerKind::Sgd && plan_.implementation == OptimizerImplementation::ForLoop) {
-      sgd_one_by_one(group);
-    } else if (plan_.kind == OptimizerKind::Sgd) {
-      sgd(group);
-    } else if (plan_.implementation == OptimizerImplementation::Fused) {
-      adam_fused(group);
-    } else if (plan_.implementation == OptimizerImplementation::ForLoop) {
-      adam_one_by_one(group);
-    } else {
-      adam(group);
-    }
-  }
+  const Kernels& kernels = kernels_of(plan_.kind);
+  for (const Group& group : groups()) (this->*kernels[static_cast<std::size_t>(plan_.implementation)])(group);
 }
 
 void RunningOptimizer::adam(const Group& group) {
@@ -142,7 +146,7 @@ void RunningOptimizer::adam(const Group& group) {
   const auto t = static_cast<double>(group.step);
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) {
-    if (plan_.kind == OptimizerKind::AdamW) {
+    if (optimizer_row(plan_).decouples_decay) {
       std::vector<at::Tensor> decayed;
       for (std::size_t i = 0; i < group.members.size(); ++i) {
         if (is_decayed(group, i)) decayed.push_back(group.parameters[i]);
@@ -175,7 +179,7 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
     const at::Tensor& parameter = group.parameters[i];
     at::Tensor gradient = group.gradients[i];
     if (plan_.weight_decay != 0 && is_decayed(group, i)) {
-      if (plan_.kind == OptimizerKind::AdamW) {
+      if (optimizer_row(plan_).decouples_decay) {
         parameter.mul_(1 - lr * plan_.weight_decay);
       } else {
         gradient = gradient.add(parameter, plan_.weight_decay);
@@ -206,7 +210,7 @@ void RunningOptimizer::adam_fused(const Group& group) {
       function(parameters, gradients, first, second, at::TensorList{}, steps, rate_, settings_.beta1, settings_.beta2,
                decay, settings_.eps, /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
     };
-    if (plan_.kind == OptimizerKind::AdamW) {
+    if (optimizer_row(plan_).decouples_decay) {
       run([](auto&&... a) { at::_fused_adamw_(a...); });
     } else {
       run([](auto&&... a) { at::_fused_adam_(a...); });

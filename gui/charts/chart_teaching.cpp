@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/plan/optimizer_table.h"
+
 namespace fsdp::gui {
 
 namespace {
@@ -20,7 +22,7 @@ class Teacher {
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
     }
     now_.units.resize(lesson_.units.size());
-    lesson_.has_optimizer_states = plan.optimizer.kind != OptimizerKind::Sgd || plan.optimizer.momentum != 0;
+    lesson_.has_optimizer_states = num_moments(plan.optimizer) > 0;
     lesson_.has_states_on_host = plan.cpu_offload;
   }
 

@@ -36,6 +36,7 @@
 
 #include "simulator/memory/host_memory.h"
 
+#include "core/plan/optimizer_table.h"
 #include "simulator/memory/host_memory_zero.h"
 #include "simulator/ops/optimizer_update.h"
 
@@ -97,14 +98,13 @@ std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std
 /// quotient of the parameter before; and the decayed gradient where decay is added to it. 8-bit states: in fp32 the
 /// moments, the gradient, Adam's root and quotient, and the parameter where it has another dtype.
 std::int64_t update_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
-  const bool adam = optimizer.kind != OptimizerKind::Sgd;
+  const bool takes_roots = optimizer_row(optimizer).takes_roots;
   if (!has_torch_kernels(optimizer)) {
-    const std::int64_t results = num_moments(optimizer) + (adam ? 3 : 1) + (element_size == 4 ? 0 : 1);
+    const std::int64_t results = num_moments(optimizer) + (takes_roots ? 3 : 1) + (element_size == 4 ? 0 : 1);
     return 4 * results * elements;
   }
   if (optimizer.implementation == OptimizerImplementation::Fused) return 0;
-  const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-  return ((adam ? 3 : 0) + (adds_decay ? 1 : 0)) * elements * element_size;
+  return ((takes_roots ? 3 : 0) + (adds_decay(optimizer) ? 1 : 0)) * elements * element_size;
 }
 
 class HostModel {

@@ -40,6 +40,7 @@
 #include <set>
 #include <utility>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/host_memory.h"
@@ -247,11 +248,11 @@ class ZeroHost {
 
   std::int64_t temporaries() const {
     const std::int64_t updated = is_zero3(plan_) ? largest_group() : part();
-    const bool adds_decay = plan_.optimizer.kind == OptimizerKind::Sgd && plan_.optimizer.weight_decay != 0;
+    const bool decays = !optimizer_row(plan_.optimizer).has_cpu_adam && adds_decay(plan_.optimizer);
     const bool casts = is_zero3(plan_) && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
     // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
     const bool checks = is_zero3(plan_) && zero_.dtype == Dtype::Float16;
-    const std::int64_t stepping = std::max(adds_decay ? master() * updated : 0, casts ? item() * updated : 0);
+    const std::int64_t stepping = std::max(decays ? master() * updated : 0, casts ? item() * updated : 0);
     return std::max(new_moments() + stepping, checks ? (item() + 1) * part() : 0);
   }
 

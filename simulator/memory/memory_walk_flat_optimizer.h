@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/plan/optimizer_table.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/ops/reduction_scratch.h"
 
@@ -21,21 +22,21 @@ template <class Sink>
 void make_flat_optimizer_temporaries(const WalkInput& in, Sink& sink, std::int64_t bytes) {
   const Optimizer& optimizer = in.plan->optimizer;
   if (optimizer.implementation == OptimizerImplementation::Fused) return;
-  const bool adam = optimizer.kind != OptimizerKind::Sgd;
+  const bool takes_roots = optimizer_row(optimizer).takes_roots;
   const bool is_loop = optimizer.implementation == OptimizerImplementation::ForLoop;
-  const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+  const bool decays = adds_decay(optimizer);
   const auto alloc = [&](SingleTensor what) {
     sink.alloc(in.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
   };
   const auto drop = [&](SingleTensor what) { sink.free(in.ids->of(what)); };
   using enum SingleTensor;
-  if (adds_decay) alloc(ZeroGrad);
-  if (adds_decay && !is_loop) drop(ZeroGrad);
-  if (adam) alloc(ZeroOptimizerTemp);
-  if (adam && is_loop) alloc(ZeroOtherOptimizerTemp);
-  if (adam) drop(ZeroOptimizerTemp);
-  if (adam && is_loop) drop(ZeroOtherOptimizerTemp);
-  if (adds_decay && is_loop) drop(ZeroGrad);
+  if (decays) alloc(ZeroGrad);
+  if (decays && !is_loop) drop(ZeroGrad);
+  if (takes_roots) alloc(ZeroOptimizerTemp);
+  if (takes_roots && is_loop) alloc(ZeroOtherOptimizerTemp);
+  if (takes_roots) drop(ZeroOptimizerTemp);
+  if (takes_roots && is_loop) drop(ZeroOtherOptimizerTemp);
+  if (decays && is_loop) drop(ZeroGrad);
 }
 
 /// torch.isinf and torch.isnan of so many elements: their magnitudes, and a byte for each.

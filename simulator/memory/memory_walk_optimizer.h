@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/optimizer_table.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/memory/memory_walk_shards.h"
@@ -408,14 +409,14 @@ class OptimizerWalk : private ShardLists<Sink> {
 
   void make_states() {
     const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    if (!adam && optimizer.momentum == 0) return;
+    const std::int64_t moments = num_moments(optimizer);
+    if (moments == 0) return;
     const bool has_count = counts_steps_on_device(optimizer);
     // Moments of one size take turns: both of a run are twice as many of the first.
     if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
       return each([&](const ShardedParameter& shard, std::int64_t count) {
         if (!is_updated(shard)) return;
-        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, adam ? 2 * count : count);
+        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, moments * count);
       });
     }
     const auto make = [&](const ShardedParameter& shard, std::int64_t count) {
@@ -425,7 +426,7 @@ class OptimizerWalk : private ShardLists<Sink> {
       }
       if (!is_updated(shard)) return;
       moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, count);
-      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
+      if (moments > 1) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
     };
     if (uses_kinds_) return each(make);
     for (const ShardedParameter* shard : shards_) make(*shard, 1);
@@ -460,16 +461,15 @@ class OptimizerWalk : private ShardLists<Sink> {
   // drops that list ("del device_grads") before it takes the roots of the second moments.
   void foreach_temporaries() {
     const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-    if (adds_decay) list_of_temporaries(ParameterTensor::SecondOptimizerTemp);
-    if (optimizer.kind != OptimizerKind::Sgd) list_of_temporaries(ParameterTensor::OptimizerTemp);
+    if (adds_decay(optimizer)) list_of_temporaries(ParameterTensor::SecondOptimizerTemp);
+    if (optimizer_row(optimizer).takes_roots) list_of_temporaries(ParameterTensor::OptimizerTemp);
   }
 
   // Variables of the loop hold what they name until they name the next parameter's.
   void loop_temporaries() {
     const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    const bool takes_roots = optimizer_row(optimizer).takes_roots;
+    const bool decays = adds_decay(optimizer);
     int before = -1;
     const auto drop = [&](ParameterTensor what, int p) {
       if (p >= 0) sink_.free(in_.ids->of(what, p));
@@ -478,9 +478,9 @@ class OptimizerWalk : private ShardLists<Sink> {
       if (!is_updated(*shard)) continue;
       const int p = shard->parameter;
       const std::int64_t bytes = shard->local_elements * element_size(p);
-      if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
-      if (adds_decay) alloc(ParameterTensor::DecayedGrad, p, bytes, MemoryCategory::Temp);
-      if (adam) {
+      if (decays) drop(ParameterTensor::DecayedGrad, before);
+      if (decays) alloc(ParameterTensor::DecayedGrad, p, bytes, MemoryCategory::Temp);
+      if (takes_roots) {
         alloc(ParameterTensor::OptimizerTemp, p, bytes, MemoryCategory::Temp);
         alloc(ParameterTensor::SecondOptimizerTemp, p, bytes, MemoryCategory::Temp);
         drop(ParameterTensor::OptimizerTemp, p);
@@ -488,8 +488,8 @@ class OptimizerWalk : private ShardLists<Sink> {
       }
       before = p;
     }
-    if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
-    if (adam) drop(ParameterTensor::SecondOptimizerTemp, before);
+    if (decays) drop(ParameterTensor::DecayedGrad, before);
+    if (takes_roots) drop(ParameterTensor::SecondOptimizerTemp, before);
   }
 
   /// Another name of a parameter, while it has a tensor of its own.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/memory_walk.h"
 
@@ -45,14 +46,15 @@ class SubGroups {
 
   void make_states(std::size_t g) {
     const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    if (!adam && optimizer.momentum == 0) return;
-    if (adam && optimizer.implementation == OptimizerImplementation::Fused && !in_.plan->cpu_offload) {
+    const std::int64_t moments = num_moments(optimizer);
+    if (moments == 0) return;
+    if (optimizer_row(optimizer).counts_steps && optimizer.implementation == OptimizerImplementation::Fused &&
+        !in_.plan->cpu_offload) {
       sink_.alloc(in_.ids->of(ParameterTensor::StepCount, first_of(g)), 4, MemoryStream::Compute,
                   MemoryCategory::OptState);
     }
     make(ParameterTensor::FirstMoment, g, MemoryCategory::OptState);
-    if (adam) make(ParameterTensor::SecondMoment, g, MemoryCategory::OptState);
+    if (moments > 1) make(ParameterTensor::SecondMoment, g, MemoryCategory::OptState);
   }
 
  private:

@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
@@ -88,13 +89,13 @@ class ZeroWalk {
   void make_states_once() {
     if (offloads() || std::exchange(has_states_, true)) return;
     const Optimizer& optimizer = in_.plan->optimizer;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    if (!adam && optimizer.momentum == 0) return;
-    if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+    const std::int64_t moments = num_moments(optimizer);
+    if (moments == 0) return;
+    if (optimizer_row(optimizer).counts_steps && optimizer.implementation == OptimizerImplementation::Fused) {
       alloc(SingleTensor::ZeroStepCount, 4, MemoryCategory::OptState);
     }
     alloc(SingleTensor::ZeroFirstMoment, master_bytes(), MemoryCategory::OptState);
-    if (adam) alloc(SingleTensor::ZeroSecondMoment, master_bytes(), MemoryCategory::OptState);
+    if (moments > 1) alloc(SingleTensor::ZeroSecondMoment, master_bytes(), MemoryCategory::OptState);
   }
 
   /// The gradients of this backward are reduced.

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan.h"
 
 namespace fsdp::simulator {
@@ -28,7 +29,7 @@ constexpr bool has_torch_kernels(const Optimizer& optimizer) {
 
 /// Whether the number of steps of each parameter is a tensor on the device.
 constexpr bool counts_steps_on_device(const Optimizer& optimizer) {
-  return optimizer.kind != OptimizerKind::Sgd && optimizer.implementation == OptimizerImplementation::Fused &&
+  return optimizer_row(optimizer).counts_steps && optimizer.implementation == OptimizerImplementation::Fused &&
          has_torch_kernels(optimizer);
 }
 

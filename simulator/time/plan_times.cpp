@@ -21,6 +21,7 @@
 
 #include "simulator/time/plan_times.h"
 
+#include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
@@ -36,8 +37,6 @@ namespace fsdp::simulator {
 namespace {
 
 // Reads and writes of one element's 4 tensors. Foreach: lerp, mul, addcmul, sqrt, div, add, addcdiv, decay over lists.
-constexpr double kFusedPasses = 7;
-constexpr double kForeachPasses = 18;
 constexpr double kHostBandwidth = 20e9;  // Assumed: what one process gets of a server's memory.
 
 Seconds over(double bytes, BytesPerSecond rate) {
@@ -426,8 +425,9 @@ ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan,
 namespace {
 
 double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
-  if (optimizer.kind == OptimizerKind::Sgd) return optimizer.momentum > 0 ? 5 : 3;
-  return is_one_pass ? kFusedPasses : kForeachPasses;
+  const OptimizerRow& row = optimizer_row(optimizer);
+  if (num_moments(optimizer) == 0) return row.passes.without_moments;
+  return is_one_pass ? row.passes.fused : row.passes.list;
 }
 
 /// Bytes of each element, whose parameter and gradient have `item` bytes.
@@ -445,7 +445,7 @@ Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCo
   const double on_host = master * optimizer_passes(plan.optimizer, true) + master + item;
   const double sent = plan.zero.offload_param ? 0 : item;
   return Seconds(on_host * elements / kHostBandwidth) + over(sent * elements, mesh.host_link) +
-         over((master * kForeachPasses + master + item) * on_device, costs.memory);
+         over((master * optimizer_row(OptimizerKind::AdamW).passes.list + master + item) * on_device, costs.memory);
 }
 
 }  // namespace
