@@ -275,7 +275,7 @@ std::string help_of(const OptionInfo& info, const OptionWords& said) {
 }
 
 /// The options of the short help of a command, the model's first.
-constexpr std::array kEveryday = {
+constexpr auto kEveryday = std::to_array<Option>({
     Option::Batch,        Option::Sequence,   Option::Precision,   Option::OptimizerName,    Option::GpuName,
     Option::Gpus,         Option::Nodes,      Option::Memory,      Option::ClusterFile,      Option::Checkpoint,
     Option::WorldSize,    Option::Offload,    Option::Steps,       Option::FindBatch,        Option::Apply,
@@ -283,7 +283,7 @@ constexpr std::array kEveryday = {
     Option::RunFolder,    Option::Weights,    Option::Tokens,      Option::CheckpointFolder, Option::AllocConf,
     Option::DeviceMemory, Option::ClockDtype, Option::ExportTo,    Option::Nearest,          Option::Output,
     Option::Json,         Option::Verbose,    Option::Quiet,
-};
+});
 /// A command with no more options has no short help.
 constexpr std::size_t kFew = 16;
 

@@ -118,7 +118,7 @@ std::optional<int> number_of(const CommandLine& line, Option option, Errors& err
 std::optional<MachineSize> size_of_world(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader read(line, errors);
   const std::optional<std::int64_t> world = read.count(Option::WorldSize);
-  for (const Option option : {Option::Gpus, Option::Nodes, Option::AtMost}) {
+  for (const Option option : std::initializer_list<Option>{Option::Gpus, Option::Nodes, Option::AtMost}) {
     if (option == Option::AtMost ? !line.has(option) : !is_list(line, option)) continue;
     read.fail(Option::WorldSize, fmt::format("It is one size, and {} asks for several.", flag_of(option)),
               "Leave out one of the two.");

@@ -4,7 +4,7 @@
 #include <array>
 #include <cassert>
 
-#include "render/choice_options.h"
+#include "planner/choice_table.h"
 
 namespace fsdp::planner {
 
@@ -83,10 +83,8 @@ constexpr std::array kGroups = {kWork,    kMachines,  kPlan,     kWhatIf, kLinks
 
 /// An option that makes a choice of a plan: the same names, texts and help.
 constexpr OptionInfo of_choice(PlanChoice choice, std::string_view group, CommandSet commands) {
-  const PlanChoiceInfo& info = info_of(choice);
-  const ChoiceOption& words = option_words_of(choice);
-  return {option_of(choice), words.names, words.value,      info.values, group,
-          info.help,         commands,    words.repeatable, words.many};
+  const ChoiceRow& row = row_of(choice);
+  return {choice, row.names, row.word, row.values, group, row.help, commands, row.rules.repeatable, row.rules.many};
 }
 
 constexpr std::array kOptions = {
@@ -506,7 +504,7 @@ std::string_view current_name(std::string_view name, Command command) {
   }
   // Only where the command takes it: fsdp-exec has a --checkpoint of its own, the folder.
   const std::optional<PlanChoice> choice = choice_of_place(name);
-  if (!choice || !info_of(option_of(*choice)).commands.has(command)) return name;
+  if (!choice || !info_of(*choice).commands.has(command)) return name;
   return place_of(*choice);
 }
 

@@ -2,6 +2,7 @@
 
 // The options of fsdp-plan: one table, from which the parser, the help and the completions of the shells are made.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -71,66 +72,10 @@ struct CommandInfo {
 std::span<const CommandInfo> commands();
 const CommandInfo& info_of(Command command);
 
-enum class Option {
-  // Those that make a choice of a plan come first, in the order of PlanChoice.
-  // The machines.
-  Gpus,
-  Nodes,
-  GpuName,
-  Memory,
-  ClusterFile,
-  IntraLinkName,
-  IntraBandwidth,
-  BusBandwidth,
-  NetworkName,
-  NicBandwidth,
-  GpusPerNic,
-  Sharp,
-  NcclVersion,
-  NcclAlgorithms,
-  NcclProtocols,
-  NodeSpread,
-  HostMemory,
-  NvmeBandwidth,
-  NvmeCapacity,
-  // The work.
-  Recipe,
-  Batch,
-  Sequence,
-  GlobalBatch,
-  Accumulate,
-  SetDimension,
-  Trainable,
-  Freeze,
-  Precision,
-  ReduceDtype,
-  OptimizerName,
-  OptimizerImpl,
-  OptimizerStatesName,
-  Clip,
-  Initialization,
-  Flavor,
-  CrossEntropy,
-  AllocConf,
-  Torch,
-  // The plan.
-  Runtime,
-  DeepSpeedFile,
-  Strategy,
-  Shard,
-  Replicate,
-  Reshard,
-  Wrap,
-  WrapEnds,
-  Checkpoint,
-  Offload,
-  GradientSync,
-  Prefetch,
-  BackwardPrefetch,
-  ReduceScatterBuffers,
-  SeparateReduceScatter,
+/// The options that make no choice of a plan. They follow those that do: `Option` is the index of either.
+enum class CommandOption : std::uint8_t {
   // Which machine.
-  WorldSize,
+  WorldSize = kNumPlanChoices,
   AtMost,
   Objective,
   Price,
@@ -225,13 +170,24 @@ enum class Option {
   Version,
 };
 
-/// The option that makes a choice.
-constexpr Option option_of(PlanChoice choice) {
-  return static_cast<Option>(choice);
-}
-static_assert(option_of(PlanChoice::Gpus) == Option::Gpus);
-static_assert(option_of(PlanChoice::Clip) == Option::Clip);
-static_assert(option_of(PlanChoice::BackwardPrefetch) == Option::BackwardPrefetch);
+/// An option of fsdp-plan: one that makes a choice of a plan, or one of the command alone. `Option::Gpus` and
+/// `Option::Json` name both.
+class Option {
+ public:
+  using enum PlanChoice;
+  using enum CommandOption;
+
+  // NOLINTBEGIN(google-explicit-constructor): each is an option.
+  constexpr Option(PlanChoice choice) : index_(static_cast<std::size_t>(choice)) {}
+  constexpr Option(CommandOption option) : index_(static_cast<std::size_t>(option)) {}
+  // NOLINTEND(google-explicit-constructor)
+  /// Its place in `options()`.
+  constexpr explicit operator std::size_t() const { return index_; }
+  constexpr bool operator==(const Option&) const = default;
+
+ private:
+  std::size_t index_;
+};
 
 struct OptionInfo {
   Option option = Option::Help;

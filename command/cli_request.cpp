@@ -17,7 +17,7 @@ PlanRequest read_choices(const CommandLine& line, Errors& errors, bool (*is_want
   std::stable_partition(order.begin(), order.end(), std::not_fn(is_about_machines));
   for (const PlanChoice choice : order) {
     if (is_wanted != nullptr && !is_wanted(choice)) continue;
-    const Result<void> read = read_choice(choice, line.all(option_of(choice)), request.choices);
+    const Result<void> read = read_choice(choice, line.all(choice), request.choices);
     if (read) continue;
     append(errors, read.error());
     request.unread.push_back(choice);
@@ -58,7 +58,7 @@ void limit_by_effort_alone(const CommandLine& line, Space& space) {
 
 bool names_machines(const CommandLine& line) {
   return std::any_of(plan_choices().begin(), plan_choices().end(),
-                     [&](PlanChoice choice) { return is_about_machines(choice) && line.has(option_of(choice)); });
+                     [&](PlanChoice choice) { return is_about_machines(choice) && line.has(choice); });
 }
 
 Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library) {

@@ -21,6 +21,7 @@
 #include "gui/theme/style.h"
 #include "gui/window/main_window.h"
 #include "gui/window/screenshot.h"
+#include "planner/choice_table.h"
 #include "planner/objective.h"
 #include "render/choice_options.h"
 #include "render/read_value.h"
@@ -79,8 +80,8 @@ QString nearest_option(const QStringList& unknown) {
   if (unknown.isEmpty()) return {};
   std::vector<std::string_view> known = {"--theme",    "--scale",    "--size",      "--view",
                                          "--measured", "--baseline", "--objective", "--screenshot"};
-  for (const fsdp::planner::ChoiceOption& option : fsdp::planner::kChoiceOptions) {
-    for (const std::string_view name : fsdp::split(option.names, ',')) known.push_back(name);
+  for (const fsdp::planner::ChoiceRow& choice : fsdp::planner::kChoiceRows) {
+    for (const std::string_view name : fsdp::split(choice.names, ',')) known.push_back(name);
   }
   const auto nearest = fsdp::nearest_name("--" + unknown.front().toStdString(), known);
   return nearest ? " Did you mean " + QString::fromStdString(*nearest) + "?" : QString();

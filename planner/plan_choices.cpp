@@ -2,88 +2,21 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
-#include <utility>
+#include <variant>
 
+#include "core/plan/torch_version.h"
+#include "planner/choice_table.h"
 #include "planner/framework_arguments.h"
+#include "simulator/allocator/allocator_settings.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-constexpr bool follow_the_enum() {
-  for (std::size_t i = 0; i < kNumPlanChoices; ++i) {
-    if (static_cast<std::size_t>(kPlanChoiceInfos[i].choice) != i) return false;
-  }
-  return true;
-}
-static_assert(follow_the_enum(), "info_of takes the enumerator as the index");
-
-/// Each choice with the member that holds it.
-constexpr std::tuple kMembers{
-    std::pair{PlanChoice::Gpus, &PlanChoices::gpus},
-    std::pair{PlanChoice::Nodes, &PlanChoices::nodes},
-    std::pair{PlanChoice::GpuName, &PlanChoices::gpu_name},
-    std::pair{PlanChoice::Memory, &PlanChoices::memory},
-    std::pair{PlanChoice::ClusterFile, &PlanChoices::cluster_file},
-    std::pair{PlanChoice::IntraLinkName, &PlanChoices::intra_link},
-    std::pair{PlanChoice::IntraBandwidth, &PlanChoices::intra_bandwidth},
-    std::pair{PlanChoice::BusBandwidth, &PlanChoices::bus_bandwidth},
-    std::pair{PlanChoice::NetworkName, &PlanChoices::network},
-    std::pair{PlanChoice::NicBandwidth, &PlanChoices::nic_bandwidth},
-    std::pair{PlanChoice::GpusPerNic, &PlanChoices::gpus_per_nic},
-    std::pair{PlanChoice::Sharp, &PlanChoices::sharp},
-    std::pair{PlanChoice::NcclVersion, &PlanChoices::nccl_version},
-    std::pair{PlanChoice::NcclAlgorithms, &PlanChoices::nccl_algorithms},
-    std::pair{PlanChoice::NcclProtocols, &PlanChoices::nccl_protocols},
-    std::pair{PlanChoice::NodeSpread, &PlanChoices::node_spread},
-    std::pair{PlanChoice::HostMemory, &PlanChoices::host_memory},
-    std::pair{PlanChoice::NvmeBandwidth, &PlanChoices::nvme_bandwidth},
-    std::pair{PlanChoice::NvmeCapacity, &PlanChoices::nvme_capacity},
-    std::pair{PlanChoice::Recipe, &PlanChoices::recipe},
-    std::pair{PlanChoice::Batch, &PlanChoices::batch},
-    std::pair{PlanChoice::Sequence, &PlanChoices::sequence},
-    std::pair{PlanChoice::GlobalBatch, &PlanChoices::global_batch},
-    std::pair{PlanChoice::Accumulate, &PlanChoices::accumulation},
-    std::pair{PlanChoice::SetDimension, &PlanChoices::dimensions},
-    std::pair{PlanChoice::Trainable, &PlanChoices::trainable},
-    std::pair{PlanChoice::Freeze, &PlanChoices::frozen},
-    std::pair{PlanChoice::Precision, &PlanChoices::precision},
-    std::pair{PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype},
-    std::pair{PlanChoice::OptimizerName, &PlanChoices::optimizer},
-    std::pair{PlanChoice::OptimizerImpl, &PlanChoices::optimizer_implementation},
-    std::pair{PlanChoice::OptimizerStatesName, &PlanChoices::optimizer_states},
-    std::pair{PlanChoice::Clip, &PlanChoices::clip},
-    std::pair{PlanChoice::Initialization, &PlanChoices::initialization},
-    std::pair{PlanChoice::Flavor, &PlanChoices::flavor},
-    std::pair{PlanChoice::CrossEntropy, &PlanChoices::cross_entropy},
-    std::pair{PlanChoice::AllocConf, &PlanChoices::allocator_settings},
-    std::pair{PlanChoice::Torch, &PlanChoices::torch},
-    std::pair{PlanChoice::Runtime, &PlanChoices::runtime},
-    std::pair{PlanChoice::DeepSpeedFile, &PlanChoices::deepspeed_file},
-    std::pair{PlanChoice::Strategy, &PlanChoices::strategy},
-    std::pair{PlanChoice::Shard, &PlanChoices::shard},
-    std::pair{PlanChoice::Replicate, &PlanChoices::replicate},
-    std::pair{PlanChoice::Reshard, &PlanChoices::reshard},
-    std::pair{PlanChoice::Wrap, &PlanChoices::wrap},
-    std::pair{PlanChoice::WrapEnds, &PlanChoices::wrap_ends},
-    std::pair{PlanChoice::Checkpoint, &PlanChoices::checkpoint},
-    std::pair{PlanChoice::Offload, &PlanChoices::cpu_offload},
-    std::pair{PlanChoice::GradientSync, &PlanChoices::gradient_sync},
-    std::pair{PlanChoice::Prefetch, &PlanChoices::forward_prefetch},
-    std::pair{PlanChoice::BackwardPrefetch, &PlanChoices::backward_prefetch},
-    std::pair{PlanChoice::ReduceScatterBuffers, &PlanChoices::reduce_scatter_buffers},
-    std::pair{PlanChoice::SeparateReduceScatter, &PlanChoices::separate_reduce_scatter},
-};
-static_assert(std::tuple_size_v<decltype(kMembers)> == kNumPlanChoices, "each choice has a member");
-
 /// Calls `use` with the member that holds a choice, as a pointer to it.
 template <class Use>
 void with_member(PlanChoice choice, Use use) {
-  const auto use_if_meant = [&](const auto& each) {
-    if (each.first == choice) use(each.second);
-  };
-  std::apply([&](const auto&... all) { (use_if_meant(all), ...); }, kMembers);
+  std::visit(use, row_of(choice).member);
 }
 
 template <class T>
@@ -156,9 +89,13 @@ PlanChoices size_choice(const std::string& name, double value) {
   return choices;
 }
 
+std::string_view place_of(PlanChoice choice) {
+  return place_of(row_of(choice));
+}
+
 std::optional<PlanChoice> choice_of_place(std::string_view place) {
-  for (const PlanChoiceInfo& info : kPlanChoiceInfos) {
-    if (info.place == place || (!info.former.empty() && info.former == place)) return info.choice;
+  for (const ChoiceRow& row : kChoiceRows) {
+    if (place_of(row) == place || (!row.rules.former.empty() && row.rules.former == place)) return row.choice;
   }
   return std::nullopt;
 }
@@ -178,6 +115,24 @@ void apply_offload(Plan& plan, const OffloadChoice& choice) {
   // Buffers are as large as sub-groups, which by default are as large as most models.
   if (!plan.zero.nvme.optimizer) plan.zero.sub_group_size = std::min(plan.zero.sub_group_size, kDriveSubGroup);
   plan.zero.nvme.optimizer = true;
+}
+
+Result<void> check_flavor(const std::string& text, std::string_view where) {
+  const Result<Runtime> runtime = runtime_of_flavor(text);
+  if (runtime) return {};
+  return failure(std::string(where), runtime.error()[0].what, runtime.error()[0].hint);
+}
+
+Result<void> check_torch(const std::string& text, std::string_view where) {
+  const Result<TorchVersion> version = find_torch_version(text);
+  if (version) return {};
+  return failure(std::string(where), version.error()[0].what, version.error()[0].hint);
+}
+
+Result<void> check_allocator_settings(const std::string& text, std::string_view /*where*/) {
+  const auto settings = simulator::parse_allocator_settings(text);
+  if (settings) return {};
+  return tl::unexpected(settings.error());
 }
 
 bool is_about_machines(PlanChoice choice) {

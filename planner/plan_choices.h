@@ -13,13 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/joined_names.h"
 #include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
-#include "core/plan/plan_names.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {
@@ -41,7 +39,7 @@ std::optional<Error> offload_misfit(const OffloadChoice& choice, std::optional<F
 /// Offloads a plan as it is chosen, or keeps it on the devices.
 void apply_offload(Plan& plan, const OffloadChoice& choice);
 
-/// One thing to decide.
+/// One thing to decide. planner/choice_table.h has a row for each.
 enum class PlanChoice : std::uint8_t {
   // The machines.
   Gpus,
@@ -206,124 +204,8 @@ bool is_about_machines(PlanChoice choice);
 /// Says something about the plan, which a plan that is there answers by itself.
 bool is_about_plan(PlanChoice choice);
 
-/// What people read about a choice.
-struct PlanChoiceInfo {
-  PlanChoice choice = PlanChoice::Gpus;
-  std::string_view place;   ///< "--gpus": `Error::where` of what is wrong with it, and its key in project files.
-  std::string_view values;  ///< "bf16|mixed": what it may be; empty: anything.
-  std::string_view help;    ///< A sentence without its full stop.
-  std::string_view former;  ///< What the version before this one called the place, if something else.
-};
-
-/// Texts of PlanChoice::Runtime: its values, and its help.
-struct RuntimeTexts {
-  static constexpr std::string_view kNothing{};
-  static constexpr std::string_view kBar = "|";
-  static constexpr std::string_view kComma = ", ";
-  static constexpr std::string_view kBefore = "Data parallelism that is planned, fsdp2 by default: ";
-  static constexpr std::string_view kAfter = "; all compares them";
-  static constexpr std::string_view kValues = JoinedNames<kRuntimes, kNothing, kBar, kNothing>::text();
-  static constexpr std::string_view kHelp = JoinedNames<kRuntimes, kBefore, kComma, kAfter>::text();
-};
-
-inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
-    PlanChoiceInfo{PlanChoice::Gpus, "--gpus", "", "GPUs per node"},
-    PlanChoiceInfo{PlanChoice::Nodes, "--nodes", "", "Nodes (default: 1)"},
-    PlanChoiceInfo{PlanChoice::GpuName, "--gpu", "", "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)"},
-    PlanChoiceInfo{PlanChoice::Memory, "--mem", "", "Memory of a GPU, such as 16G"},
-    PlanChoiceInfo{PlanChoice::ClusterFile, "--cluster", "", "Cluster, by file or by name"},
-    PlanChoiceInfo{PlanChoice::IntraLinkName, "--intra-link", "nvswitch|nvlink|pcie-peer|pcie-host",
-                   "Link between the GPUs of a node"},
-    PlanChoiceInfo{PlanChoice::IntraBandwidth, "--intra-bandwidth", "",
-                   "Nominal bandwidth of that link per GPU and direction, such as 300GB/s"},
-    PlanChoiceInfo{PlanChoice::BusBandwidth, "--bus-bandwidth", "",
-                   "What large collectives of a node reach: busbw of nccl-tests, such as 12GB/s"},
-    PlanChoiceInfo{PlanChoice::NetworkName, "--network", "infiniband|roce|ethernet|efa|slingshot|tcpx",
-                   "Network between the nodes"},
-    PlanChoiceInfo{PlanChoice::NicBandwidth, "--nic-bandwidth", "", "Bandwidth of a NIC per direction"},
-    PlanChoiceInfo{PlanChoice::GpusPerNic, "--gpus-per-nic", "", "GPUs that share a NIC"},
-    PlanChoiceInfo{PlanChoice::Sharp, "--sharp", "yes|no", "Switches that reduce (NCCL's CollNet plugin)"},
-    PlanChoiceInfo{PlanChoice::NcclVersion, "--nccl-version", "", "Version of NCCL, such as 2.27.5"},
-    PlanChoiceInfo{PlanChoice::NcclAlgorithms, "--nccl-algo", "", "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
-    PlanChoiceInfo{PlanChoice::NcclProtocols, "--nccl-proto", "", "NCCL_PROTO, such as Simple"},
-    PlanChoiceInfo{PlanChoice::NodeSpread, "--node-spread", "",
-                   "How far nodes differ in speed, as a share (default: 0.035; 0: all alike)"},
-    PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
-    PlanChoiceInfo{PlanChoice::NvmeBandwidth, "--nvme-bandwidth", "",
-                   "What a node reads from its NVMe drives or writes to them, such as 6GB/s"},
-    PlanChoiceInfo{PlanChoice::NvmeCapacity, "--nvme-capacity", "", "What the NVMe drives of a node hold"},
-    PlanChoiceInfo{PlanChoice::Recipe, "--recipe", "", "Training recipe defined by the model"},
-    PlanChoiceInfo{PlanChoice::Batch, "--batch", "", "Samples per GPU and micro-batch"},
-    PlanChoiceInfo{PlanChoice::Sequence, "--seq", "", "Tokens per sample, such as 4096 or 4k"},
-    PlanChoiceInfo{PlanChoice::GlobalBatch, "--global-batch", "",
-                   "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched"},
-    PlanChoiceInfo{PlanChoice::Accumulate, "--accumulate", "", "Micro-batches per optimizer step"},
-    PlanChoiceInfo{PlanChoice::SetDimension, "--set", "", "Any other dimension of the model"},
-    PlanChoiceInfo{PlanChoice::Trainable, "--trainable", "", "Train only the parameters that match"},
-    PlanChoiceInfo{PlanChoice::Freeze, "--freeze", "", "Freeze the parameters that match"},
-    PlanChoiceInfo{PlanChoice::Precision, "--precision", "bf16|mixed|fp16|fp16-mixed|fp32",
-                   "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce"},
-    PlanChoiceInfo{PlanChoice::ReduceDtype, "--reduce-dtype", "float32|bfloat16|float16",
-                   "Dtype in which gradients are reduced"},
-    PlanChoiceInfo{PlanChoice::OptimizerName, "--optimizer", "adamw|adam|sgd", "Optimizer"},
-    PlanChoiceInfo{PlanChoice::OptimizerImpl, "--optimizer-impl", "foreach|fused|for_loop",
-                   "PyTorch's implementation of the optimizer"},
-    PlanChoiceInfo{PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "as_parameter|bfloat16|8bit",
-                   "Precision of the optimizer states", "--states"},
-    PlanChoiceInfo{PlanChoice::Clip, "--clip-grad-norm", "none", "Maximum gradient norm, or none for no clipping",
-                   "--clip"},
-    PlanChoiceInfo{
-        PlanChoice::Initialization, "--initialization", "meta|cpu|device",
-        "Where the model is made before it is sharded: on the meta device, in the memory of the CPU, or whole "
-        "on each GPU"},
-    PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
-                   "Whose model code is predicted", "--flavour"},
-    PlanChoiceInfo{PlanChoice::CrossEntropy, "--cross-entropy", "pytorch|flash_attn",
-                   "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
-    PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
-    PlanChoiceInfo{PlanChoice::Torch, "--torch", "2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
-                   "Release of PyTorch that is predicted (default: 2.11)"},
-    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", RuntimeTexts::kValues, RuntimeTexts::kHelp},
-    PlanChoiceInfo{PlanChoice::DeepSpeedFile, "--deepspeed", "",
-                   "DeepSpeed's configuration: its stage, buffers, batch, precision, optimizer and clipping; other "
-                   "options override it"},
-    PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
-                   "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
-                   "Sharding strategy in FSDP1's names"},
-    PlanChoiceInfo{PlanChoice::Shard, "--shard", "", "GPUs over which one copy of the model is sharded"},
-    PlanChoiceInfo{PlanChoice::Replicate, "--replicate", "", "Copies of the model"},
-    PlanChoiceInfo{PlanChoice::Reshard, "--reshard", "true|false",
-                   "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
-    PlanChoiceInfo{PlanChoice::Wrap, "--wrap", "blocks|sublayers|projections|root",
-                   "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, names with commas "
-                   "(model.layers.*), or as PyTorch's auto-wrap policies: size:100M (elements), class:NAME,NAME"},
-    PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
-    PlanChoiceInfo{
-        PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
-        "Activation checkpointing: none, full, selective (attention and every second matmul are saved), save-matmuls "
-        "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
-        "its own number: full:32,12",
-        "--checkpoint"},
-    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no|nvme",
-                   "Keep parameters, gradients and optimizer in CPU memory, or on NVMe drives (ZeRO-3)"},
-    PlanChoiceInfo{
-        PlanChoice::GradientSync, "--gradient-sync", "every|last",
-        "Micro-batches after which gradients are reduced: every one, or the last of a step (no_sync before)"},
-    PlanChoiceInfo{PlanChoice::Prefetch, "--prefetch", "", "Units to prefetch in forward"},
-    PlanChoiceInfo{PlanChoice::BackwardPrefetch, "--backward-prefetch", "", "Units to prefetch in backward"},
-    PlanChoiceInfo{PlanChoice::ReduceScatterBuffers, "--reduce-scatter-buffers", "",
-                   "Inputs of reduce-scatters that live at once (PyTorch 2.13 and later; default: 1)"},
-    PlanChoiceInfo{PlanChoice::SeparateReduceScatter, "--separate-reduce-scatter", "yes|no",
-                   "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"},
-};
-
-constexpr const PlanChoiceInfo& info_of(PlanChoice choice) {
-  return kPlanChoiceInfos[static_cast<std::size_t>(choice)];
-}
-
-constexpr std::string_view place_of(PlanChoice choice) {
-  return info_of(choice).place;
-}
+/// "--gpus": `Error::where` of what is wrong with a choice, and its key in project files.
+std::string_view place_of(PlanChoice choice);
 
 /// The choice of a place, by its name or its former one; nothing: no choice has that place.
 std::optional<PlanChoice> choice_of_place(std::string_view place);

@@ -3,35 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "core/base/split.h"
+#include "planner/choice_table.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-constexpr bool follows_the_enum() {
-  for (std::size_t i = 0; i < std::size(kChoiceOptions); ++i) {
-    const ChoiceOption& option = kChoiceOptions[i];
-    if (static_cast<std::size_t>(option.choice) != i) return false;
-    if (option.names.substr(0, option.names.find(',')) != place_of(option.choice)) return false;
-  }
-  return true;
-}
-static_assert(follows_the_enum(), "option_words_of takes the enumerator as the index; the first name is the place");
-
 /// The option that a word names, "--gpus" or "--gpus=4"; null: none.
-const ChoiceOption* option_of_word(std::string_view word) {
+const ChoiceRow* option_of_word(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
-  for (const ChoiceOption& option : kChoiceOptions) {
+  for (const ChoiceRow& option : kChoiceRows) {
     const std::vector<std::string_view> names = split(option.names, ',');
     if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
   }
   const std::optional<PlanChoice> former = choice_of_place(name);
-  return former ? &option_words_of(*former) : nullptr;
+  return former ? &row_of(*former) : nullptr;
 }
 
 bool begins_option(std::string_view word) {
@@ -44,22 +34,22 @@ Result<ChoiceWords> take_choices(std::span<const std::string> words) {
   ChoiceWords taken;
   Errors errors;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const ChoiceOption* option = option_of_word(words[i]);
+    const ChoiceRow* option = option_of_word(words[i]);
     if (option == nullptr) {
       taken.rest.push_back(words[i]);
       continue;
     }
     const std::string place(place_of(option->choice));
     std::vector<std::string>& texts = taken.texts[option->choice];
-    if (!texts.empty() && !option->repeatable) errors.push_back({place, "Given several times.", "Give it once."});
+    if (!texts.empty() && !option->rules.repeatable) errors.push_back({place, "Given several times.", "Give it once."});
     if (const std::size_t equals = words[i].find('='); equals != std::string::npos) {
       texts.push_back(words[i].substr(equals + 1));
     } else if (i + 1 < words.size() && !begins_option(words[i + 1])) {
       texts.push_back(words[++i]);
     } else {
-      errors.push_back({place, "The value is missing.", fmt::format("Write {} {}.", place, option->value)});
+      errors.push_back({place, "The value is missing.", fmt::format("Write {} {}.", place, option->word)});
     }
-    while (option->many && i + 1 < words.size() && !begins_option(words[i + 1])) texts.push_back(words[++i]);
+    while (option->rules.many && i + 1 < words.size() && !begins_option(words[i + 1])) texts.push_back(words[++i]);
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return taken;

@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <concepts>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "core/base/dtype.h"
-#include "core/base/limits.h"
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
-#include "core/plan/torch_version.h"
+#include "planner/choice_table.h"
 #include "render/read_value.h"
-#include "simulator/allocator/allocator_settings.h"
 
 namespace fsdp::planner {
 
@@ -28,13 +27,6 @@ constexpr EnumTable<Precision> kPrecisionTable{"precision", kPrecisions};
 
 constexpr EnumName<GradientSync> kGradientSyncs[] = {{GradientSync::Every, "every"}, {GradientSync::Last, "last"}};
 constexpr EnumTable<GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
-
-template <class T>
-Result<void> put(Result<T> read, std::optional<T>& value) {
-  if (!read) return tl::unexpected(std::move(read).error());
-  value = *std::move(read);
-  return {};
-}
 
 /// Any integer: a cluster has its own words for a machine without GPUs.
 Result<int> read_small_count(std::string_view text, std::string_view where) {
@@ -63,25 +55,7 @@ Result<double> read_share(const std::string& text, std::string_view where) {
   return failure(std::string(where), fmt::format("\"{}\" is not a number.", text), "Write it as 0.035.");
 }
 
-Result<std::string> read_flavor(const std::string& text, std::string_view where) {
-  const Result<Runtime> runtime = runtime_of_flavor(text);
-  if (runtime) return text;
-  return failure(std::string(where), runtime.error()[0].what, runtime.error()[0].hint);
-}
-
-Result<std::string> read_torch(const std::string& text, std::string_view where) {
-  const Result<TorchVersion> version = find_torch_version(text);
-  if (version) return text;
-  return failure(std::string(where), version.error()[0].what, version.error()[0].hint);
-}
-
-Result<std::string> read_allocator_settings(const std::string& text) {
-  const auto settings = simulator::parse_allocator_settings(text);
-  if (settings) return text;
-  return tl::unexpected(settings.error());
-}
-
-Result<void> read_sizes(std::span<const std::string> texts, std::string_view where, PlanChoices& choices) {
+Result<void> read_sizes(std::span<const std::string> texts, std::string_view where, std::vector<Dimension>& sizes) {
   Errors errors;
   std::vector<Dimension> dimensions;
   for (const std::string& text : texts) {
@@ -96,7 +70,7 @@ Result<void> read_sizes(std::span<const std::string> texts, std::string_view whe
     dimensions.push_back({text.substr(0, equals), *value});
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  choices.dimensions = std::move(dimensions);
+  sizes = std::move(dimensions);
   return {};
 }
 
@@ -151,339 +125,176 @@ Result<OffloadChoice> read_offload(const std::string& text, std::string_view whe
                  "Write yes, no, or with --runtime zero3 nvme.");
 }
 
-Result<void> read_machine_choice(PlanChoice choice, const std::string& text, PlanChoices& choices) {
-  const std::string_view where = place_of(choice);
-  switch (choice) {
-    case PlanChoice::Gpus:
-      return put(read_small_count(text, where), choices.gpus);
-    case PlanChoice::Nodes:
-      return put(read_small_count(text, where), choices.nodes);
-    case PlanChoice::GpuName:
-      choices.gpu_name = text;
-      return {};
-    case PlanChoice::Memory:
-      return put(parse_size(text, where), choices.memory);
-    case PlanChoice::ClusterFile:
-      choices.cluster_file = text;
-      return {};
-    case PlanChoice::IntraLinkName:
-      return put(read_name(text, kIntraLinkNames, where), choices.intra_link);
-    case PlanChoice::IntraBandwidth:
-      return put(parse_bandwidth(text, where), choices.intra_bandwidth);
-    case PlanChoice::BusBandwidth:
-      return put(parse_bandwidth(text, where), choices.bus_bandwidth);
-    case PlanChoice::NetworkName:
-      return put(read_name(text, kNetworkNames, where), choices.network);
-    case PlanChoice::NicBandwidth:
-      return put(parse_bandwidth(text, where), choices.nic_bandwidth);
-    case PlanChoice::GpusPerNic:
-      return put(read_small_count(text, where), choices.gpus_per_nic);
-    case PlanChoice::Sharp:
-      return put(read_yes_or_no(text, where), choices.sharp);
-    case PlanChoice::NcclVersion:
-      choices.nccl_version = text;
-      return {};
-    case PlanChoice::NcclAlgorithms:
-      choices.nccl_algorithms = text;
-      return {};
-    case PlanChoice::NcclProtocols:
-      choices.nccl_protocols = text;
-      return {};
-    case PlanChoice::NodeSpread:
-      return put(read_share(text, where), choices.node_spread);
-    case PlanChoice::HostMemory:
-      return put(parse_size(text, where), choices.host_memory);
-    case PlanChoice::NvmeBandwidth:
-      return put(parse_bandwidth(text, where), choices.nvme_bandwidth);
-    case PlanChoice::NvmeCapacity:
-      return put(parse_size(text, where), choices.nvme_capacity);
-    default:
-      return {};
-  }
-}
-
-Result<void> read_work_choice(PlanChoice choice, const std::string& text, PlanChoices& choices) {
-  const std::string_view where = place_of(choice);
-  switch (choice) {
-    case PlanChoice::Recipe:
-      choices.recipe = text;
-      return {};
-    case PlanChoice::Batch:
-      return put(read_count(text, where), choices.batch);
-    case PlanChoice::Sequence:
-      return put(read_length(text, where), choices.sequence);
-    case PlanChoice::GlobalBatch:
-      return put(read_count(text, where), choices.global_batch);
-    case PlanChoice::Accumulate:
-      return put(read_count(text, where, 1, kMostMicroBatches), choices.accumulation);
-    case PlanChoice::Precision:
-      return put(read_name_of(text, kPrecisionTable, where, kOtherPrecisions), choices.precision);
-    case PlanChoice::ReduceDtype:
-      return put(read_dtype(text, where), choices.reduce_dtype);
-    case PlanChoice::OptimizerName:
-      return put(read_name_of(text, kOptimizerKindTable, where, kOtherOptimizers), choices.optimizer);
-    case PlanChoice::OptimizerImpl:
-      return put(read_name(text, kOptimizerImplementationTable, where), choices.optimizer_implementation);
-    case PlanChoice::OptimizerStatesName:
-      return put(read_name(text, kOptimizerStatesTable, where), choices.optimizer_states);
-    case PlanChoice::Clip:
-      return put(read_clipping(text, where), choices.clip);
-    case PlanChoice::Flavor:
-      return put(read_flavor(text, where), choices.flavor);
-    case PlanChoice::Initialization:
-      return put(read_name(text, kInitializationTable, where), choices.initialization);
-    case PlanChoice::CrossEntropy:
-      return put(read_name(text, kCrossEntropyTable, where), choices.cross_entropy);
-    case PlanChoice::AllocConf:
-      return put(read_allocator_settings(text), choices.allocator_settings);
-    case PlanChoice::Torch:
-      return put(read_torch(text, where), choices.torch);
-    default:
-      return {};
-  }
-}
-
-Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanChoices& choices) {
-  const std::string_view where = place_of(choice);
-  switch (choice) {
-    case PlanChoice::Runtime:
-      return put(read_runtime(text, where), choices.runtime);
-    case PlanChoice::DeepSpeedFile:
-      choices.deepspeed_file = text;
-      return {};
-    case PlanChoice::Strategy:
-      choices.strategy = text;
-      return {};
-    case PlanChoice::Shard:
-      return put(read_count(text, where), choices.shard);
-    case PlanChoice::Replicate:
-      return put(read_count(text, where), choices.replicate);
-    case PlanChoice::Reshard:
-      return put(parse_reshard(text), choices.reshard);
-    case PlanChoice::Wrap:
-      return put(parse_wrap(text), choices.wrap);
-    case PlanChoice::WrapEnds:
-      return put(read_yes_or_no(text, where), choices.wrap_ends);
-    case PlanChoice::Checkpoint:
-      return put(parse_checkpoint(text), choices.checkpoint);
-    case PlanChoice::Offload:
-      return put(read_offload(text, where), choices.cpu_offload);
-    case PlanChoice::GradientSync:
-      return put(read_name(text, kGradientSyncTable, where), choices.gradient_sync);
-    case PlanChoice::Prefetch:
-      return put(read_count(text, where, 0), choices.forward_prefetch);
-    case PlanChoice::BackwardPrefetch:
-      return put(read_count(text, where, 0), choices.backward_prefetch);
-    case PlanChoice::ReduceScatterBuffers:
-      return put(read_count(text, where), choices.reduce_scatter_buffers);
-    case PlanChoice::SeparateReduceScatter:
-      return put(read_yes_or_no(text, where), choices.separate_reduce_scatter);
-    default:
-      return {};
-  }
-}
-
-std::vector<std::string> text_of(const std::optional<std::string>& name) {
-  return name ? std::vector{*name} : std::vector<std::string>();
-}
-template <class Integer>
-requires(std::integral<Integer> &&
-         !std::same_as<Integer, bool>) std::vector<std::string> text_of(const std::optional<Integer>& count) {
-  return count ? std::vector{fmt::format("{}", *count)} : std::vector<std::string>();
-}
-std::vector<std::string> text_of(const std::optional<bool>& is_on) {
-  return is_on ? std::vector<std::string>{*is_on ? "yes" : "no"} : std::vector<std::string>();
-}
-std::vector<std::string> text_of(const std::optional<OffloadChoice>& offload) {
-  if (!offload) return {};
-  return {offload->to_drive ? "nvme" : offload->is_on ? "yes" : "no"};
-}
-std::vector<std::string> text_of(const std::optional<Bytes>& size) {
-  if (!size) return {};
-  constexpr std::int64_t kGib = std::int64_t{1} << 30;
-  const bool is_whole = size->count() > 0 && size->count() % kGib == 0;
-  return {is_whole ? fmt::format("{}G", size->count() / kGib) : exact_size(*size)};
-}
-std::vector<std::string> text_of(const std::optional<BytesPerSecond>& bandwidth) {
-  return bandwidth ? std::vector{exact_bandwidth(*bandwidth)} : std::vector<std::string>();
-}
+/// The table of an enum whose names are all that its text may be.
 template <class E>
-std::vector<std::string> text_of(const std::optional<E>& value, const EnumTable<E>& table) {
-  return value ? std::vector{std::string(name_of(table, *value))} : std::vector<std::string>();
+constexpr const EnumTable<E>* kTableOf = nullptr;
+template <>
+constexpr const EnumTable<IntraLink>* kTableOf<IntraLink> = &kIntraLinkNames;
+template <>
+constexpr const EnumTable<NetworkKind>* kTableOf<NetworkKind> = &kNetworkNames;
+template <>
+constexpr const EnumTable<OptimizerImplementation>* kTableOf<OptimizerImplementation> = &kOptimizerImplementationTable;
+template <>
+constexpr const EnumTable<OptimizerStates>* kTableOf<OptimizerStates> = &kOptimizerStatesTable;
+template <>
+constexpr const EnumTable<fsdp::Initialization>* kTableOf<fsdp::Initialization> = &kInitializationTable;
+template <>
+constexpr const EnumTable<CrossEntropyImplementation>* kTableOf<CrossEntropyImplementation> = &kCrossEntropyTable;
+template <>
+constexpr const EnumTable<GradientSync>* kTableOf<GradientSync> = &kGradientSyncTable;
+template <class E>
+concept HasTable = (kTableOf<E> != nullptr);
+
+// A choice is read by the type of its member.
+Result<int> read_as(const ChoiceRow& row, const std::string& text, int /*type*/) {
+  return read_small_count(text, place_of(row));
 }
-std::vector<std::string> text_of(const std::optional<Precision>& precision) {
-  std::vector<std::string> texts = text_of(precision, kPrecisionTable);
-  for (std::string& text : texts) std::replace(text.begin(), text.end(), '_', '-');
-  return texts;
+Result<std::int64_t> read_as(const ChoiceRow& row, const std::string& text, std::int64_t /*type*/) {
+  const ChoiceRules& rules = row.rules;
+  if (rules.is_length) return read_length(text, place_of(row));
+  return read_count(text, place_of(row), rules.least, rules.most > 0 ? rules.most : kLargestCount);
 }
-std::vector<std::string> text_of(const std::optional<GradientClipping>& clip) {
-  if (!clip) return {};
-  return {clip->norm ? fmt::format("{}", *clip->norm) : "none"};
+Result<double> read_as(const ChoiceRow& row, const std::string& text, double /*type*/) {
+  return read_share(text, place_of(row));
+}
+Result<bool> read_as(const ChoiceRow& row, const std::string& text, bool /*type*/) {
+  return read_yes_or_no(text, place_of(row));
+}
+Result<std::string> read_as(const ChoiceRow& row, const std::string& text, const std::string& /*type*/) {
+  if (row.rules.check != nullptr) {
+    if (Result<void> checked = row.rules.check(text, place_of(row)); !checked) return tl::unexpected(checked.error());
+  }
+  return text;
+}
+Result<Bytes> read_as(const ChoiceRow& row, const std::string& text, Bytes /*type*/) {
+  return parse_size(text, place_of(row));
+}
+Result<BytesPerSecond> read_as(const ChoiceRow& row, const std::string& text, BytesPerSecond /*type*/) {
+  return parse_bandwidth(text, place_of(row));
+}
+template <HasTable E>
+Result<E> read_as(const ChoiceRow& row, const std::string& text, E /*type*/) {
+  return read_name(text, *kTableOf<E>, place_of(row));
+}
+Result<Precision> read_as(const ChoiceRow& row, const std::string& text, Precision /*type*/) {
+  return read_name_of(text, kPrecisionTable, place_of(row), kOtherPrecisions);
+}
+Result<OptimizerKind> read_as(const ChoiceRow& row, const std::string& text, OptimizerKind /*type*/) {
+  return read_name_of(text, kOptimizerKindTable, place_of(row), kOtherOptimizers);
+}
+Result<Framework> read_as(const ChoiceRow& row, const std::string& text, Framework /*type*/) {
+  return read_runtime(text, place_of(row));
+}
+Result<Dtype> read_as(const ChoiceRow& row, const std::string& text, Dtype /*type*/) {
+  return read_dtype(text, place_of(row));
+}
+Result<GradientClipping> read_as(const ChoiceRow& row, const std::string& text, const GradientClipping& /*type*/) {
+  return read_clipping(text, place_of(row));
+}
+Result<OffloadChoice> read_as(const ChoiceRow& row, const std::string& text, const OffloadChoice& /*type*/) {
+  return read_offload(text, place_of(row));
+}
+Result<ReshardChoice> read_as(const ChoiceRow& /*row*/, const std::string& text, const ReshardChoice& /*type*/) {
+  return parse_reshard(text);
+}
+Result<Wrap> read_as(const ChoiceRow& /*row*/, const std::string& text, const Wrap& /*type*/) {
+  return parse_wrap(text);
+}
+Result<CheckpointChoice> read_as(const ChoiceRow& /*row*/, const std::string& text, const CheckpointChoice& /*type*/) {
+  return parse_checkpoint(text);
+}
+
+Result<void> read_into(const ChoiceRow& row, std::span<const std::string> texts, std::vector<Dimension>& dimensions) {
+  return read_sizes(texts, place_of(row), dimensions);
+}
+Result<void> read_into(const ChoiceRow& /*row*/, std::span<const std::string> texts,
+                       std::vector<std::string>& patterns) {
+  patterns.assign(texts.begin(), texts.end());
+  return {};
+}
+template <class T>
+Result<void> read_into(const ChoiceRow& row, std::span<const std::string> texts, std::optional<T>& value) {
+  if (texts.empty()) {
+    value = std::nullopt;
+    return {};
+  }
+  FSDP_TRY(value, read_as(row, texts.back(), T{}));
+  return {};
+}
+
+// And written by it.
+std::string text_as(const std::string& text) {
+  return text;
+}
+template <class T>
+requires std::is_arithmetic_v<T> std::string text_as(T number) {
+  return fmt::format("{}", number);
+}
+std::string text_as(bool is_on) {
+  return is_on ? "yes" : "no";
+}
+std::string text_as(Bytes size) {
+  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  const bool is_whole = size.count() > 0 && size.count() % kGib == 0;
+  return is_whole ? fmt::format("{}G", size.count() / kGib) : exact_size(size);
+}
+std::string text_as(BytesPerSecond bandwidth) {
+  return exact_bandwidth(bandwidth);
+}
+template <HasTable E>
+std::string text_as(E value) {
+  return std::string(name_of(*kTableOf<E>, value));
+}
+std::string text_as(Precision precision) {
+  std::string text(name_of(kPrecisionTable, precision));
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+std::string text_as(OptimizerKind kind) {
+  return std::string(name_of(kOptimizerKindTable, kind));
+}
+std::string text_as(Framework framework) {
+  return std::string(name_of(kRuntimeTable, framework));
+}
+std::string text_as(Dtype dtype) {
+  return std::string(name_of(dtype));
+}
+std::string text_as(const GradientClipping& clip) {
+  return clip.norm ? fmt::format("{}", *clip.norm) : "none";
+}
+std::string text_as(const OffloadChoice& offload) {
+  return offload.to_drive ? "nvme" : offload.is_on ? "yes" : "no";
 }
 template <class T>
 requires requires(T value) {
   to_text(value);
 }
-std::vector<std::string> text_of(const std::optional<T>& value) {
-  return value ? std::vector{to_text(*value)} : std::vector<std::string>();
+std::string text_as(const T& value) {
+  return to_text(value);
 }
-std::vector<std::string> texts_of(const std::vector<Dimension>& dimensions) {
+
+template <class T>
+std::vector<std::string> texts_as(const std::optional<T>& value) {
+  return value ? std::vector{text_as(*value)} : std::vector<std::string>();
+}
+std::vector<std::string> texts_as(const std::vector<std::string>& patterns) {
+  return patterns;
+}
+std::vector<std::string> texts_as(const std::vector<Dimension>& dimensions) {
   std::vector<std::string> texts;
   for (const Dimension& each : dimensions) texts.push_back(fmt::format("{}={}", each.name, each.value));
   return texts;
 }
 
-std::vector<std::string> texts_of_machines(PlanChoice choice, const PlanChoices& choices) {
-  switch (choice) {
-    case PlanChoice::Gpus:
-      return text_of(choices.gpus);
-    case PlanChoice::Nodes:
-      return text_of(choices.nodes);
-    case PlanChoice::GpuName:
-      return text_of(choices.gpu_name);
-    case PlanChoice::Memory:
-      return text_of(choices.memory);
-    case PlanChoice::ClusterFile:
-      return text_of(choices.cluster_file);
-    case PlanChoice::IntraLinkName:
-      return text_of(choices.intra_link, kIntraLinkNames);
-    case PlanChoice::IntraBandwidth:
-      return text_of(choices.intra_bandwidth);
-    case PlanChoice::BusBandwidth:
-      return text_of(choices.bus_bandwidth);
-    case PlanChoice::NetworkName:
-      return text_of(choices.network, kNetworkNames);
-    case PlanChoice::NicBandwidth:
-      return text_of(choices.nic_bandwidth);
-    case PlanChoice::GpusPerNic:
-      return text_of(choices.gpus_per_nic);
-    case PlanChoice::Sharp:
-      return text_of(choices.sharp);
-    case PlanChoice::NcclVersion:
-      return text_of(choices.nccl_version);
-    case PlanChoice::NcclAlgorithms:
-      return text_of(choices.nccl_algorithms);
-    case PlanChoice::NcclProtocols:
-      return text_of(choices.nccl_protocols);
-    case PlanChoice::NodeSpread:
-      return choices.node_spread ? std::vector<std::string>{fmt::format("{}", *choices.node_spread)}
-                                 : std::vector<std::string>{};
-    case PlanChoice::HostMemory:
-      return text_of(choices.host_memory);
-    case PlanChoice::NvmeBandwidth:
-      return text_of(choices.nvme_bandwidth);
-    case PlanChoice::NvmeCapacity:
-      return text_of(choices.nvme_capacity);
-    default:
-      return {};
-  }
-}
-
-std::vector<std::string> texts_of_work(PlanChoice choice, const PlanChoices& choices) {
-  switch (choice) {
-    case PlanChoice::Recipe:
-      return text_of(choices.recipe);
-    case PlanChoice::Batch:
-      return text_of(choices.batch);
-    case PlanChoice::Sequence:
-      return text_of(choices.sequence);
-    case PlanChoice::GlobalBatch:
-      return text_of(choices.global_batch);
-    case PlanChoice::Accumulate:
-      return text_of(choices.accumulation);
-    case PlanChoice::SetDimension:
-      return texts_of(choices.dimensions);
-    case PlanChoice::Trainable:
-      return choices.trainable;
-    case PlanChoice::Freeze:
-      return choices.frozen;
-    case PlanChoice::Precision:
-      return text_of(choices.precision);
-    case PlanChoice::ReduceDtype:
-      return choices.reduce_dtype ? std::vector{std::string(name_of(*choices.reduce_dtype))}
-                                  : std::vector<std::string>();
-    case PlanChoice::OptimizerName:
-      return text_of(choices.optimizer, kOptimizerKindTable);
-    case PlanChoice::OptimizerImpl:
-      return text_of(choices.optimizer_implementation, kOptimizerImplementationTable);
-    case PlanChoice::OptimizerStatesName:
-      return text_of(choices.optimizer_states, kOptimizerStatesTable);
-    case PlanChoice::Clip:
-      return text_of(choices.clip);
-    case PlanChoice::Flavor:
-      return text_of(choices.flavor);
-    case PlanChoice::Initialization:
-      return text_of(choices.initialization, kInitializationTable);
-    case PlanChoice::CrossEntropy:
-      return text_of(choices.cross_entropy, kCrossEntropyTable);
-    case PlanChoice::AllocConf:
-      return text_of(choices.allocator_settings);
-    case PlanChoice::Torch:
-      return text_of(choices.torch);
-    default:
-      return {};
-  }
-}
-
-std::vector<std::string> texts_of_plan(PlanChoice choice, const PlanChoices& choices) {
-  switch (choice) {
-    case PlanChoice::Runtime:
-      return text_of(choices.runtime, kRuntimeTable);
-    case PlanChoice::DeepSpeedFile:
-      return text_of(choices.deepspeed_file);
-    case PlanChoice::Strategy:
-      return text_of(choices.strategy);
-    case PlanChoice::Shard:
-      return text_of(choices.shard);
-    case PlanChoice::Replicate:
-      return text_of(choices.replicate);
-    case PlanChoice::Reshard:
-      return text_of(choices.reshard);
-    case PlanChoice::Wrap:
-      return text_of(choices.wrap);
-    case PlanChoice::WrapEnds:
-      return text_of(choices.wrap_ends);
-    case PlanChoice::Checkpoint:
-      return text_of(choices.checkpoint);
-    case PlanChoice::Offload:
-      return text_of(choices.cpu_offload);
-    case PlanChoice::GradientSync:
-      return text_of(choices.gradient_sync, kGradientSyncTable);
-    case PlanChoice::Prefetch:
-      return text_of(choices.forward_prefetch);
-    case PlanChoice::BackwardPrefetch:
-      return text_of(choices.backward_prefetch);
-    case PlanChoice::ReduceScatterBuffers:
-      return text_of(choices.reduce_scatter_buffers);
-    case PlanChoice::SeparateReduceScatter:
-      return text_of(choices.separate_reduce_scatter);
-    default:
-      return {};
-  }
-}
-
 }  // namespace
 
 Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, PlanChoices& choices) {
-  if (choice == PlanChoice::SetDimension) return read_sizes(texts, place_of(choice), choices);
-  if (choice == PlanChoice::Trainable || choice == PlanChoice::Freeze) {
-    auto& patterns = choice == PlanChoice::Trainable ? choices.trainable : choices.frozen;
-    patterns.assign(texts.begin(), texts.end());
-    return {};
-  }
-  if (texts.empty()) {
-    clear(choices, choice);
-    return {};
-  }
-  if (is_about_machines(choice)) return read_machine_choice(choice, texts.back(), choices);
-  if (choice >= PlanChoice::Runtime) return read_plan_choice(choice, texts.back(), choices);
-  return read_work_choice(choice, texts.back(), choices);
+  const ChoiceRow& row = row_of(choice);
+  return std::visit([&](auto member) { return read_into(row, texts, choices.*member); }, row.member);
 }
 
 std::vector<std::string> texts_of(PlanChoice choice, const PlanChoices& choices) {
-  if (is_about_machines(choice)) return texts_of_machines(choice, choices);
-  if (choice >= PlanChoice::Runtime) return texts_of_plan(choice, choices);
-  return texts_of_work(choice, choices);
+  return std::visit([&](auto member) { return texts_as(choices.*member); }, row_of(choice).member);
 }
 
 }  // namespace fsdp::planner

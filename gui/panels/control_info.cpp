@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "planner/checkpointed_blocks.h"
+#include "planner/choice_table.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
 #include "text/figures.h"
@@ -20,87 +22,13 @@ namespace {
 
 std::vector<std::string> choices_of(PlanChoice choice) {
   std::vector<std::string> choices;
-  const std::string_view all = planner::info_of(choice).values;
+  const std::string_view all = planner::row_of(choice).values;
   for (std::size_t begin = 0; begin < all.size();) {
     const std::size_t end = std::min(all.find('|', begin), all.size());
     choices.emplace_back(all.substr(begin, end - begin));
     begin = end + 1;
   }
   return choices;
-}
-
-constexpr std::string_view kMachines = "Machines";
-constexpr std::string_view kWork = "Work";
-constexpr std::string_view kPlan = "Plan";
-constexpr std::string_view kRuntime = "Optimizer and runtime";
-
-std::vector<ControlInfo> make_infos() {
-  using Kind = ControlKind;
-  const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-  const std::vector<std::int64_t> counts = {1, 2, 3, 4, 5, 6, 7, 8};
-  const std::vector<std::int64_t> memories = {8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192};
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
-  std::vector<ControlInfo> infos = {
-      {PlanChoice::ClusterFile, "Cluster", kMachines, Kind::Open, {}, {}},
-      {PlanChoice::GpuName, "GPU", kMachines, Kind::Open, {}, {}},
-      {PlanChoice::Gpus, "GPUs per node", kMachines, Kind::Count, counts, {}},
-      {PlanChoice::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
-      {PlanChoice::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
-      {PlanChoice::IntraLinkName, "Link within a node", kMachines, Kind::Choice, {}, {}},
-      {PlanChoice::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
-      {PlanChoice::NetworkName, "Network", kMachines, Kind::Choice, {}, {}},
-      {PlanChoice::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
-      {PlanChoice::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
-      {PlanChoice::NvmeCapacity,
-       "NVMe per node",
-       kMachines,
-       Kind::Size,
-       {512, 1024, 2048, 4096, 8192, 16384, 32768},
-       {}},
-      {PlanChoice::NvmeBandwidth, "NVMe bandwidth", kMachines, Kind::Text, {}, {}},
-
-      {PlanChoice::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
-      {PlanChoice::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
-      {PlanChoice::Sequence, "Sequence length", kWork, Kind::Count, lengths, {}},
-      {PlanChoice::Accumulate, "Accumulation", kWork, Kind::Count, {1, 2, 4, 8, 16, 32, 64}, {}},
-      {PlanChoice::GlobalBatch, "Global batch", kWork, Kind::Count, {8, 16, 32, 64, 128, 256, 512, 1024}, {}},
-      {PlanChoice::Precision, "Precision", kWork, Kind::Choice, {}, {}},
-      {PlanChoice::ReduceDtype, "Reduce dtype", kWork, Kind::Choice, {}, {}},
-
-      {PlanChoice::Runtime, "Data parallelism", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::Strategy, "Strategy", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
-      {PlanChoice::Reshard, "Reshard after forward", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
-      {PlanChoice::Wrap, "FSDP units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "sublayers", "projections", "root"}},
-      {PlanChoice::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::Checkpoint,
-       "Checkpointing",
-       kPlan,
-       Kind::Open,
-       {},
-       {"none", "full", "selective", "save-matmuls", "save-attention", "full:8"}},
-      {PlanChoice::Offload, "Offload", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::GradientSync, "Reduce gradients", kPlan, Kind::Choice, {}, {}},
-      {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
-      {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
-      {PlanChoice::ReduceScatterBuffers, "Reduce buffers", kPlan, Kind::Count, {1, 2, 3, 4}, {}},
-      {PlanChoice::SeparateReduceScatter, "Separate reductions", kPlan, Kind::Choice, {}, {}},
-
-      {PlanChoice::Torch, "PyTorch", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::OptimizerStatesName, "Optimizer states", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
-      {PlanChoice::Initialization, "Initialized on", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::Flavor, "Model code", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::CrossEntropy, "Cross entropy", kRuntime, Kind::Choice, {}, {}},
-      {PlanChoice::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
-  };
-  for (ControlInfo& info : infos) {
-    if (info.kind == Kind::Choice && info.choices.empty()) info.choices = choices_of(info.choice);
-  }
-  return infos;
 }
 
 std::string precision_of(const Plan& plan) {
@@ -176,116 +104,194 @@ std::string gpu_text(const Gpu& gpu) {
   return is_stand_in(gpu) ? "(like " + card_of(gpu) + ")" : gpu.name;
 }
 
-std::string machine_text(PlanChoice choice, const Cluster& cluster) {
-  switch (choice) {
-    case PlanChoice::ClusterFile:
-      return cluster_text(cluster);
-    case PlanChoice::GpuName:
-      return gpu_text(cluster.gpu);
-    case PlanChoice::Gpus:
-      return std::to_string(cluster.gpus_per_node);
-    case PlanChoice::Nodes:
-      return std::to_string(cluster.nodes);
-    case PlanChoice::Memory:
-      return exact_size(cluster.gpu.memory.value);
-    case PlanChoice::IntraLinkName:
-      return std::string(name_of(kIntraLinkNames, cluster.intra_node.kind));
-    case PlanChoice::IntraBandwidth:
-      return spaced(exact_bandwidth(cluster.intra_node.bandwidth.value));
-    case PlanChoice::NetworkName:
-      return std::string(name_of(kNetworkNames, cluster.network.kind));
-    case PlanChoice::NicBandwidth:
-      return spaced(exact_bandwidth(cluster.network.nic_bandwidth.value));
-    case PlanChoice::HostMemory:
-      return cluster.host_memory ? exact_size(cluster.host_memory->value) : "";
-    case PlanChoice::NvmeCapacity:
-      return cluster.nvme_capacity ? exact_size(cluster.nvme_capacity->value) : "";
-    case PlanChoice::NvmeBandwidth:
-      return spaced(exact_bandwidth(nvme_bandwidth(cluster).value));
-    default:
-      return "";
-  }
+std::string strategy_of(const Snapshot& snapshot) {
+  const Plan& plan = snapshot.report.plan;
+  if (is_replicated(plan)) return "(" + planner::strategy_name(plan) + ")";
+  const std::string name = planner::fsdp1_name(plan);
+  return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
 }
 
-std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
-  const Plan& plan = snapshot.report.plan;
-  switch (choice) {
-    case PlanChoice::Runtime:
-      return std::string(name_of(kRuntimeTable, plan.runtime.framework));
-    case PlanChoice::Strategy: {
-      if (is_replicated(plan)) return "(" + planner::strategy_name(plan) + ")";
-      const std::string name = planner::fsdp1_name(plan);
-      return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
-    }
-    case PlanChoice::Shard:
-      return std::to_string(plan.mesh.dp_shard());
-    case PlanChoice::Reshard:
-      return reshard_of(plan);
-    case PlanChoice::Wrap:
-      return fmt::format("({})", planner::counted(static_cast<std::int64_t>(plan.units.size()), "unit"));
-    case PlanChoice::WrapEnds:
-      return ends_of(snapshot);
-    case PlanChoice::Checkpoint:
-      return checkpoint_of(plan, snapshot.model.get());
-    case PlanChoice::Offload:
-      return plan.zero.nvme.optimizer ? "nvme" : plan.cpu_offload ? "yes" : "no";
-    case PlanChoice::GradientSync:
-      return plan.sync_every_micro_batch ? "every" : "last";
-    case PlanChoice::Prefetch:
-      return std::to_string(plan.forward_prefetch);
-    case PlanChoice::BackwardPrefetch:
-      return std::to_string(plan.backward_prefetch);
-    case PlanChoice::ReduceScatterBuffers:
-      return std::to_string(plan.reduce_scatter_buffers);
-    case PlanChoice::SeparateReduceScatter:
-      return plan.separate_reduce_scatter_group ? "yes" : "no";
-    default:
-      return "";
-  }
+std::string global_batch_of(const Snapshot& snapshot) {
+  const std::string batch = shown_dimension("batch", snapshot);
+  if (batch.empty()) return "";
+  return fmt::format("{}", std::stoll(batch) * micro_batches_of_step(snapshot.report.plan));
 }
 
-std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
-  const Plan& plan = snapshot.report.plan;
-  switch (choice) {
-    case PlanChoice::Recipe:
-      return plan.recipe;
-    case PlanChoice::Batch:
-      return shown_dimension("batch", snapshot);
-    case PlanChoice::Sequence:
-      return shown_dimension("seq", snapshot);
-    case PlanChoice::Accumulate:
-      return std::to_string(plan.accumulation);
-    case PlanChoice::GlobalBatch: {
-      const std::string batch = shown_dimension("batch", snapshot);
-      if (batch.empty()) return "";
-      return fmt::format("{}", std::stoll(batch) * micro_batches_of_step(plan));
+constexpr std::string_view kMachines = "Machines";
+constexpr std::string_view kWork = "Work";
+constexpr std::string_view kPlan = "Plan";
+constexpr std::string_view kRuntime = "Optimizer and runtime";
+
+std::vector<ControlInfo> machine_controls() {
+  const std::vector<std::int64_t> host_sizes = {64, 128, 256, 512, 1024, 2048};
+  const std::vector<std::int64_t> drive_sizes = {512, 1024, 2048, 4096, 8192, 16384, 32768};
+  const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  const std::vector<std::int64_t> counts = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<std::int64_t> memories = {8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192};
+  return {
+      {PlanChoice::ClusterFile, "Cluster", kMachines, ControlKind::Open,
+       [](const Snapshot& s) { return cluster_text(s.cluster); }},
+      {PlanChoice::GpuName, "GPU", kMachines, ControlKind::Open,
+       [](const Snapshot& s) { return gpu_text(s.cluster.gpu); }},
+      {PlanChoice::Gpus, "GPUs per node", kMachines, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.cluster.gpus_per_node); }, counts},
+      {PlanChoice::Nodes, "Nodes", kMachines, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.cluster.nodes); }, powers},
+      {PlanChoice::Memory, "Memory of a GPU", kMachines, ControlKind::Size,
+       [](const Snapshot& s) { return exact_size(s.cluster.gpu.memory.value); }, memories},
+      {PlanChoice::IntraLinkName, "Link within a node", kMachines, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kIntraLinkNames, s.cluster.intra_node.kind)); }},
+      {PlanChoice::IntraBandwidth, "Link bandwidth", kMachines, ControlKind::Text,
+       [](const Snapshot& s) { return spaced(exact_bandwidth(s.cluster.intra_node.bandwidth.value)); }},
+      {PlanChoice::NetworkName, "Network", kMachines, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kNetworkNames, s.cluster.network.kind)); }},
+      {PlanChoice::NicBandwidth, "Network bandwidth", kMachines, ControlKind::Text,
+       [](const Snapshot& s) { return spaced(exact_bandwidth(s.cluster.network.nic_bandwidth.value)); }},
+      {PlanChoice::HostMemory, "Host RAM per node", kMachines, ControlKind::Size,
+       [](const Snapshot& s) { return s.cluster.host_memory ? exact_size(s.cluster.host_memory->value) : ""; },
+       host_sizes},
+      {PlanChoice::NvmeCapacity, "NVMe per node", kMachines, ControlKind::Size,
+       [](const Snapshot& s) { return s.cluster.nvme_capacity ? exact_size(s.cluster.nvme_capacity->value) : ""; },
+       drive_sizes},
+      {PlanChoice::NvmeBandwidth, "NVMe bandwidth", kMachines, ControlKind::Text,
+       [](const Snapshot& s) { return spaced(exact_bandwidth(nvme_bandwidth(s.cluster).value)); }},
+  };
+}
+
+std::vector<ControlInfo> work_controls() {
+  const std::vector<std::int64_t> batches = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  const std::vector<std::int64_t> accumulations = {1, 2, 4, 8, 16, 32, 64};
+  const std::vector<std::int64_t> global_batches = {8, 16, 32, 64, 128, 256, 512, 1024};
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
+  return {
+      {PlanChoice::Recipe, "Recipe", kWork, ControlKind::Choice,
+       [](const Snapshot& s) { return s.report.plan.recipe; }},
+      {PlanChoice::Batch, "Micro-batch", kWork, ControlKind::Count,
+       [](const Snapshot& s) { return shown_dimension("batch", s); }, batches},
+      {PlanChoice::Sequence, "Sequence length", kWork, ControlKind::Count,
+       [](const Snapshot& s) { return shown_dimension("seq", s); }, lengths},
+      {PlanChoice::Accumulate, "Accumulation", kWork, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.accumulation); }, accumulations},
+      {PlanChoice::GlobalBatch, "Global batch", kWork, ControlKind::Count, global_batch_of, global_batches},
+      {PlanChoice::Precision, "Precision", kWork, ControlKind::Choice,
+       [](const Snapshot& s) { return precision_of(s.report.plan); }},
+      {PlanChoice::ReduceDtype, "Reduce dtype", kWork, ControlKind::Choice,
+       [](const Snapshot& s) {
+         return s.report.plan.mixed_precision.reduce_dtype
+                    ? std::string(name_of(*s.report.plan.mixed_precision.reduce_dtype))
+                    : "(as computed)";
+       }},
+  };
+}
+
+std::vector<ControlInfo> plan_controls() {
+  const std::vector<std::int64_t> prefetches = {0, 1, 2, 3, 4};
+  const std::vector<std::int64_t> buffers = {1, 2, 3, 4};
+  const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  const std::vector<std::string> reshards = {"true", "false", "keep-last:4"};
+  const std::vector<std::string> wraps = {"blocks", "2", "4", "sublayers", "projections", "root"};
+  const std::vector<std::string> checkpoints = {"none",         "full",           "selective",
+                                                "save-matmuls", "save-attention", "full:8"};
+  return {
+      {PlanChoice::Runtime, "Data parallelism", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kRuntimeTable, s.report.plan.runtime.framework)); }},
+      {PlanChoice::Strategy, "Strategy", kPlan, ControlKind::Choice, strategy_of},
+      {PlanChoice::Shard, "Shard over", kPlan, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.mesh.dp_shard()); }, powers},
+      {PlanChoice::Reshard,
+       "Reshard after forward",
+       kPlan,
+       ControlKind::Open,
+       [](const Snapshot& s) { return reshard_of(s.report.plan); },
+       {},
+       reshards},
+      {PlanChoice::Wrap,
+       "FSDP units",
+       kPlan,
+       ControlKind::Open,
+       [](const Snapshot& s) {
+         return fmt::format("({})", planner::counted(static_cast<std::int64_t>(s.report.plan.units.size()), "unit"));
+       },
+       {},
+       wraps},
+      {PlanChoice::WrapEnds, "Wrap embeddings/head", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) { return ends_of(s); }},
+      {PlanChoice::Checkpoint,
+       "Checkpointing",
+       kPlan,
+       ControlKind::Open,
+       [](const Snapshot& s) { return checkpoint_of(s.report.plan, s.model.get()); },
+       {},
+       checkpoints},
+      {PlanChoice::Offload, "Offload", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string {
+         return s.report.plan.zero.nvme.optimizer ? "nvme" : s.report.plan.cpu_offload ? "yes" : "no";
+       }},
+      {PlanChoice::GradientSync, "Reduce gradients", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string { return s.report.plan.sync_every_micro_batch ? "every" : "last"; }},
+      {PlanChoice::Prefetch, "Forward prefetch", kPlan, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.forward_prefetch); }, prefetches},
+      {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.backward_prefetch); }, prefetches},
+      {PlanChoice::ReduceScatterBuffers, "Reduce buffers", kPlan, ControlKind::Count,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.reduce_scatter_buffers); }, buffers},
+      {PlanChoice::SeparateReduceScatter, "Separate reductions", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string { return s.report.plan.separate_reduce_scatter_group ? "yes" : "no"; }},
+  };
+}
+
+std::vector<ControlInfo> runtime_controls() {
+  const std::vector<std::string> norms = {"none", "1"};
+  const std::vector<std::string> settings = {"expandable_segments:True"};
+  return {
+      {PlanChoice::Torch, "PyTorch", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(torch_version_of(s.report.plan.runtime).name); }},
+      {PlanChoice::OptimizerName, "Optimizer", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kOptimizerKindTable, s.report.plan.optimizer.kind)); }},
+      {PlanChoice::OptimizerImpl, "Implementation", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) {
+         return std::string(name_of(kOptimizerImplementationTable, s.report.plan.optimizer.implementation));
+       }},
+      {PlanChoice::OptimizerStatesName, "Optimizer states", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kOptimizerStatesTable, s.report.plan.optimizer.states)); }},
+      {PlanChoice::Clip,
+       "Gradient clipping",
+       kRuntime,
+       ControlKind::Open,
+       [](const Snapshot& s) {
+         return s.report.plan.optimizer.clip_grad_norm ? fmt::format("{}", *s.report.plan.optimizer.clip_grad_norm)
+                                                       : "none";
+       },
+       {},
+       norms},
+      {PlanChoice::Initialization, "Initialized on", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return std::string(name_of(kInitializationTable, s.report.plan.initialization)); }},
+      {PlanChoice::Flavor, "Model code", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return s.report.plan.runtime.flavor; }},
+      {PlanChoice::CrossEntropy, "Cross entropy", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) {
+         return std::string(name_of(kCrossEntropyTable, s.report.plan.runtime.implementations.cross_entropy));
+       }},
+      {PlanChoice::AllocConf,
+       "Allocator",
+       kRuntime,
+       ControlKind::Open,
+       [](const Snapshot& s) { return s.report.plan.runtime.allocator_settings; },
+       {},
+       settings},
+  };
+}
+
+std::vector<ControlInfo> make_infos() {
+  std::vector<ControlInfo> infos;
+  for (const auto controls : {machine_controls, work_controls, plan_controls, runtime_controls}) {
+    for (ControlInfo& info : controls()) {
+      if (info.kind == ControlKind::Choice && info.choices.empty()) info.choices = choices_of(info.choice);
+      infos.push_back(std::move(info));
     }
-    case PlanChoice::Precision:
-      return precision_of(plan);
-    case PlanChoice::ReduceDtype:
-      return plan.mixed_precision.reduce_dtype ? std::string(name_of(*plan.mixed_precision.reduce_dtype))
-                                               : "(as computed)";
-    case PlanChoice::OptimizerName:
-      return std::string(name_of(kOptimizerKindTable, plan.optimizer.kind));
-    case PlanChoice::OptimizerImpl:
-      return std::string(name_of(kOptimizerImplementationTable, plan.optimizer.implementation));
-    case PlanChoice::OptimizerStatesName:
-      return std::string(name_of(kOptimizerStatesTable, plan.optimizer.states));
-    case PlanChoice::Clip:
-      return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
-    case PlanChoice::Initialization:
-      return std::string(name_of(kInitializationTable, plan.initialization));
-    case PlanChoice::Flavor:
-      return plan.runtime.flavor;
-    case PlanChoice::CrossEntropy:
-      return std::string(name_of(kCrossEntropyTable, plan.runtime.implementations.cross_entropy));
-    case PlanChoice::AllocConf:
-      return plan.runtime.allocator_settings;
-    case PlanChoice::Torch:
-      return std::string(torch_version_of(plan.runtime).name);
-    default:
-      return "";
   }
+  return infos;
 }
 
 }  // namespace
@@ -304,9 +310,10 @@ std::optional<std::string> own_text(PlanChoice choice, const Inputs& inputs) {
 }
 
 std::string shown_text(PlanChoice choice, const Snapshot& snapshot) {
-  if (is_about_machines(choice)) return machine_text(choice, snapshot.cluster);
-  const std::string text = plan_text(choice, snapshot);
-  return text.empty() ? work_text(choice, snapshot) : text;
+  for (const ControlInfo& info : control_infos()) {
+    if (info.choice == choice) return info.shown(snapshot);
+  }
+  return "";
 }
 
 std::string shown_dimension(const std::string& name, const Snapshot& snapshot) {

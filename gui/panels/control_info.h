@@ -29,8 +29,9 @@ struct ControlInfo {
   std::string_view label;
   std::string_view group;
   ControlKind kind = ControlKind::Text;
-  std::vector<std::int64_t> stops;   ///< Stops of the slider: whole numbers, or GiB of a size.
-  std::vector<std::string> choices;  ///< Texts of the choice.
+  std::string (*shown)(const Snapshot& snapshot) = nullptr;  ///< `shown_text` of the choice.
+  std::vector<std::int64_t> stops = {};                      ///< Stops of the slider: whole numbers, or GiB of a size.
+  std::vector<std::string> choices = {};  ///< Texts of the choice. Defaults to its values, for ControlKind::Choice.
 };
 
 /// In the order of the window; groups stand together.

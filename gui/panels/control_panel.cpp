@@ -8,6 +8,7 @@
 #include "core/library/model_library.h"
 #include "gui/state/machine.h"
 #include "gui/state/plan_edit.h"
+#include "planner/choice_table.h"
 #include "planner/objective.h"
 #include "render/choice_text.h"
 
@@ -114,7 +115,7 @@ void ControlPanel::add_control(const ControlInfo& info) {
     for (const Cluster& cluster : machines_.clusters) choices.push_back(cluster.name);
   }
   const QString flag = text(place_of(info.choice));
-  const QString help = text(planner::info_of(info.choice).help) + " (" + flag + ")";
+  const QString help = text(planner::row_of(info.choice).help) + " (" + flag + ")";
   auto* control = new Control(info.kind, flag, text(info.label), help, info.stops, choices, this);
   connect(control, &Control::edited, this,
           [this, choice = info.choice](const QString& value, int gesture) { edit(choice, value, gesture); });

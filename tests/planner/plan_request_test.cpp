@@ -10,6 +10,7 @@
 
 #include "command/cli_request.h"
 #include "core/cluster/bf16_units.h"
+#include "planner/choice_table.h"
 #include "planner/plan_machines.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
@@ -97,7 +98,7 @@ TEST(PlanChoices, EachIsWrittenAsItIsReadAndTouchesNoOther) {
 TEST(PlanChoices, EachHasAPlaceAndSomeAFormerOne) {
   for (const PlanChoice choice : plan_choices()) {
     EXPECT_EQ(choice_of_place(place_of(choice)), choice);
-    const std::string_view former = info_of(choice).former;
+    const std::string_view former = row_of(choice).rules.former;
     EXPECT_EQ(choice_of_place(former.empty() ? place_of(choice) : former), choice);
   }
   EXPECT_EQ(choice_of_place("--states"), PlanChoice::OptimizerStatesName);
@@ -114,7 +115,7 @@ TEST(PlanChoices, OnlySomeOfThemAreThoseThatAreWantedAndNothingElse) {
 
 TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
   for (const PlanChoice choice : plan_choices()) {
-    const std::string_view all = info_of(choice).values;
+    const std::string_view all = row_of(choice).values;
     for (std::size_t begin = 0; begin < all.size();) {
       const std::size_t end = std::min(all.find('|', begin), all.size());
       const std::vector<std::string> text = {std::string(all.substr(begin, end - begin))};
@@ -127,7 +128,7 @@ TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
 }
 
 TEST(PlanChoices, TheFlavorsOfThePublishedTableAreAllThereAre) {
-  EXPECT_EQ(info_of(PlanChoice::Flavor).values, fmt::format("{}", fmt::join(flavors(), "|")));
+  EXPECT_EQ(row_of(PlanChoice::Flavor).values, fmt::format("{}", fmt::join(flavors(), "|")));
 }
 
 TEST(PlanChoices, TheWordsOfACommandMakeThemAgain) {
