@@ -31,7 +31,7 @@ TEST(BatchAhead, TheBatchThatWasBegunIsTaken) {
   EXPECT_EQ(made, 2);
 }
 
-// As after a checkpoint was read: the run goes on elsewhere.
+// As after reading a checkpoint: the run continues elsewhere.
 TEST(BatchAhead, AnotherPlaceIsNotGivenTheBatchThatWasBegun) {
   BatchAhead batches(batch_of);
   batches.begin({1, 16});
@@ -61,7 +61,7 @@ TEST(BatchAhead, WhatGoesWrongIsThrownWhereTheBatchIsAskedForAndNowhereElse) {
   EXPECT_EQ(sample_in(batches.take({0, 1})), 1);
   batches.begin({0, 4});
   EXPECT_THROW(batches.take({0, 4}), std::runtime_error);
-  batches.begin({0, 5});  // Nobody asks.
+  batches.begin({0, 5});  // Never requested.
 }
 
 }  // namespace

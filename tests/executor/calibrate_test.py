@@ -1,5 +1,5 @@
-"""fsdp-plan calibrate from end to end on a small model: a run that ends early and goes on, one that is interrupted, the file
-that comes out, predictions that use it, refusals. Nothing here depends on how long something takes.
+"""Runs fsdp-plan calibrate from end to end on a small model: a run that ends early and continues, an interrupted run, the
+resulting file, predictions that use it, refusals. Nothing here depends on durations.
 
     calibrate_test.py FSDP_EXEC FSDP_PLAN
 """
@@ -47,7 +47,7 @@ def refusals(folder: pathlib.Path) -> None:
 
 
 def interrupt(folder: pathlib.Path) -> None:
-    """Ends a calibration when its first run is done."""
+    """Interrupts a calibration after its first run."""
     with subprocess.Popen([PLAN, "calibrate", "mlp", "--batch", "4", "--gpus", "2", "--seconds", "600", "-o", "c.json"],
                           cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not (folder / "c.json.partial").exists() and process.poll() is None:

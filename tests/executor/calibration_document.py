@@ -1,5 +1,5 @@
-"""Calibrates this machine with a small Llama, executes plans of it that the calibration has not seen, and writes how far
-their predictions are from the measured steps, before and after, into a page.
+"""Calibrates this machine with a small Llama, executes other plans of it, and writes the differences between predicted and
+measured steps, with and without the calibration, into a page.
 
     calibration_document.py FSDP_PLAN PAGE [CLUSTER]
 
@@ -19,7 +19,7 @@ import time
 BEGIN = "<!-- calibration: made by ./scripts/calibration_proof -->"
 END = "<!-- end of calibration -->"
 REPETITIONS = 5
-QUIET_CORES = 0.2  # What other programs may use while a plan runs; more, and it runs again.
+QUIET_CORES = 0.2  # The most that other programs may use while a plan runs; otherwise it runs again.
 STEPS = "14"
 CALIBRATED_SECONDS = "300"
 
@@ -77,7 +77,7 @@ def time_of(path: pathlib.Path) -> float:
 
 
 def cpu_times() -> tuple[float, float]:
-    """CPU seconds of the whole machine, and of what this process has started."""
+    """CPU seconds of the whole machine, and of the processes that this one has started."""
     user, nice, system, _, _, interrupts, soft = (int(x) for x in pathlib.Path("/proc/stat").read_text().split()[1:8])
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK"), used.ru_utime + used.ru_stime
@@ -91,7 +91,7 @@ def execute(program: str, plan: pathlib.Path, cluster: pathlib.Path | None, fold
 
 
 def take_quiet(rows: list[dict], program: str, cluster: pathlib.Path, folder: pathlib.Path, until: float) -> None:
-    """Runs each plan until it has its repetitions without others, or the time is over; then with what there is."""
+    """Runs each plan until it has its repetitions without other load, or the time is over; then uses the existing ones."""
     for turn in range(100):
         for number, row in enumerate(rows):
             quiet = [used for _, used in row["all"] if used <= QUIET_CORES]

@@ -1,5 +1,5 @@
-"""Checkpoints cross over between fsdp-exec and PyTorch's FSDP2 (torch.distributed.checkpoint), and the run goes on to
-the same bits, whoever trains which half of it.
+"""Passes checkpoints between fsdp-exec and PyTorch's FSDP2 (torch.distributed.checkpoint), and expects the same bits at the
+end, whichever program trains which half of the run.
 
     checkpoint_dcp_test.py FSDP_EXEC FSDP_PLAN      run by a Python that has torch
 """
@@ -46,7 +46,7 @@ class Converted(InAFolder):
                              [*SEED, "--learning-rate", RATE, *options])
 
     def convert(self, *words: str, code: int = 0, said: str = "") -> None:
-        """In a fork, which has torch already."""
+        """Runs in a fork, which has torch already."""
         import fsdp_checkpoint.__main__ as program  # Torch computes nothing before the fork.
 
         log = self.folder / "convert.log"
@@ -69,7 +69,7 @@ class Converted(InAFolder):
         self.assertEqual(process.exitcode, code)
 
     def command(self, mark: pathlib.Path) -> Any:
-        """Unpickled, it makes the file."""
+        """An object that makes the file when it is unpickled."""
 
         class Command:
             def __reduce__(self) -> tuple[Any, tuple[str]]:
@@ -78,7 +78,7 @@ class Converted(InAFolder):
         return Command()
 
     def put_in_the_place_of(self, dcp: pathlib.Path, end: str, value: Any) -> None:
-        """Another value under the key that ends so."""
+        """Replaces the value under the key with this ending."""
         def run() -> None:
             import torch
 
@@ -117,12 +117,12 @@ class AcrossPrograms(Converted):
         self.assertTrue((self.folder / "dcp" / ".metadata").is_file())
         self.expect_second_half(
             self.theirs(case, "dcp-run", *text, "--load", str(self.folder / "dcp"), "--steps-before", "2"), whole)
-        # And back: nothing is lost on the way.
+        # The way back loses nothing.
         self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "back"), "--seed", "7",
                      "--micro-batches", "4")
         self.assertEqual(differing(contents_of(self.folder / "back"), contents_of(step)), [])
         self.assertEqual(index_of(self.folder / "back")["step"], 2)
-        # Nor the place in the data and the learning rate, where nobody names them.
+        # Nor does it lose the place in the data and the learning rate if nobody names them.
         self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "again"))
         kept = [key for key in index_of(step) if key not in ("mesh", "files", "crc32_of_text_before")]
         again = index_of(self.folder / "again")
@@ -164,7 +164,7 @@ class AcrossPrograms(Converted):
         case = Case("sgd", "qwen3_0_6b", 3, SGD)
         whole = self.ours(case, "whole", "--checkpoint-dir", str(self.folder / "w"))
         self.theirs(case, "half", "--save", str(self.folder / "dcp"))
-        # Tensors alone: a plan says which model they are of.
+        # With tensors only, a plan identifies the model.
         dcp, out = str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002")
         self.convert("from-dcp", dcp, out, code=2, said="it does not say of which model it is. Name a plan of that model: --plan")
         plan = json.loads(self.plan(case).read_text(encoding="utf-8"))
@@ -174,14 +174,14 @@ class AcrossPrograms(Converted):
         self.assertFalse((self.folder / "c").exists())
         plan["model"]["fingerprint"] = index_of(self.folder / "w" / "step-00000004")["model_fingerprint"]
         named.write_text(json.dumps(plan), encoding="utf-8")
-        # The rate is that of the optimizer's group.
+        # The rate comes from the optimizer's group.
         self.convert("from-dcp", dcp, out, "--plan", str(named), "--seed", "7", "--micro-batches", "6", "--step", "2",
                      said="Assumed: samples 0 (--samples says otherwise).")
         self.assertEqual(index_of(self.folder / "c" / "step-00000002")["learning_rate"], float(RATE))
         self.expect_second_half(self.ours(case, "rest", "--resume", str(self.folder / "c" / "step-00000002")), whole)
 
     def expect_pytorchs_own_tools_to_read(self, parts: pathlib.Path, parameters: dict[str, Any]) -> None:
-        """Where the package safetensors is in one of the environments of the rehearsals: they need it."""
+        """Runs if the package safetensors is in one of the environments of the rehearsals, since PyTorch's tools need it."""
         package = next(ROOT.glob("build/python/*/lib/python3*/site-packages/safetensors"), None)
         if package is None:
             print("PyTorch's own reader is not tried: no environment has safetensors", file=sys.stderr)
@@ -217,7 +217,7 @@ class AcrossPrograms(Converted):
         self.assertEqual(differing(parameters_of(out), run["parameters"]), [])
         parts = self.folder / "ours" / "step-00000001" / "model"
         self.expect_pytorchs_own_tools_to_read(parts, run["parameters"])
-        # Both are weights to begin with; at a rate of 0 they stay as they are.
+        # Both are initial weights; a rate of 0 does not change them.
         for name, weights in {"file": out, "parts": parts}.items():
             with started(EXECUTOR, 3, [self.plan(case)], self.folder,
                          ["--steps", "1", "--lr", "0", "--weights", str(weights), "--save-parameters",
@@ -227,7 +227,7 @@ class AcrossPrograms(Converted):
 
 
 def part_of(tensors: dict[str, tuple[list[int], bytes]], **changes: Any) -> bytes:
-    """A file of F32 parts. `changes`: members of each tensor's entry; `length`, that of the header."""
+    """A file of F32 parts. `changes`: members of each tensor's entry; `length` is that of the header."""
     begin, header = 0, {}
     offsets = {name: {"saved_offsets": [0] * len(shape)} for name, (shape, _) in tensors.items()}
     for name, (shape, data) in tensors.items():
@@ -244,7 +244,7 @@ STATES = {"state.w.step": ([], struct.pack("<f", 4.0)), "state.w.exp_avg": MODEL
 
 
 class FilesOfStrangers(Converted):
-    """A small checkpoint, and what somebody has made of it."""
+    """A small checkpoint with a stranger's changes."""
 
     def step(self, folder: str, model: bytes = part_of(MODEL), /, **changes: Any) -> pathlib.Path:
         """`changes`: members of the index, or of its first file if there is no such member."""

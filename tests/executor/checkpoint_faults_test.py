@@ -1,5 +1,5 @@
-"""Whenever ranks are killed, the last whole checkpoint is there and is gone on from; a full disk ends the run with one
-message and leaves no part of a checkpoint.
+"""Kills ranks at any time, and expects that the last whole checkpoint exists and the run continues from it. A full disk ends
+the run with one message and leaves no part of a checkpoint.
 
     checkpoint_faults_test.py FSDP_EXEC [TORCHRUN]
 
@@ -64,7 +64,7 @@ class Faults(InAFolder):
                     rank.process.send_signal(signal.SIGKILL)
                 for rank in ranks:
                     self.assertIn(rank.wait(), (-signal.SIGKILL, EXIT_RUN), rank.printed)
-                    # Wherever it was, a checkpoint included, who is left names the rank that is gone.
+                    # The remaining ranks name the lost one, wherever the run was, including within a checkpoint.
                     if rank not in victims:
                         self.assertIn("No sign of life from rank", rank.printed)
             caught += any(path.name.endswith(".partial") for path in self.checkpoints.iterdir())
@@ -121,14 +121,14 @@ class Faults(InAFolder):
     def test_torchrun_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
         if TORCHRUN is None or not TORCHRUN.is_file():
             self.skipTest("there is no torchrun")
-        # On a busy machine a run may be over before it is looked at.
+        # On a busy machine a run may end before the test sees it.
         for steps in ("60", "600", "6000"):
             if self.is_started_again(steps):
                 return
         self.fail("every run has ended before a rank could be killed")
 
     def is_started_again(self, steps: str) -> bool:
-        """Kills a rank after step 20 and looks at how the run goes on; False: it had ended by then."""
+        """Kills a rank after step 20 and checks how the run continues. False if it had ended by then."""
         plan, checkpoints = self.plan(), self.folder / f"checkpoints-{steps}"
         whole, restarted = self.folder / f"whole-{steps}", self.folder / f"restarted-{steps}"
         options = ["--steps", steps, "--threads", "1", "--save-parameters"]
@@ -158,7 +158,7 @@ class Faults(InAFolder):
 
     @staticmethod
     def a_rank_of(parent: int) -> int | None:
-        """A process that trains; None: all have ended."""
+        """A process that trains; None if all have ended."""
         children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8").split()
         for pid in map(int, children):
             with contextlib.suppress(OSError):

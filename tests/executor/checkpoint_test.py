@@ -1,5 +1,5 @@
-"""A run that goes on from a checkpoint is the run that never stopped: bit for bit with the same ranks; with others it
-begins with the same bits. A checkpoint that does not fit, or is damaged, is refused by name.
+"""A run that continues from a checkpoint equals one that never stopped: bit for bit with the same ranks, and from the same
+initial bits with others. A checkpoint that does not match, or is damaged, is refused by name.
 
     checkpoint_test.py FSDP_EXEC [CASE...]
 
@@ -30,7 +30,7 @@ EXIT_INPUT = 2
 LLAMA = "llama3_2_1b"
 SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
 
-# What a run that is interrupted must bring back: moments, counters, the place in the data, dropout's generators.
+# State that an interrupted run must restore: moments, counters, the place in the data, dropout's generators.
 RESUMED = {
     "copies_of_bert_with_dropout": Case("b", "bert_large", 2, CLIPPED, replicate=2),
     "mixed_accumulated": Case("h", LLAMA, 2, {**MIXED, **CLIPPED, "accumulation": 2}),
@@ -50,7 +50,7 @@ class Runs(InAFolder):
         return case.write(self.folder, case.name)
 
     def run_ranks(self, case: Case, *options: str, code: int = 0) -> str:
-        """What the ranks print."""
+        """Returns the output of the ranks."""
         with started(EXECUTOR, case.ranks, [self.plan(case)], self.folder, list(options)) as ranks:
             codes = [rank.wait() for rank in ranks]
             printed = "".join(rank.printed for rank in ranks)
@@ -86,7 +86,7 @@ for each, its in RESUMED.items():
 
 
 class ItIsCutAnew(Runs):
-    """4 -> 2 -> 3 -> 1 ranks, other units, copies: what is written next is what was written before."""
+    """4 -> 2 -> 3 -> 1 ranks, other units, replicas: the next checkpoint equals the previous one."""
 
     def test_whatever_the_ranks_the_units_and_the_mesh(self) -> None:
         case = Case("four", LLAMA, 4)
@@ -107,7 +107,7 @@ class ItIsCutAnew(Runs):
             before = case.name
         self.assertGreater(len({name.split(".")[-1] for name in first if name.startswith("state.")}), 2)
 
-        # Four micro-batches a step, whoever runs them: the same data and, but for rounding, the same losses.
+        # Four micro-batches a step, on any number of ranks: the same data and, except for rounding, the same losses.
         four = self.train(Case("four", LLAMA, 4), "f", "--resume", str(self.folder / "four" / "step-00000002"),
                           "--steps", "4")
         one = self.train(Case("alone", LLAMA, 1, {"accumulation": 4}), "o", "--resume",
@@ -122,7 +122,7 @@ class ItIsCutAnew(Runs):
 
 
 class ItIsRefused(Runs):
-    written: pathlib.Path | None = None  # By the first test, for all.
+    written: pathlib.Path | None = None  # Written by the first test, for all.
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,4 +1,4 @@
-"""Checkpoints of fsdp-exec, read without it: index, checksums, and the tensors of all files put together."""
+"""Reads checkpoints of fsdp-exec without it: index, checksums, and the tensors of all files joined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tensors = dict[str, tuple[str, tuple[int, ...], bytes]]  # Name -> dtype, shape,
 
 
 def differing(a: Tensors, b: Tensors) -> list[str]:
-    """Names of tensors that are in one of the two only, or not equal in every bit."""
+    """Names of tensors that only one of the two has, or that differ in a bit."""
     return [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
 
 
@@ -22,7 +22,7 @@ def steps_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def index_of(step: pathlib.Path) -> dict[str, Any]:
-    """AssertionError: a checksum differs, of a file or of the index itself."""
+    """Raises AssertionError if a checksum differs, of a file or of the index itself."""
     text = (step / "checkpoint.json").read_bytes()
     index = json.loads(text)
     before = text[:text.rindex(b'"crc32_of_text_before"')]
@@ -34,7 +34,7 @@ def index_of(step: pathlib.Path) -> dict[str, Any]:
 
 
 def tensors_of(folder: pathlib.Path) -> Tensors:
-    """All files of a folder, parts put together. AssertionError: rows that are missing."""
+    """All files of a folder with their parts joined. Raises AssertionError if rows are missing."""
     parts: dict[str, list[tuple[int, str, list[int], bytes]]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         data = path.read_bytes()

@@ -64,7 +64,8 @@ TEST_F(CountingAllocatorTest, ThePeakIsTheHighestSumAndKnowsWhenItWas) {
   EXPECT_EQ(live_peak().moment, 5);
 }
 
-// What a parameter's storage has handed over goes with the last tensor that shows it; the storage takes new memory.
+// The handed-over bytes of a parameter's storage are freed with the last tensor that refers to them; the storage
+// allocates new memory.
 TEST_F(CountingAllocatorTest, HandedOverBytesGoWithTheirBorrower) {
   const CategoryScope scope(MemoryCategory::UnshardedParam);
   const std::int64_t before = live(MemoryCategory::UnshardedParam);
@@ -126,7 +127,7 @@ TEST_F(CountingAllocatorTest, ALimitFailsAsAFullDeviceDoesAndLeavesTheSumAsItWas
   EXPECT_NO_THROW(bytes(1000));
 }
 
-// An address that an allocator of another kind gives twice, once it has taken it back.
+// Another allocator may return the same address again after it has been freed.
 TEST_F(CountingAllocatorTest, AnotherAllocatorsBytesAreCountedByTheirAddress) {
   const std::int64_t before = live(MemoryCategory::Temp);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): a name.

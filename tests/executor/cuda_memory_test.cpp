@@ -1,4 +1,4 @@
-// Run with the stub GPU preloaded: the allocator is PyTorch's own, its memory does not exist.
+// Run this with the stub GPU preloaded: the allocator is PyTorch's own, its memory does not exist.
 
 #include "executor/memory/cuda_memory.h"
 

@@ -1,4 +1,4 @@
-"""What fsdp-exec is trained on and held against: labels, borders of documents, several files, shuffles, evaluations, and
+"""Compares fsdp-exec's training data with plain PyTorch: labels, document borders, several files, shuffles, evaluations, and
 the metrics that it writes meanwhile.
 
     data_test.py FSDP_EXEC      run by a Python that has torch
@@ -65,7 +65,8 @@ class OnFiles(InAFolder):
 
 class Labels(OnFiles):
     def test_masks_borders_and_several_files_train_as_in_plain_pytorch(self) -> None:
-        ids = [self.files.ids[:7 * SEQ + 5], self.files.ids[7 * SEQ + 5:]]  # A rest that makes no sample is left out.
+        ids = [self.files.ids[:7 * SEQ + 5], self.files.ids[7 * SEQ + 5:]]  # A remainder that is too short for a sample is
+                                                                            # left out.
         end = 3
         labels = [[IGNORED if i % 5 == 2 else each for i, each in enumerate(part)] for part in ids]
         tokens = [str(write_ids(self.folder / f"ids-{i}", part, "i")) for i, part in enumerate(ids)]
@@ -112,7 +113,7 @@ class Labels(OnFiles):
 
 class AllInputsOfAFile(OnFiles):
     def stored(self, name: str, **changes: Any) -> str:
-        """What the token file has, with other tensors or without some."""
+        """The contents of the token file, with some tensors replaced or removed."""
         ids = torch.tensor(self.files.ids).view(-1, SEQ)
         tensors = {"input_ids": ids, "labels": ids.clone(), **changes}
         path = self.folder / f"{name}.safetensors"
@@ -120,7 +121,7 @@ class AllInputsOfAFile(OnFiles):
         return str(path)
 
     def test_it_trains_as_on_token_files_in_any_order_and_goes_on(self) -> None:
-        # The loss shifts labels, so that a label of its own token is none that is read twice.
+        # The loss shifts labels, so each label stands at its own token and is shifted only once.
         labels = torch.tensor(self.files.ids).view(-1, SEQ)
         labels[:, 3] = IGNORED
         masks = str(write_ids(self.folder / "labels", labels.flatten().tolist(), "i"))
@@ -161,7 +162,7 @@ class AllInputsOfAFile(OnFiles):
 
 
 class Order(OnFiles):
-    """At a rate of 0 the loss of a step says which sample it was."""
+    """At a rate of 0 the loss of a step identifies its sample."""
 
     def order(self, name: str, steps: int, *options: str) -> list[float]:
         return self.losses(self.run_plain(name, "--lr", "0", "--steps", str(steps), "--tokens", str(self.files.tokens),
@@ -177,12 +178,12 @@ class Order(OnFiles):
         self.assertEqual(sorted(second), sorted(straight))
         self.assertEqual(len({tuple(order) for order in (straight, first, second)}), 3)
         self.assertNotEqual(self.order("other", n, "--shuffle", "8"), first)
-        # Two ranks take turns in the same order.
+        # Two ranks alternate in the same order.
         both = self.run_plain("both", "--lr", "0", "--steps", str(n // 2), "--tokens", str(self.files.tokens), "--shuffle",
                               "7", ranks=2, batch=1)
         self.assertEqual([loss for pair in zip(*(self.losses(both, rank) for rank in (0, 1)), strict=True) for loss in pair],
                          first)
-        # A run that goes on keeps its order, and takes no other.
+        # A continued run keeps its order, and accepts no other.
         checkpoints = ["--checkpoint-dir", str(self.folder / "c")]
         self.order("begun", n + 3, "--shuffle", "7", *checkpoints)
         resume = ["--resume", "latest", *checkpoints, "--tokens", str(self.files.tokens)]
@@ -206,7 +207,7 @@ class Evaluations(OnFiles):
         model = self.model().eval()
         model.load_state_dict({name: torch.frombuffer(bytearray(tensor[2]), dtype=torch.float32).view(tensor[1])
                                for name, tensor in with_it["parameters"].items()})
-        rows = torch.tensor(held_out[:8 * SEQ]).view(8, SEQ)  # The ninth makes no round of two ranks.
+        rows = torch.tensor(held_out[:8 * SEQ]).view(8, SEQ)  # The ninth does not fill a round of two ranks.
         with torch.no_grad():
             theirs = sum(model(rows[i:i + 2], rows[i:i + 2]).item() for i in range(0, 8, 2)) / 4
         lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
@@ -249,7 +250,7 @@ class Metrics(OnFiles):
                    "--resume", "latest", "--reduction", "parity", "--schedule", "linear", "--schedule-steps", "9"]
         plan = self.files.plan(1, 4, optimizer={"clip_grad_norm": 1.0})
         run_executor(EXECUTOR, plan, 1, self.folder, "first", [*options, "--steps", "2"])
-        # A run that was killed had come further than its checkpoint, and was in the middle of a line.
+        # A killed run had gone beyond its checkpoint, and was in the middle of a line.
         with open(path, "a", encoding="utf-8") as file:
             file.write('{"step": 3, "loss": 1.0}\n{"step": 4, "lo')
         run_executor(EXECUTOR, plan, 1, self.folder, "second", [*options, "--steps", "5"])

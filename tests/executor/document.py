@@ -1,5 +1,5 @@
-"""Writes the table of docs/tables/executor_predicted.md: every case of parity_cases.py trained on this machine, measured
-values next to predicted ones. scripts/executor_proof calls it.
+"""Writes the table of docs/tables/executor_predicted.md: trains every case of parity_cases.py on this machine, and puts
+measured values next to predicted ones. scripts/executor_proof calls it.
 
     document.py FSDP_PLAN DOCUMENT
 """
@@ -30,7 +30,7 @@ def execute(fsdp_plan: pathlib.Path, case: Case, *options: str) -> dict[str, dic
 
 
 def calibrated(fsdp_plan: pathlib.Path, case: Case) -> dict[str, dict[str, float]]:
-    """The terms as predicted with what another plan of the model has taught."""
+    """The terms of a prediction that uses a calibration with another plan of the model."""
     with tempfile.TemporaryDirectory() as name:
         options = ("--calibration", f"{name}/calibration.json")
         teacher = case.teacher()
@@ -57,7 +57,7 @@ def row(case: Case, before: dict[str, dict[str, float]], terms: dict[str, dict[s
 
 
 def table(rows: list[list[str]]) -> list[str]:
-    """Cases that are equal throughout in one line, the others in a table."""
+    """Cases whose terms are all equal in one line, the others in a table."""
     equal = [cells for cells in rows if {*cells[4:]} == {"0 B"} and len({*cells[2].split(" of ")}) == 1]
     listed = "; ".join(f"{name} ({ranks}, {collectives.split()[0]}, {peak})" for name, ranks, collectives, peak, *_ in equal)
     return [f"All differences are 0 B, calibrated or not, in (ranks, collectives, peak in bytes): {listed}.", "",

@@ -2,7 +2,7 @@
 
     engines_test.py FSDP_EXEC [TORCHRUN [PYTHON_WITH_RAY [--verbose]]]
 
-mpirun and Slurm are those of the machine; a test whose engine is not there is skipped.
+mpirun and Slurm are those of the machine; a test without its engine is skipped.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
             self.assertEqual([key for key in expected if found[key] != expected[key]], [])
 
     def test_ray_gives_each_rank_a_gpu_of_its_own(self) -> None:
-        """On the stub GPU, where it is built: a script plays the driver, which shows a rank what Ray has given it."""
+        """Uses the stub GPU, if it is built: a script plays the driver, which shows a rank the GPU that Ray assigned."""
         cuda, stub = EXECUTOR.with_name("fsdp-exec-cuda"), EXECUTOR.parents[1] / "lib" / "fsdp-plan" / "libfsdp-stub-gpu.so"
         if not cuda.is_file() or not stub.is_file():
             self.skipTest("the stub GPU is not built")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""fsdp-plan execute of plans of FSDP2, which fsdp-exec trains (frameworks_test.py has the others): small plans are trained for real on this machine, and what was measured is what was predicted.
+"""fsdp-plan execute for plans of FSDP2, which fsdp-exec trains (frameworks_test.py has the others): trains small plans on this
+machine, and compares measured and predicted values.
 
     execute_test.py FSDP_PLAN [CASE...]
 
-Without FSDP_EXECUTE=all only the cases that together cover every feature are run. Each must have all collectives as
-predicted, in order, and the live peak of its initialization; its other live peaks within 512 bytes or 0.1 % of the
-prediction, and their categories within 1 % of the peak. What oneDNN takes is learned before, from another plan of the same
-model (`Case.teacher`).
+Without FSDP_EXECUTE=all runs only the cases that together cover every feature. Each must have all collectives as predicted, in
+order, and the predicted live peak of its initialization; its other live peaks within 512 bytes or 0.1 % of the prediction, and
+their categories within 1 % of the peak. oneDNN's memory is learned before, from another plan of the same model
+(`Case.teacher`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ FSDP_PLAN = pathlib.Path(sys.argv[1]).resolve()
 WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
 EXACT = 0.001
-EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
+EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, independent of the model's size.
 SHARE_OF_CATEGORIES = 0.01  # A share of the peak.
-# Two moments of one peak, which differ by less than EXACT_BYTES: their categories are not those of one moment.
+# Two moments of one peak that differ by less than EXACT_BYTES: their categories need not be those of one moment.
 TWO_PEAKS = ("gemma2", "gemma2_mixed")
 MORE_THAN_MEASURED = {"t5_selective": 0.004}  # On a GPU it is equal to the byte.
 PEAKS = ("initialization: live peak", "first step: live peak", "steady step: live peak")
@@ -84,7 +85,7 @@ class Execute(InAFolder):
 
     def test_a_tolerance_decides_the_exit_code(self) -> None:
         self.assertEqual(self.execute(CASES[0].write(self.folder), "--tolerance", "0.1%", "--quiet").returncode, 0)
-        # Nobody has told what oneDNN takes.
+        # oneDNN's memory was never learned.
         plan = next(case for case in CASES if case.name == "vit_sgd_plain").write(self.folder)
         done = self.execute(plan, "--tolerance", "0.1%")
         self.assertEqual(done.returncode, 1)
@@ -178,7 +179,7 @@ class Execute(InAFolder):
         time.sleep(0.5)
         victim = next(pid for pid, rank in ranks.items() if rank == 2)
         os.kill(victim, signal.SIGSEGV)
-        # Ended by what happened, then: its ranks may wait for each other four times as long.
+        # The fault must have ended it, since its ranks may wait for each other four times as long.
         _, printed = run.communicate(timeout=LIMIT_SECONDS)
         self.assertEqual(run.returncode, 3, printed)
         self.assertIn("rank 2", printed.splitlines()[-1])
@@ -187,7 +188,7 @@ class Execute(InAFolder):
                 os.kill(pid, 0)
 
     def ranks_of(self, parent: int, count: int) -> dict[int, int]:
-        """Processes of the ranks by their number, once all of them train."""
+        """Processes of the ranks by rank, once all of them train."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < deadline:
             found: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""Writes the table of docs/tables/executor_faults.md with each fault, the message of every rank, the exit code, and how
-long it took, as the tests of faults see it. scripts/executor_proof calls it.
+"""Writes the table of docs/tables/executor_faults.md with each fault, the message of every rank, the exit code, and its
+duration, from the tests of faults. scripts/executor_proof calls it.
 
     faults_document.py BIN STUB TORCHRUN DOCUMENT      run by a Python that has torch
 
-BIN is the folder of fsdp-exec, fsdp-exec-cuda and fsdp-plan. AssertionError: a test has failed.
+BIN is the folder of fsdp-exec, fsdp-exec-cuda and fsdp-plan. Raises AssertionError if a test has failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from marked_text import write_between  # noqa: E402
 from told import rows  # noqa: E402
 
 _ALONE = ["unshare", "-Urn"]
-# Runs some tests of a script, which take their programs from its arguments.
+# Runs some tests of a script, which takes its programs from its arguments.
 _SOME = """
 import importlib, sys, unittest
 name, tests, sys.argv = sys.argv[1], sys.argv[2].split(","), [sys.argv[1], *sys.argv[3:]]
@@ -35,14 +35,14 @@ def main() -> None:
     cpu, cuda, planner = (programs / name for name in ("fsdp-exec", "fsdp-exec-cuda", "fsdp-plan"))
     runs: list[tuple[list[str], str, str, list[pathlib.Path]]] = [
         ([], "faults_test", "Faults", [cpu]),
-        ([], "hosts_test", "", [cpu]),  # Whole: it starts itself again.
+        ([], "hosts_test", "", [cpu]),  # Without arguments: it restarts itself.
         ([], "data_test", "Labels.test_a_rank_that_has_nothing_to_predict_stops_all", [cpu]),
         ([], "checkpoint_faults_test", "Faults.test_a_disk_that_is_full,Faults.test_a_file_that_becomes_too_large",
          [cpu, torchrun]),
         ([], "stub_ranks_test", "HowTheyEnd", [cuda, planner, stub]),
         ([], "strangers_test", "Strangers,MeetingPlaces", [cpu]),
     ]
-    # Where a network answers for all the world, a host that is not there needs a network of its own.
+    # If a network answers for every address, the test of a missing host needs a separate network.
     if subprocess.run([*_ALONE, "true"], capture_output=True, check=False).returncode == 0:
         runs.append((_ALONE, "strangers_test", "MeetingPlaces.test_a_host_that_does_not_answer", [cpu]))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""What fsdp-exec says when something is wrong, with a rank, with the memory, with the plan, and that it ends.
+"""Checks fsdp-exec's messages for a fault of a rank, the memory or the plan, and that it ends.
 
     faults_test.py FSDP_EXEC
 
-No test depends on how long after its fault the last rank had ended, which told.py writes down: a run whose ranks
-may wait for each other longer than a test waits for them (PATIENT), and that still ends, was not ended by a time-out.
+No test depends on how long after its fault the last rank ended; told.py records that. In a PATIENT run the ranks may wait for
+each other longer than the test waits for them, so if it ends, no time-out has ended it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Faults(InAFolder):
         return case.write(self.folder, name, **changes)
 
     def they_train(self, ranks: list[Rank]) -> bool:
-        """Waits until they do; False: one of them has ended before."""
+        """Waits until they train. False if one of them has ended before."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while "step 3: loss" not in ranks[0].printed:
             self.assertLess(time.monotonic(), deadline, "no step is done")
@@ -72,7 +72,7 @@ class Faults(InAFolder):
                 ranks[1].process.send_signal(signal.SIGSTOP)
                 for r in (0, 2):
                     self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r))
-                # Others may have been late, too, where the machine lets a rank wait for seconds.
+                # Others may have been late, too, if the machine delays a rank for seconds.
                 if all("No sign of life from rank 1" in ranks[r].printed for r in (0, 2)):
                     tell("a rank hangs (seconds after `--timeout`)", [ranks[0], ranks[2]], began + timeout)
                     return

@@ -1,4 +1,4 @@
-"""Plans of other frameworks than FSDP2 that frameworks_test.py has them train, and what each of them covers."""
+"""Plans of frameworks other than FSDP2 that frameworks_test.py trains, and the features that each of them covers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ddp(name: str, model: str, ranks: int, plan: dict[str, Any] | None = None, d
     return Case(name, model, 1, members, replicate=ranks, units=[{"modules": [""]}], **case)
 
 
-# Sums of two ranks are the same in any bucket; of four ranks they depend on where a gradient lies in it.
+# Sums of two ranks are the same in any bucket; of four ranks they depend on the gradient's place in its bucket.
 DDP_CASES = [
     ddp("ddp_llama", "llama3_2_1b", 2, always=True),
     ddp("ddp_llama_alone", "llama3_2_1b", 1, CLIPPED),
@@ -130,7 +130,7 @@ FSDP1_CASES = [
     fsdp1("fsdp1_bert_of_4", "bert_large", 4, CLIPPED, VIEWS),
     fsdp1("fsdp1_gemma2_mixed_of_3", "gemma2_9b", 3, MIXED, dtype="bfloat16"),
     fsdp1("fsdp1_t5", "t5_3b", 2, {"runtime": {"name": "pytorch-fsdp1", "implementations": {"attention": "eager"}}}),
-    # What is frozen beside trained parameters has a unit of its own.
+    # Frozen parameters next to trained ones have their own unit.
     fsdp1("fsdp1_whisper_of_4", "whisper_large_v3", 4, None, VIEWS,
           units=[{"modules": ["model.encoder.embed_positions"]}, *each_block_a_unit("whisper_large_v3")]),
     fsdp1("fsdp1_vit_of_3", "vit_b_16", 3, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1),
@@ -141,7 +141,7 @@ def zero(name: str, stage: int, model: str, ranks: int, plan: dict[str, Any] | N
          **case: Any) -> Case:
     members = {"parameter_dtype": "float32", **(plan or {})}
     members["runtime"] = {"name": f"deepspeed-zero{stage}", **members.get("runtime", {})}
-    # Few elements, so that there are several buckets; PyTorch's own runs of small models have one.
+    # Few elements, so that there are several buckets; by default small models have one.
     members["zero"] = {"reduce_bucket_size": 20_000, **(zero_options or {})}
     if members.get("accumulation", 1) > 1:
         members["sync_every_micro_batch"] = stage > 1
@@ -149,12 +149,12 @@ def zero(name: str, stage: int, model: str, ranks: int, plan: dict[str, Any] | N
 
 
 HALF_OF_ZERO = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}}
-LARGE = {"reduce_bucket_size": 3_000}  # Less than the largest parameters have.
-# Modules of a block are gathered, some ahead, and let go.
+LARGE = {"reduce_bucket_size": 3_000}  # Smaller than the largest parameters.
+# Modules of a block are gathered, some ahead, and released.
 STAGE_3 = {"prefetch_bucket_size": 5_000, "param_persistence_threshold": 100, "max_live_parameters": 40_000, "max_reuse_distance": 0}
 NOTHING_STAYS = {"prefetch_bucket_size": 0, "param_persistence_threshold": 0, "max_reuse_distance": 0}
-FEW_TOKENS = {"seq": 6}  # So that blocks, and not logits, decide the peak.
-# What of a bucket belongs to whom decides what is copied, and the elements that are summed together decide the order of sums.
+FEW_TOKENS = {"seq": 6}  # Makes blocks, not logits, decide the peak.
+# The owners of a bucket's parts decide the copies, and the jointly summed elements decide the order of sums.
 ZERO_CASES = [
     zero("zero1_llama", 1, "llama3_2_1b", 2, CLIPPED, always=True),
     zero("zero1_llama_alone", 1, "llama3_2_1b", 1, CLIPPED, always=True),
@@ -197,7 +197,7 @@ ZERO_CASES = [
          {**STAGE_3, "prefetch_bucket_size": 0, "param_persistence_threshold": 0}, dtype="bfloat16", always=True),
     zero("zero3_llama_checkpointed_accumulate_of_3", 3, "llama3_2_1b", 3, {**CLIPPED, **checkpointed("llama3_2_1b"), "accumulation": 2}, STAGE_3),
     zero("zero3_llama_selective", 3, "llama3_2_1b", 2, {**CLIPPED, **checkpointed("llama3_2_1b", "selective")}, STAGE_3),
-    # Most is held while a block runs again, or runs backward.
+    # The peak is while a block is recomputed, or runs backward.
     zero("zero3_llama_checkpointed_reused_of_4", 3, "llama3_2_1b", 4, {**HALF_OF_ZERO, **checkpointed("llama3_2_1b")},
          {**NOTHING_STAYS, "max_reuse_distance": 20_000}, dtype="bfloat16", dimensions=FEW_TOKENS),
     zero("zero3_llama_checkpointed_ahead_of_3", 3, "llama3_2_1b", 3, {**CLIPPED, **checkpointed("llama3_2_1b")},
@@ -233,9 +233,9 @@ def simple_fsdp(name: str, model: str, shard: int, plan: dict[str, Any] | None =
     return Case(f"simple_fsdp_{name}", model, shard, members, units=[{"modules": [""]}], **case)
 
 
-# Reduced in what lies there, and not in what is computed with: the whole policy is left out.
+# Gradients are reduced in the dtype of the stored parameters, not in that of the computation: the whole policy is left out.
 HALF_A_POLICY = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16"}}
-# Sums of two ranks have one order; what rows do not divide over is padded, and some ranks have none.
+# Sums of two ranks have one order; rows that do not divide are padded, and some ranks have none.
 SIMPLE_FSDP_CASES = [
     simple_fsdp("llama", "llama3_2_1b", 2, CLIPPED, always=True),
     simple_fsdp("llama_of_3", "llama3_2_1b", 3, DECAYED, always=True),

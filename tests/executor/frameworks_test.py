@@ -1,16 +1,17 @@
-"""fsdp-plan execute of plans of DDP, FSDP1, ZeRO and SimpleFSDP: the real PyTorch, DeepSpeed and torchtitan train them over Gloo, and what
-they do is what was predicted.
+"""fsdp-plan execute for plans of DDP, FSDP1, ZeRO and SimpleFSDP: the real PyTorch, DeepSpeed and torchtitan train them over
+Gloo, and the run is compared with the prediction.
 
     frameworks_test.py FSDP_PLAN [ddp | fsdp1 | zero | simple_fsdp | CASE...]
 
-is run by a Python that has torch; zero needs DeepSpeed and simple_fsdp torchtitan, on PYTHONPATH. Exit 77: what is wanted needs a package that
-is not there. Without FSDP_EXECUTE=all only the cases that together cover every feature are run.
+Run it with a Python that has torch; zero needs DeepSpeed and simple_fsdp torchtitan, on PYTHONPATH. Exit 77 if a required
+package is missing. Without FSDP_EXECUTE=all runs only the cases that together cover every feature.
 
-Each must have all collectives as predicted: kind, dtype, elements, bytes and group, in order. Tensors hold in its steps what was predicted
-within 512 bytes, and 4 for each parameter, whose steps Adam counts in a tensor; or more by one collective, whose tensors a thread of Gloo
-may still hold after its end. Tensors that Gloo's threads make for themselves are not counted. Its initialization holds at least what was
-predicted: a prediction for CPUs has each rank's part made at once, while FSDP1, ZeRO-3 and DTensor make whole ones first. tests/rehearsal
-holds the predictions for GPUs to these frameworks to the byte.
+Each must have all collectives as predicted: kind, dtype, elements, bytes and group, in order. The tensors of its steps must
+match the prediction within 512 bytes, and 4 for each parameter, whose steps Adam counts in a tensor; they may exceed it by one
+collective, whose tensors a thread of Gloo may still reference after its end. Tensors that Gloo's threads make for themselves
+are not counted. Its initialization needs at least the predicted memory: a prediction for CPUs assumes that each rank's part is
+made at once, while FSDP1, ZeRO-3 and DTensor make whole ones first. tests/rehearsal compares the predictions for GPUs with
+these frameworks to the byte.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ for _family, _package, _environment in (("zero", "deepspeed", "deepspeed"), ("si
     del FAMILIES[_family]
     if WANTED and all(name.startswith(_family) for name in WANTED):
         sys.exit(77)
-EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
+EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, independent of the model's size.
 EXACTLY_EQUAL = ("count", "payload", "as predicted", "parameters")
 NOTHING_IS_SENT = ("zero3_llama_alone",)  # DeepSpeed reduce-scatters among one rank, which no prediction counts.
 STEPS = ("first step: live peak", "steady step: live peak")
@@ -57,7 +58,8 @@ def execute(plan: pathlib.Path, *options: str, **environment: str) -> subprocess
 
 
 def held_by_gloo(case: Case, report: dict[str, Any]) -> int:
-    """Bytes of the largest collective, which a thread of Gloo may still hold after its end. DDP's buckets are there anyway."""
+    """Bytes of the largest collective, which a thread of Gloo may still reference after its end. DDP's buckets exist
+    anyway."""
     if case.ranks == 1 or case in DDP_CASES:
         return 0
     return max((each["payload_bytes"] for each in report["traffic"]["collectives"]), default=0)
@@ -69,7 +71,7 @@ class TheRealFrameworksDoAsPredicted(InAFolder):
         self.learned = self.folder / "learned.json"
 
     def teach(self, case: Case) -> list[str]:
-        """What oneDNN takes, by fsdp-exec."""
+        """Learns oneDNN's memory, with fsdp-exec."""
         teacher = case.teacher()
         if teacher is None:
             return []
@@ -101,7 +103,7 @@ class TheRealFrameworksDoAsPredicted(InAFolder):
         self.check_learning(case, run)
 
     def check_learning(self, case: Case, run: pathlib.Path) -> None:
-        """A run that does not learn would do the same collectives."""
+        """A run that does not learn would issue the same collectives."""
         for rank in range(case.ranks):
             steps = json.loads((run / f"report-{rank}.json").read_text(encoding="utf-8"))["steps"]
             losses = [step["loss"] for step in steps]
@@ -116,7 +118,7 @@ class TheRealFrameworksDoAsPredicted(InAFolder):
 
     @unittest.skipUnless("zero" in FAMILIES and (not WANTED or "zero" in WANTED), "a test of ZeRO")
     def test_zero_leaves_out_a_step_whose_gradients_are_not_finite(self) -> None:
-        # Found by the norm, and looked for.
+        # The norm reveals the non-finite gradients, or an explicit check does.
         for case in (zero("norm", 1, "gpt2", 2), zero("looked_for", 2, "gpt2", 2, HALF_OF_ZERO, dtype="bfloat16")):
             with self.subTest(case.name):
                 plan, run = case.write(self.folder), self.folder / case.name
@@ -166,7 +168,7 @@ class WhatIsSaid(InAFolder):
         self.refused(r"/bin/false has no torch\. Write: /bin/false -m pip install torch==2\.11\.0", self.plan(), "--python", "/bin/false")
 
     def lone_python(self) -> pathlib.Path:
-        """This Python where no environment of other packages lies beside it."""
+        """This Python in a place without another environment next to it."""
         script = self.folder / "python"
         script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
@@ -241,7 +243,7 @@ class OnTheStubGpu(InAFolder):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 answer = json.loads(done.stdout)
                 terms = {term["name"]: term for term in answer["comparison"]["terms"]}
-                # A thread of ProcessGroupNCCL lets go of the first step's bucket when it looks again: up to 100 ms later.
+                # A thread of ProcessGroupNCCL releases the first step's bucket at its next poll: up to 100 ms later.
                 late = max(each["payload_bytes"] for each in answer["traffic"]["collectives"]) + EXACT_BYTES
                 for phase, held in (("initialization: ", 0), ("first step: ", 0), ("steady step: ", late)):
                     for kind in ("live", "allocated"):

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Two ranks of this process that meet at an address, whose store ends with the first of them.
+/// Two ranks of this process that meet at an address; the first of them owns the store.
 class TwoRanks : public testing::Test {
  protected:
   static int free_port() {

@@ -1,12 +1,12 @@
-"""On a real GPU: what fsdp-exec measures beside what was predicted. Without one the test is skipped (exit status 77).
+"""Compares fsdp-exec's measurements on a real GPU with the prediction. Skipped without a GPU (exit status 77).
 
     gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN [--first COUNT] [--write DOCUMENT FOLDER]
 
-One rank of each plan runs alone on the first GPU, its collectives stood in for, so that one GPU is enough for any number of
-ranks; ranks that share the GPU over NCCL are run for their collectives only. Allocated and reserved bytes must be within 1 %
-of the prediction, those of the device within 2 %, and the recorded requests replayed by the model of the allocator must come
-to what was measured, byte for byte. With --write the table of DOCUMENT is renewed, and what was measured is kept in FOLDER;
-on the stub GPU, where nothing is measured, both say so. --first: so many of the plans.
+One rank of each plan runs alone on the first GPU with simulated collectives, so one GPU is enough for any number of ranks;
+ranks that share the GPU over NCCL run only for their collectives. Allocated and reserved bytes must be within 1 % of the
+prediction, those of the device within 2 %, and the allocator model's replay of the recorded requests must match the
+measurement byte for byte. --write updates the table of DOCUMENT and stores the measurements in FOLDER; on the stub GPU, which
+measures nothing, both state this. --first: the number of plans.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES = ("mixed_precision", "gpt2_fp32_fused", "vit_sgd", "hsdp_tied_accumulate"
 
 
 def gpu_here() -> str | None:
-    """The first GPU as the library calls it, or as its driver does."""
+    """The first GPU by the library's name for it, or else the driver's."""
     if shutil.which("nvidia-smi") is None:
         return None
     asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
@@ -77,7 +77,7 @@ def row(trial: Trial, done: StubRun) -> str:
     cells = [trial.name, f"{trial.rank} of {trial.ranks}"]
     for kind in ("allocated", "reserved", "device"):
         measured, predicted = done.peaks()[f"steady_step {kind}"]
-        # Without communicators the device holds nothing of NCCL.
+        # Without communicators the device has no memory of NCCL.
         cells.append("" if kind == "device" and trial.ranks > 1 else
                      f"{measured:,} ({(predicted - measured) / measured:+.2%})".replace("%", " %"))
     measured_time, predicted_time = (report["time"]["step"] for report in (done.measured, done.predicted))
@@ -86,7 +86,7 @@ def row(trial: Trial, done: StubRun) -> str:
 
 
 def share_a_gpu(gpu: str) -> list[str]:
-    """Two ranks on one GPU over NCCL: all that is compared but memory and times."""
+    """Two ranks on one GPU over NCCL: compares everything except memory and times."""
     with tempfile.TemporaryDirectory() as name:
         plan = pathlib.Path(name) / "plan.json"
         run(PLANNER, "mlp", "--gpu", gpu, "--gpus", "2", "-o", plan)
@@ -105,7 +105,7 @@ def main() -> int:
     problems = []
     try:
         problems = share_a_gpu(gpu)
-    except (AssertionError, subprocess.SubprocessError) as error:  # A card that is not in the library, above all.
+    except (AssertionError, subprocess.SubprocessError) as error:  # Mostly a card that is not in the library.
         problems = [f"two ranks on one GPU: {str(error).strip().splitlines()[-1]}"]
     first = int(sys.argv[sys.argv.index("--first") + 1]) if "--first" in sys.argv else None
     for trial in trials(gpu)[:first]:

@@ -45,7 +45,8 @@ TEST(GuardedCommunicator, ACallUnderWayIsWaitedFor) {
   entered.get_future().wait();
   communicator.with_if_free([](auto) { FAIL() << "another thread has it"; });
   std::thread watch([&] { communicator.abort(std::chrono::hours(1)); });
-  std::this_thread::sleep_for(milliseconds(20));  // So that it waits; the test holds if it has not come so far.
+  std::this_thread::sleep_for(milliseconds(20));  // Makes it wait; the test also passes if it has not reached that
+                                                  // point.
   leave.set_value();
   caller.join();
   watch.join();

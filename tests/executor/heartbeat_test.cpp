@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLong = std::chrono::hours(1);
 constexpr const char* kFailed = "rank 1 has failed, and says why in its own output";
 
-/// Ranks that meet in a file of their own. No test depends on how long anything takes: what must come is waited for.
+/// Ranks that meet in a file of their own. No test depends on durations: each waits for its event.
 class HeartbeatTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class HeartbeatTest : public testing::Test {
 };
 
 TEST_F(HeartbeatTest, ASilentRankIsNamedToAllOthers) {
-  // Rank 1 of 4 never says anything; rank 0 listens to it, and the others hear of it from rank 0.
+  // Rank 1 of 4 never sends anything; rank 0 listens to it, and informs the others.
   const Heartbeat first(store(), 0, 4, milliseconds(200));
   const Heartbeat third(store(), 2, 4, kLong);
   const Heartbeat fourth(store(), 3, 4, kLong);

@@ -1,10 +1,9 @@
-"""Ranks of two hosts: they meet, they agree with those of one, and they end when the link between them is lost.
+"""Ranks of two hosts: they meet, they agree with ranks of one host, and they end if the link between them is lost.
 
     hosts_test.py FSDP_EXEC
 
-A host is a network namespace, with mounts of its own, and the network a pair of virtual interfaces. This file starts
-itself again in a user namespace, where it may make such things without being root; where that is not allowed, the tests
-are skipped.
+A host is a network namespace with its own mounts, and the network a pair of virtual interfaces. This file restarts itself in a
+user namespace, which permits these without root; if that is not allowed, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TIMEOUTS = (3, 12, 48, 192)  # Seconds. On a busy machine the first ones may run
 PORT = 29500
 CASE = Case("hosts", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}}, replicate=2)
 RANKS = CASE.ranks
-ACROSS = {"replicate": 1, "shard": RANKS}  # Both hosts hold shards, and write them.
+ACROSS = {"replicate": 1, "shard": RANKS}  # Both hosts have shards, and write them.
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 
 
@@ -51,7 +50,7 @@ def namespaces_are_allowed() -> bool:
 
 
 class Hosts:
-    """This process's own namespace is the first host; the second is that of a process that sleeps."""
+    """This process's own namespace is the first host; the second belongs to a sleeping process."""
 
     _made = 0
 
@@ -78,7 +77,7 @@ class Hosts:
         subprocess.run([*prefix, "ip", *words], check=True, capture_output=True)
 
     def hide(self, folder: pathlib.Path, inside: list[str]) -> None:
-        """The second host has a folder of its own in that place, with these folders in it."""
+        """The second host gets its own folder in that place, with these folders in it."""
         folder.mkdir(exist_ok=True)
         made = [str(folder / name) for name in ["", *inside]]
         for words in (["mount", "-t", "tmpfs", "none", str(folder)], ["mkdir", "-p", *made]):
@@ -98,7 +97,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def on_two_hosts(hosts: Hosts, plan: pathlib.Path, folder: pathlib.Path, *options: str) -> Iterator[list[Rank]]:
-    """Ranks 0 and 1 on the first, 2 and 3 on the second: copies lie on other hosts than their originals."""
+    """Ranks 0 and 1 on the first, 2 and 3 on the second: replicas are on another host than their originals."""
     ranks = []
     try:
         for rank in range(RANKS):
@@ -172,7 +171,7 @@ class TwoHosts(InAFolder):
                 for rank in ranks:
                     self.assertEqual(rank.wait(), EXIT_RUN, rank.printed)
                     self.assertRegex(rank.printed, stopped_in_a_step(rank.rank))
-                # Rank 1 may have been late, too, where the machine lets a rank wait for seconds.
+                # Rank 1 may have been late, too, if the machine delays a rank for seconds.
                 if "No sign of life from ranks 2, 3" in ranks[0].printed:
                     tell("the link between two hosts is lost (seconds after `--timeout`)", ranks, began + timeout)
                     return
@@ -180,7 +179,7 @@ class TwoHosts(InAFolder):
         self.fail(ranks[0].printed)
 
     def they_train(self, ranks: list[Rank]) -> bool:
-        """Waits until they do; False: one of them has ended before."""
+        """Waits until they train. False if one of them has ended before."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while "step 2: loss" not in ranks[0].printed:
             self.assertLess(time.monotonic(), deadline, "no step is done")

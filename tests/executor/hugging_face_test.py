@@ -1,5 +1,5 @@
-"""A run on text that stops twice and goes on is one run, and becomes a folder that transformers loads with equal loss; the
-table of docs/tables/executor_published.md is that of such a run.
+"""A run on text that stops twice and continues equals an uninterrupted one, and becomes a folder that transformers loads with
+equal loss; the table of docs/tables/executor_published.md is from such a run.
 
     hugging_face_test.py FSDP_EXEC      run by a Python that has torch; without transformers it is skipped (77)
 """
@@ -20,13 +20,14 @@ from ranks import ROOT, InAFolder  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_SKIPPED = 2, 77
-QUOTED = 5e-3  # Another CPU adds in another order, and 60 steps make more of it.
+QUOTED = 5e-3  # Another CPU adds in another order, and 60 steps amplify the difference.
 
 
 class OnText(InAFolder):
     def test_a_run_resumed_twice_is_one_run_and_is_loaded_by_transformers(self) -> None:
         run = train(EXECUTOR, self.folder)
-        self.assertEqual(differing(run.parameters, run.unbroken["parameters"]), [])  # A diff of bytes takes minutes.
+        self.assertEqual(differing(run.parameters, run.unbroken["parameters"]), [])  # assertEqual on bytes would compute a
+                                                                                     # diff for minutes.
         means = [sum(steps) / RANKS for steps in zip(*([step["loss"] for step in rank] for rank in run.unbroken["steps"]),
                                                      strict=True)]
         self.assertEqual(run.losses, dict(enumerate(means, start=1)))

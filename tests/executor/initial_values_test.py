@@ -1,10 +1,10 @@
-"""Parameters that no file gives begin as those of the published code do: the same deviations, shapes of the distribution,
+"""Parameters that are in no file start like those of the published code: the same deviations, shapes of the distribution,
 constants, rows of zeros and sinusoids, family by family.
 
     initial_values_test.py FSDP_EXEC FSDP_PLAN     run by a Python that has torch, transformers and torchvision
 
-The published code makes random models; `fsdp-plan models --expanded` says of every parameter what it begins with; and
-fsdp-exec draws it. What is drawn agrees where it lies within the noise of so many numbers.
+The published code makes random models, `fsdp-plan models --expanded` states the initial distribution of every parameter, and
+fsdp-exec draws it. Values agree if they are within the noise of that many numbers.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ except ImportError:
     print("skipped: transformers and torchvision are not installed; ./scripts/bootstrap --with rehearsal installs them")
     sys.exit(77)
 
-sys.argv[1] = str(PROGRAM)  # What the next one reads.
+sys.argv[1] = str(PROGRAM)  # The next import reads it.
 from command import answer  # noqa: E402
 from hf_models_test import FAMILIES, save  # noqa: E402
 from published_models import MODELS  # noqa: E402
 from ranks import floats_of, run_executor  # noqa: E402
 
-SIGMAS = 6.0  # A right value lies outside of so many once in 500 million times.
-NORMAL, UNIFORM = 3.0, 1.8  # Fourth moments over the square of the second.
+SIGMAS = 6.0  # A correct value exceeds this once in 500 million times.
+NORMAL, UNIFORM = 3.0, 1.8  # Fourth moment over the square of the second.
 
 
 def noise(count: int) -> float:
-    """The noise of a standard deviation of so many numbers, relative to it."""
+    """The relative noise of a standard deviation of that many numbers."""
     return SIGMAS / math.sqrt(2.0 * max(count - 1, 1))
 
 
@@ -87,7 +87,7 @@ def expanded(model: object) -> dict[str, Any]:
 
 
 class OfConfigurations(Compared):
-    """What a config.json says of them, at its default and at another value."""
+    """Checks config.json's initial values, at the default and at another value."""
 
     def check(self, family: str, **keys: Any) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as name:
@@ -138,8 +138,8 @@ def of_published(name: str) -> Callable[[], torch.nn.Module]:
 
 
 class OfTheLibrary(Compared):
-    """What shipped specs say, held against models of the published classes. These may have other widths, and fewer layers
-    where nothing depends on their number."""
+    """Compares shipped specs with models of the published classes. These may have other widths, and fewer layers if nothing
+    depends on their number."""
 
     MADE: dict[str, Callable[[], torch.nn.Module]] = {
         "gpt2": gpt2(12), "gpt2_medium": gpt2(24), "gpt2_large": gpt2(36), "gpt2_xl": gpt2(48), "t5_3b": t5_3b,
@@ -168,7 +168,7 @@ class OfTheLibrary(Compared):
 
 
 def without_color(model: torch.nn.Module) -> torch.nn.Module:
-    """For images of one channel, as the workshop makes it: the layer drawn anew, by the rule of its class."""
+    """For images of one channel, as in the workshop: replaces the layer by a new one, with its class's initialization."""
     model.conv_proj = torch.nn.Conv2d(1, 3840, 7, 7)
     torch.nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / 49))
     torch.nn.init.zeros_(model.conv_proj.bias)
@@ -176,7 +176,7 @@ def without_color(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class OfTheExecutor(Compared):
-    """What fsdp-exec begins with, on two ranks."""
+    """Checks fsdp-exec's initial values, on two ranks."""
 
     def begun(self, family: str, **keys: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         with tempfile.TemporaryDirectory() as name:

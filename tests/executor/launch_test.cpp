@@ -8,7 +8,7 @@
 namespace fsdp::executor {
 namespace {
 
-/// The variables of an engine and of none else, while it lives.
+/// The variables of one engine only, while the object lives.
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables) {
@@ -44,7 +44,7 @@ std::string host_of(const std::string& nodes) {
   return launch ? launch->master_address : "error";
 }
 
-// What `scontrol show hostnames` prints first for each of these.
+// The first host that `scontrol show hostnames` prints for each of these.
 TEST(Launch, RanksMeetAtTheFirstHostOfSlurmsShortLists) {
   EXPECT_EQ(host_of("node7"), "node7");
   EXPECT_EQ(host_of("node7,node9"), "node7");

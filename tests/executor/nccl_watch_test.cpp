@@ -1,4 +1,4 @@
-// Run with the stub GPU preloaded, which plays the fault that the environment names.
+// Run this with the stub GPU preloaded, which plays the fault that the environment names.
 
 #include "executor/network/nccl_watch.h"
 
@@ -43,7 +43,7 @@ std::string wait_for_failure(const NcclWatch& watch) {
   return failure_of(watch);
 }
 
-// STUB_GPU_FAULT=illegal:1: what CUDA says, and at once; nobody else is to blame.
+// STUB_GPU_FAULT=illegal:1: reports CUDA's error at once, and blames no other rank.
 TEST(NcclWatch, AnErrorOfTheDeviceIsNoMissingRank) {
   NcclWatch watch(std::chrono::hours(1), {});
   cudaLaunchKernel(nullptr, dim3(1), dim3(1), nullptr, 0, nullptr);
@@ -60,15 +60,15 @@ TEST(NcclWatch, ACollectiveThatDoesNotEndIsAMissingRank) {
             "all-reduce of 4 bytes has not ended after 0.3 s: another rank has not come to it");
 }
 
-// STUB_GPU_EVENTS=hold: the device has not come to it, because it computes what is before.
+// STUB_GPU_EVENTS=hold: the device has not reached it, because earlier work is still running.
 TEST(NcclWatch, TheTimeOfACollectiveBeginsWhenItsStreamHasComeToIt) {
   NcclWatch watch(milliseconds(1), {});
   const Called called(watch);
-  std::this_thread::sleep_for(milliseconds(500));  // Some looks; the old rule ends it at the first.
+  std::this_thread::sleep_for(milliseconds(500));  // Several polls; the old rule would end it at the first.
   EXPECT_EQ(failure_of(watch), "");
 }
 
-// STUB_GPU_FAULT=event:1: a collective that nobody could watch is not called.
+// STUB_GPU_FAULT=event:1: a collective that cannot be watched is not called.
 TEST(NcclWatch, WithoutAnEventBeforeItNoCollectiveIsCalled) {
   NcclWatch watch(std::chrono::hours(1), {});
   try {

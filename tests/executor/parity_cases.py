@@ -1,4 +1,4 @@
-"""Plans that parity_test.py trains twice, and what each of them covers."""
+"""Plans that parity_test.py trains twice, and the features that each of them covers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from small_models import CUTS, each_block_a_unit, small_spec
 
 MIXED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"}}
-CLIPPED = {"optimizer": {"clip_grad_norm": 0.1}}  # Well below what small models have.
+CLIPPED = {"optimizer": {"clip_grad_norm": 0.1}}  # Well below the norms of small models.
 
 
 CONVOLUTIONS = ("vit_b_16", "whisper_large_v3", "resnet18", "qwen3_tts")
@@ -23,15 +23,15 @@ class Case:
     shard: int
     plan: dict[str, Any] = field(default_factory=dict)  # Members of the plan file that differ from its defaults.
     replicate: int = 1
-    units: list[dict[str, Any]] | None = None  # Without: one for each block, and the root.
+    units: list[dict[str, Any]] | None = None  # Defaults to one for each block, and the root.
     frozen: list[str] = field(default_factory=list)
     dimensions: dict[str, float] = field(default_factory=dict)
     steps: int = 3
     learning_rate: float = 1e-3
     dtype: str = "float32"  # The checkpoint's, in place of the spec's own.
-    always: bool = False  # In the ordinary run, which as a whole covers every feature.
-    layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers beside the spec's.
-    numbers: dict[float, float] = field(default_factory=dict)  # As of small_models.Cut, in place of the model's own.
+    always: bool = False  # In the default run, which as a whole covers every feature.
+    layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers in addition to the spec's.
+    numbers: dict[float, float] = field(default_factory=dict)  # Like small_models.Cut, in place of the model's own.
 
     @property
     def ranks(self) -> int:
@@ -54,8 +54,8 @@ class Case:
         }
 
     def teacher(self) -> Case | None:
-        """The same model in the same precision as the plainest plan: one rank, one unit, no checkpointing, nothing
-        frozen. What oneDNN takes there it takes in this case; None: it takes nothing."""
+        """The same model in the same precision as the plainest plan: one rank, one unit, no checkpointing, nothing frozen.
+        oneDNN uses the same memory there as in this case. None if it uses none."""
         kept = ("parameter_dtype", "mixed_precision", "runtime")
         plan = {member: self.plan[member] for member in kept if member in self.plan}
         if "runtime" in plan:
@@ -66,9 +66,9 @@ class Case:
                     dimensions=self.dimensions, dtype=self.dtype, layers=self.layers, numbers=self.numbers)
 
     def write(self, folder: pathlib.Path, name: str = "plan", **changes: Any) -> pathlib.Path:
-        """The plan's file, NAME.json, beside its spec; `changes` are members of the plan."""
+        """Writes the plan's file, NAME.json, next to its spec; `changes` are members of the plan."""
         spec_file, plan_file = folder / f"{name}.spec.json", folder / f"{name}.json"
-        # The schema lies beside the shipped specs only.
+        # The schema is only next to the shipped specs.
         spec = {member: value for member, value in self.spec().items() if member != "$schema"}
         spec_file.write_text(json.dumps(spec), encoding="utf-8")
         plan_file.write_text(json.dumps({**self.plan_of(str(spec_file)), **changes}), encoding="utf-8")
@@ -92,7 +92,7 @@ CASES = [
          dtype="bfloat16", always=True),
     Case("llama_adam_for_loop", "llama3_2_1b", 2,
          {"optimizer": {"kind": "adam", "implementation": "for_loop", "weight_decay": 0.1}}, always=True),
-    # A CPU has one memory: nothing moves, and the optimizer is the loop.
+    # A CPU has one memory: offload moves nothing, and the optimizer is the loop.
     Case("llama_offload_of_3", "llama3_2_1b", 3, {"cpu_offload": True}, always=True),
     Case("llama_hsdp", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
     Case("llama_hsdp_accumulate_without_sync", "llama3_2_1b", 2,
@@ -103,10 +103,10 @@ CASES = [
     Case("llama_accumulate", "llama3_2_1b", 2, {"accumulation": 2}, always=True),
     Case("llama_accumulate_without_sync", "llama3_2_1b", 3,
          {**MIXED, "accumulation": 5, "sync_every_micro_batch": False, **CLIPPED}, always=True),
-    # Less is computed with than what making the model's buffers takes.
+    # The computation needs less memory than making the model's buffers.
     Case("llama_few_tokens", "llama3_2_1b", 2, dimensions={"batch": 1, "seq": 7}, always=True),
     Case("llama_few_tokens_of_3", "llama3_2_1b", 3, dimensions={"batch": 1, "seq": 8}),
-    # Gradients of earlier micro-batches are autograd's, which adds to them one by one.
+    # Autograd adds to the gradients of earlier micro-batches one by one.
     Case("llama_accumulate_in_bf16_without_sync", "llama3_2_1b", 2,
          {**MIXED, "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}, "accumulation": 4,
           "sync_every_micro_batch": False}, layers={"qkv_bias": True}, always=True),
@@ -131,7 +131,7 @@ CASES = [
     Case("llama_one_unit", "llama3_2_1b", 2, units=[{"modules": [""]}]),
     Case("llama_mixed_output", "llama3_2_1b", 2,
          {**MIXED, "mixed_precision": {**MIXED["mixed_precision"], "output_dtype": "bfloat16"}},
-         learning_rate=0.05, always=True),  # Else the rounded losses repeat.
+         learning_rate=0.05, always=True),  # Otherwise the rounded losses repeat.
     Case("llama_one_unit_output", "llama3_2_1b", 2, {"mixed_precision": {"output_dtype": "float16"}},
          units=[{"modules": [""]}]),
     Case("llama_sgd_decay", "llama3_2_1b", 2,
@@ -150,7 +150,7 @@ CASES = [
     Case("qwen3_tts", "qwen3_tts", 2, CLIPPED, dtype="bfloat16", always=True,
          units=[*each_block_a_unit("qwen3_tts")[:-1], {"modules": ["talker.model.text_embedding"]},
                 {"modules": ["talker.model.codec_embedding"]}, {"modules": [""]}]),
-    # The peak is where the graph of the speaker encoder, which leads nowhere, has gone: 1.4 % more would be held with it.
+    # At the peak the graph of the speaker encoder, which leads to no output, is freed: with it the peak would be 1.4 % higher.
     Case("qwen3_tts_checkpointed", "qwen3_tts", 2, checkpointed("qwen3_tts"), always=True),
     Case("qwen3_tts_mixed_accumulate", "qwen3_tts", 2,
          {**MIXED, "accumulation": 2, **CLIPPED}, frozen=["speaker_encoder.*"]),
@@ -165,6 +165,6 @@ CASES = [
     Case("llama_of_torchtitan", "llama3_2_1b", 2, {**MIXED, "runtime": {"flavor": "torchtitan"}}, always=True),
     Case("llama_repeat_kv", "llama3_2_1b", 2, {"runtime": {"flavor": "transformers-repeat-kv"}}),
     Case("llama_math", "llama3_2_1b", 2, {"runtime": {"implementations": {"attention": "math"}}}, always=True),
-    Case("gemma2_longer", "gemma2_9b", 2, dimensions={"seq": 300}),  # The scores of attention are its peak.
+    Case("gemma2_longer", "gemma2_9b", 2, dimensions={"seq": 300}),  # The scores of attention cause its peak.
     Case("llama_eager", "llama3_2_1b", 2, {"runtime": {"implementations": {"attention": "eager"}}}),
 ]

@@ -1,13 +1,13 @@
-"""Trains small plans with PyTorch's own FSDP2 over Gloo and with fsdp-exec, and expects the same bits: the loss of every rank and step,
-and every parameter at the end.
+"""Trains small plans with PyTorch's own FSDP2 over Gloo and with fsdp-exec, and expects the same bits: the loss of every rank
+and step, and every parameter at the end.
 
     parity_test.py FSDP_EXEC FSDP_PLAN [CASE...]
 
 is run by a Python that has torch.
 
-Without names: those cases that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them:
-the Python runner spreads tokens evenly over the experts, as predictions do, while fsdp-exec sends them where the router
-says; ranks_agree_test.py has it.
+Without names: the cases that together cover every feature; FSDP_PARITY=all: every case. Mixtral is not among them: the Python
+runner distributes tokens evenly over the experts, as predictions do, while fsdp-exec follows the router; ranks_agree_test.py
+has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import unittest
 from typing import Any
 
 sys.dont_write_bytecode = True
-os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order, and no thread runs at a fork.
+os.environ["OMP_NUM_THREADS"] = "1"  # Set before torch is imported: sums are made in the same order, and no thread runs at a
+                                     # fork.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import CASES, Case  # noqa: E402
 from ranks import floats_of, run_executor, run_reference  # noqa: E402
@@ -80,7 +81,7 @@ class TheSameBitsAsPyTorch(unittest.TestCase):
             self.assertEqual([len(steps) for steps in ours["steps"]], [case.steps] * case.ranks)
             # A model that does not learn would be equal without being right.
             losses = [step["loss"] for step in ours["steps"][0]]
-            # One that is returned in 16 bits has three digits, and may come twice.
+            # A loss in 16 bits has three digits, and may repeat.
             is_rounded = case.plan.get("mixed_precision", {}).get("output_dtype", "float32") != "float32"
             self.assertGreaterEqual(len(set(losses)), 2 if is_rounded else case.steps, f"the losses repeat: {losses}")
             limit = case.plan.get("optimizer", {}).get("clip_grad_norm", math.inf)

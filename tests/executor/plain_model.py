@@ -1,5 +1,5 @@
-"""A small language model twice: as a spec for fsdp-exec, and as modules of torch with a training loop as people write
-it. The loop knows nothing of this project: torch.nn, torch.optim and files of token ids and weights."""
+"""A small language model twice: as a spec for fsdp-exec, and as torch modules with an ordinary training loop. The loop uses
+nothing of this project: only torch.nn, torch.optim and files of token ids and weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Plain(nn.Module):
 
 @dataclasses.dataclass
 class Files:
-    """What a run begins with."""
+    """The files at the start of a run."""
 
     folder: pathlib.Path
     samples: int = 24
@@ -78,7 +78,7 @@ class Files:
         return plan
 
     def batch(self, first: int, count: int) -> torch.Tensor:
-        """Samples in the order of the file, from its beginning again after the last."""
+        """Samples in the order of the file. Starts over after the last one."""
         rows = [(first + row) % self.samples for row in range(count)]
         return torch.tensor([self.ids[row * SEQ:(row + 1) * SEQ] for row in rows])
 

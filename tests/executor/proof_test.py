@@ -1,4 +1,4 @@
-"""fsdp-plan execute --proof on the stub GPU: all that it does on cards but the figures, and what its page says of that.
+"""fsdp-plan execute --proof on the stub GPU: everything except the figures, and how its page reports that.
 
     proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH [CLASS...]
 """
@@ -34,7 +34,7 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 class Words(html.parser.HTMLParser):
-    """The text of a page in its order, and how many pictures it has."""
+    """The text of a page in its order, and the number of its pictures."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -103,11 +103,11 @@ class TheProof(unittest.TestCase):
     def test_pytorch_calls_the_same_collectives(self) -> None:
         self.assertIn("PyTorch FSDP2: kind and bytes of each collective, in the order of their kind",
                       self.rows(self.proof, "pass"))
-        # The stub has no profiler of a card, and the page says so.
+        # The stub has no profiler of a card, and the page states this.
         self.assertIn("PyTorch FSDP2: times of its collectives", self.rows(self.proof, "note"))
 
     def again(self, name: str, changes: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any], str]:
-        """The same without PyTorch, with another request."""
+        """Repeats it without PyTorch, with another request."""
         folder = self.folder / name
         folder.mkdir()
         for file in ("job.json", "predicted.json"):
@@ -170,7 +170,7 @@ class AHybridInMixedPrecision(unittest.TestCase):
             proof = json.loads((folder / "proof" / "proof.json").read_text(encoding="utf-8"))
         self.assertEqual(proof["mesh"], {"shard": 2, "replicate": 2}, done.stderr)
         rows = {f"{row['group']}: {row['name']}": row for row in proof["rows"]}
-        # What lies outside the allocator is the stub's to choose, and was not chosen here.
+        # The memory outside the allocator is a setting of the stub, and was not set here.
         self.assertEqual([name for name, row in rows.items() if row["result"] == "fail" and "device" not in name
                           and "CUDA context" not in name], [])
         kinds = {each["collective"] for each in proof["collectives"]}
@@ -184,7 +184,7 @@ class AHybridInMixedPrecision(unittest.TestCase):
 
 
 class TheScript(unittest.TestCase):
-    """scripts/executor_gpu_proof with a driver's program that is not there."""
+    """Runs scripts/executor_gpu_proof with a missing driver program."""
 
     def test_it_proves_writes_the_page_and_the_table_and_says_that_it_was_the_stub(self) -> None:
         with tempfile.TemporaryDirectory() as name:

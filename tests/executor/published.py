@@ -1,5 +1,5 @@
-"""Trains a random model of transformers with fsdp-exec, from its safetensors, and says how far loss and gradients are
-from the published code's own."""
+"""Trains a random model of transformers with fsdp-exec, from its safetensors, and computes the differences of loss and
+gradients from the published code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from checkpoints import tensors_of
 from parity_cases import Case
 from published_models import Published, Tensors
-from ranks import expanded, parameters_of, run_executor  # And the runner's place.
+from ranks import expanded, parameters_of, run_executor  # It also knows the runner's place.
 
 from fsdp_checkpoint.convert import to_safetensors
 from fsdp_checkpoint.hugging_face import to_hugging_face
@@ -24,10 +24,10 @@ from fsdp_plan_runner.synthetic import input_values
 
 SEED = 7
 LEARNING_RATE = 1e-3
-# A power of two, so that a step of plain SGD writes the gradients down: parameter - rate * gradient is the gradient
-# to the last bits of fp32.
+# A power of two, so that a step of plain SGD reveals the gradients: parameter - rate * gradient is the gradient to the last
+# bits of fp32.
 RATE = float(1 << 24)
-# A share of the largest gradient: smaller ones are what rounding has left of a zero, such as a key's bias.
+# A share of the largest gradient: smaller ones are the rounding errors of a zero, such as a key's bias.
 ROUNDED_ZERO = 1e-5
 HALF_UNIT = 2.0**-8  # Half a unit in the last place of a number in bf16, relative, at most.
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
@@ -38,12 +38,12 @@ class Agreement:
     """Relative differences from the published code."""
 
     loss: float
-    logits: float  # The worst of all cross entropies, |x - x'| / |x'| in the Euclidean norm.
-    gradient: float  # The worst of all parameters: |g - g'| / |g'| in the Euclidean norm.
-    worst: str  # Which one.
-    missing: list[str]  # Parameters that have a gradient in one of the two only.
-    noise: float  # The worst gradient of the published code in this dtype, against its own in fp32.
-    loss_noise: float  # The same of its loss; in bf16 at least half a unit of the last place, to which it is rounded.
+    logits: float  # The worst over all cross entropies, |x - x'| / |x'| in the Euclidean norm.
+    gradient: float  # The worst over all parameters: |g - g'| / |g'| in the Euclidean norm.
+    worst: str  # The name of that parameter.
+    missing: list[str]  # Parameters that have a gradient in only one of the two.
+    noise: float  # The worst gradient of the published code in this dtype, compared with its own in fp32.
+    loss_noise: float  # The same for its loss; in bf16 at least half a unit in the last place, to which it is rounded.
 
 
 def spec_of(model: Published, dtype: str) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def without_dropout(value: Any) -> Any:
 
 
 def randomized(model: Published, generator: torch.Generator) -> torch.nn.Module:
-    """As the published code begins, but with weights that are larger, so that attention prefers some positions and caps
-    bend what they cap; with biases and heads that are not zero, and norms that are not one."""
+    """Initialized like the published code, but with larger weights, so that attention prefers some positions and caps have an
+    effect; with biases and heads other than zero, and norms other than one."""
     made = model.make()
     for parameter in made.parameters():
         if parameter.dim() > 1 and parameter.any():
@@ -70,7 +70,7 @@ def randomized(model: Published, generator: torch.Generator) -> torch.nn.Module:
 
 
 def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
-    """As its library does."""
+    """Saves it as its own library does."""
     if hasattr(model, "save_pretrained"):
         model.save_pretrained(folder)
         return
@@ -81,7 +81,7 @@ def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
 
 
 def save_as_once(model: Published, code: torch.nn.Module, folder: pathlib.Path) -> None:
-    """In the place of the file that is there. AssertionError: the published code does not read it."""
+    """Replaces the existing file. Raises AssertionError if the published code does not read it."""
     from safetensors.torch import load_file, save_file
 
     file = folder / "model.safetensors"
@@ -119,7 +119,7 @@ def plan_members(model: Published, dtype: torch.dtype, optimizer: dict[str, Any]
 
 
 class Trial:
-    """A random model in both programs. `dtype`: in which both compute; parameters and gradients are fp32."""
+    """A random model in both programs. `dtype`: the dtype of both computations; parameters and gradients are fp32."""
 
     def __init__(self, model: Published, planner: pathlib.Path, folder: pathlib.Path, optimizer: dict[str, Any],
                  dtype: torch.dtype = torch.float32) -> None:
@@ -138,7 +138,7 @@ class Trial:
                              "--weights", str(weights or self.folder / "weights"), *options])
 
     def inputs(self, step: int) -> dict[str, torch.Tensor]:
-        """What fsdp-exec makes of the seed for a step, from 0 on."""
+        """fsdp-exec's inputs from the seed for a step, counted from 0."""
         model = ExpandedModel(self.described)
         made = {}
         for tensor in model.inputs:
@@ -165,7 +165,7 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
         exact_loss.backward()
         exact = gradients_of(trial.code)
         trial.code.zero_grad()
-        # Not .to(dtype) of the whole: from_pretrained too leaves buffers, such as a rotary table's frequencies, in fp32.
+        # Not .to(dtype) of the whole: from_pretrained also leaves buffers, such as a rotary table's frequencies, in fp32.
         for parameter in trial.code.parameters():
             parameter.data = parameter.data.to(dtype)
         inputs = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
@@ -188,7 +188,7 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
 
 @contextlib.contextmanager
 def noted_logits() -> Iterator[list[torch.Tensor]]:
-    """What torch.nn.functional.cross_entropy is called with, by whomever."""
+    """Records the arguments of torch.nn.functional.cross_entropy, for any caller."""
     functional = torch.nn.functional
     real, noted = functional.cross_entropy, []
 
@@ -217,13 +217,13 @@ def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def worst_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> tuple[float, str]:
-    """The largest relative difference of those that both have, and whose it is."""
+    """The largest relative difference of the common ones, and its name."""
     norms = {name: float(gradient.norm()) for name, gradient in theirs.items()}
     least = ROUNDED_ZERO * max(norms.values())
     worst, where = 0.0, ""
     for name in ours.keys() & theirs.keys():
         difference = float((ours[name] - theirs[name]).norm()) / max(norms[name], least)
-        if not difference <= worst:  # Also where it is not a number.
+        if not difference <= worst:  # Also if it is not a number.
             worst, where = difference, name
     return worst, where
 
@@ -232,13 +232,13 @@ def worst_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tens
 class Back:
     """A checkpoint of fsdp-exec in the published code, and from there in fsdp-exec again."""
 
-    tensors: int  # Equal in every bit in all three.
-    loss: float  # The relative difference of what both compute with them.
+    tensors: int  # Number of tensors that are equal in every bit in all three.
+    loss: float  # The relative difference of the two computed losses.
 
 
 def in_the_published_code(model: Published, step: pathlib.Path, folder: pathlib.Path) -> tuple[pathlib.Path, Tensors]:
-    """What the checkpoint is for others, and the state of the published code that has read it. AssertionError: the code has
-    filled in or left out tensors."""
+    """Exports the checkpoint, and returns the state of the published code that has read it. Raises AssertionError if the code
+    has filled in or left out tensors."""
     out = folder / "exported"
     if not model.is_folder:
         from safetensors.torch import load_file
@@ -258,7 +258,7 @@ def in_the_published_code(model: Published, step: pathlib.Path, folder: pathlib.
 
 
 def refuse_other_sizes(step: pathlib.Path, folder: pathlib.Path) -> None:
-    """A configuration that transformers would fill up at random is not written."""
+    """A configuration that transformers would fill with random values is not written."""
     config = json.loads((folder / "weights" / "config.json").read_text(encoding="utf-8"))
     layers = next(key for key in ("num_hidden_layers", "n_layer", "num_layers") if key in config)
     for key in "vocab_size", layers:
@@ -273,7 +273,7 @@ def refuse_other_sizes(step: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def there_and_back(model: Published, trial: Trial, executor: pathlib.Path, steps: int) -> Back:
-    """AssertionError: a tensor differs in a bit."""
+    """Raises AssertionError if a tensor differs in a bit."""
     step = trial.folder / "checkpoints" / f"step-{steps:08}"
     stored = tensors_of(step / "model")
     out, state = in_the_published_code(model, step, trial.folder)
@@ -292,7 +292,7 @@ class Curves:
 
     ours: list[float]
     theirs: list[float]
-    learns: bool  # The data mean something.
+    learns: bool  # The data have a meaning.
     back: Back
 
     @property
@@ -302,7 +302,8 @@ class Curves:
 
 def samples_of(model: Published, trial: Trial, folder: pathlib.Path,
                text: pathlib.Path) -> tuple[Tensors, pathlib.Path | None]:
-    """What a model of text reads, a byte a token, and the file of it for fsdp-exec; of others nothing."""
+    """The model's samples of a text, one byte a token, and the file of it for fsdp-exec; ({}, None) for models that read no
+    text."""
     ids = torch.frombuffer(bytearray(byte & 127 for byte in text.read_bytes()), dtype=torch.uint8).long()
     inputs = trial.inputs(0)
     if list(inputs) == ["input_ids", "labels"]:
@@ -323,14 +324,14 @@ def samples_of(model: Published, trial: Trial, folder: pathlib.Path,
 
 def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folder: pathlib.Path, text: pathlib.Path,
           steps: int) -> Curves:
-    """`text`: what language models read, a byte a token; all others read what the seed gives."""
+    """`text`: the data of language models, one byte a token; all other models use data of the seed."""
     trial = Trial(model, planner, folder, {"kind": "adamw", "weight_decay": 0.01})
     samples, file = samples_of(model, trial, folder, text)
     ours = trial.executed(executor, steps, LEARNING_RATE, ("--checkpoint-dir", str(folder / "checkpoints"),
                                                            *(("--tokens", str(file)) if file else ())))
     optimizer = torch.optim.AdamW(trial.code.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    # An expert to which no token goes has no gradient in transformers, and one of zeros under FSDP2, where every shard is
-    # reduced: AdamW then still moves it.
+    # An expert without tokens has no gradient in transformers, and one of zeros under FSDP2, where every shard is reduced:
+    # AdamW then still changes it.
     for parameter in trial.code.parameters():
         parameter.grad = torch.zeros_like(parameter)
     theirs = []

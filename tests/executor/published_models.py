@@ -1,7 +1,7 @@
 """Models of transformers, torchvision and qwen-tts, random and small, with the constants of the published configurations.
 
-The constants are written here as the published config.json of each model has them, not taken from model_specs/: what a
-spec states wrongly shows. Sizes are those to which small_models.py cuts the spec.
+The constants here are copied from each model's published config.json, not from model_specs/, so that a wrong constant in a
+spec is found. Sizes are those to which small_models.py cuts the spec.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Published:
     spec: str  # A key of small_models.CUTS.
     make: Callable[[], Module]
     loss: Callable[[Module, Inputs], torch.Tensor] = lambda model, inputs: model(**inputs).loss
-    dimensions: dict[str, float] = field(default_factory=dict)  # That differ from the cut's.
-    upcasts: bool = True  # The code's loss is of logits in fp32.
-    gain: float = 2.0  # The gain of random weights. T5, which does not scale its scores, has large ones as it is.
+    dimensions: dict[str, float] = field(default_factory=dict)  # Those that differ from the cut's.
+    upcasts: bool = True  # The code computes its loss from logits in fp32.
+    gain: float = 2.0  # The gain of random weights. T5, which does not scale its scores, has large ones anyway.
     in_bf16: bool = True  # It runs in bf16 on CPU.
-    is_folder: bool = True  # Its library reads config.json and weights beside it.
-    samples: Callable[[torch.Tensor, Inputs], Tensors] | None = None  # Makes samples of a text's token ids, for inputs of these shapes.
-    once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
+    is_folder: bool = True  # Its library reads config.json and the weights next to it.
+    samples: Callable[[torch.Tensor, Inputs], Tensors] | None = None  # Makes samples from a text's token ids, for inputs of
+                                                                      # these shapes.
+    once: Callable[[Tensors], Tensors] | None = None  # Converts today's file to an earlier format, which the code also reads.
 
 
 def _causal(kind: str, **options: Any) -> Callable[[], Module]:
@@ -129,15 +130,15 @@ def _resnet() -> Module:
 
 
 def _qwen3_tts() -> Module:
-    import transformers.utils.import_utils  # noqa: F401  Looks for audio packages, so it comes before the empty ones.
+    import transformers.utils.import_utils  # noqa: F401 Looks for audio packages, so it comes before the empty ones.
 
-    # What the model code imports, and training does not call.
+    # The model code imports these, and training does not call them.
     for name in ("librosa", "librosa.filters", "onnxruntime", "soundfile", "sox", "torchaudio", "torchaudio.compliance",
                  "torchaudio.compliance.kaldi"):
         module = sys.modules.setdefault(name, types.ModuleType(name))
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
     sys.modules["librosa.filters"].mel = None
-    with contextlib.redirect_stdout(io.StringIO()):  # It says that flash-attn is not there.
+    with contextlib.redirect_stdout(io.StringIO()):  # It prints that flash-attn is missing.
         from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
         from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
 
@@ -158,7 +159,7 @@ _FRAMES = 6  # Codec frames of half a second: floor(12.5 * 0.5).
 
 
 def _sft_step(model: Module, inputs: Inputs) -> torch.Tensor:
-    """What finetuning/sft_12hz.py of github.com/QwenLM/Qwen3-TTS at 022e286 does between zero_grad and backward."""
+    """The part of finetuning/sft_12hz.py of github.com/QwenLM/Qwen3-TTS at 022e286 between zero_grad and backward."""
     talker, ids, codes = model.talker, inputs["input_ids"], inputs["codec_ids"]
     speaker = model.speaker_encoder(inputs["ref_mels"].to(talker.codec_head.weight.dtype)).detach()
     text = talker.model.text_embedding(ids[:, :, 0]) * inputs["text_embedding_mask"]
@@ -168,7 +169,7 @@ def _sft_step(model: Module, inputs: Inputs) -> torch.Tensor:
     for group in range(1, codes.shape[2]):
         table = talker.code_predictor.get_input_embeddings()[group - 1]
         embedded = embedded + table(codes[:, :, group]) * inputs["codec_mask"].unsqueeze(-1)
-    # Where the data set puts the frames: before the mark of the end.
+    # The data set puts the frames before the end mark.
     frames = torch.zeros_like(inputs["codec_mask"])
     frames[:, -_FRAMES - 1:-1] = True
     outputs = talker(inputs_embeds=embedded[:, :-1], attention_mask=torch.ones_like(inputs["attention_mask"])[:, :-1],
@@ -183,7 +184,7 @@ def _classified(images: str) -> Callable[[Module, Inputs], torch.Tensor]:
 
 
 def _in_order(model: Module, inputs: Inputs) -> torch.Tensor:
-    """With the decoder's own inputs, which the model would make of the labels else."""
+    """Passes the decoder's own inputs, which the model would otherwise derive from the labels."""
     return model(**inputs, use_cache=False).loss
 
 
@@ -191,14 +192,14 @@ _MASK, _IGNORED = 130, -100  # An id that is no byte of a text.
 
 
 def _masked(ids: torch.Tensor, share: float) -> torch.Tensor:
-    """Which tokens are hidden, the same ones each time, and one of each row at least."""
+    """The hidden tokens, the same ones each time, and at least one of each row."""
     hidden = torch.rand(ids.shape, generator=torch.Generator().manual_seed(11)) < share
     hidden[:, ids.shape[1] // 3] = True
     return hidden
 
 
 def _hidden_tokens(ids: torch.Tensor, inputs: Inputs) -> Tensors:
-    """BERT's task: 15 % of the tokens are to be found, and whether the second half of a row follows on the first."""
+    """BERT's task: find 15 % of the tokens, and whether the second half of a row follows the first."""
     seq = inputs["input_ids"].shape[1]
     rows = ids[:len(ids) // seq * seq].view(-1, seq).clone()
     other = torch.arange(len(rows)) % 2
@@ -212,7 +213,7 @@ def _hidden_tokens(ids: torch.Tensor, inputs: Inputs) -> Tensors:
 
 
 def _restored_text(ids: torch.Tensor, inputs: Inputs) -> Tensors:
-    """T5's task, simplified: a text of which tokens are hidden goes in, and its beginning comes out."""
+    """T5's task, simplified: the input is a text with hidden tokens, the output its beginning."""
     seq, target = inputs["input_ids"].shape[1], inputs["labels"].shape[1]
     rows = ids[:len(ids) // seq * seq].view(-1, seq)
     labels = rows[:, :target].contiguous()
@@ -221,19 +222,19 @@ def _restored_text(ids: torch.Tensor, inputs: Inputs) -> Tensors:
 
 
 def _with_frequencies(tensors: Tensors) -> Tensors:
-    """As Llama 2's first files: of every layer."""
+    """As in Llama 2's first files: for every layer."""
     return {**tensors, **{f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(8) for i in range(2)}}
 
 
 def _of_the_base(tensors: Tensors) -> Tensors:
-    """As openai-community/gpt2: names of GPT2Model, and the masks of its layers."""
+    """As in openai-community/gpt2: names of GPT2Model, and the masks of its layers."""
     masks = {f"h.{i}.attn.{name}": torch.ones(shape) for i in range(2) for name, shape in
              (("bias", (1, 1, 32, 32)), ("masked_bias", ()))}
     return {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()} | masks
 
 
 def _of_tensorflow(tensors: Tensors) -> Tensors:
-    """As google-bert/bert-base-uncased."""
+    """As in google-bert/bert-base-uncased."""
     ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     found = {}
     for name, tensor in tensors.items():
@@ -243,7 +244,7 @@ def _of_tensorflow(tensors: Tensors) -> Tensors:
 
 
 def _with_unread_bias(tensors: Tensors) -> Tensors:
-    """As google-t5/t5-small."""
+    """As in google-t5/t5-small."""
     return {**tensors, "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(8, 8)}
 
 

@@ -1,9 +1,9 @@
-"""fsdp-exec against the published code: random models of transformers and torchvision, small but with the published
+"""Compares fsdp-exec with the published code: random models of transformers and torchvision, small but with the published
 constants, are saved as safetensors, read by --weights, and give the same loss and the same gradient of every parameter.
 
     published_test.py FSDP_EXEC FSDP_PLAN PACKAGES      run by a Python that has torch
 
-PACKAGES is the folder of the environment published-models. FSDP_PARITY=all: 200 steps of AdamW too, of all families.
+PACKAGES is the folder of the environment published-models. FSDP_PARITY=all also runs 200 steps of AdamW for all families.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from published import ROUNDED_ZERO, compare, torch, train  # noqa: E402
 RUNS_ALL = os.environ.get("FSDP_PARITY") == "all"
 TEXT = ROOT / "LICENSE"
 CLOSE = 1e-5
-CURVES = {"Llama 3.2": 20}  # Steps in the ordinary run.
+CURVES = {"Llama 3.2": 20}  # Steps in the default run.
 
 
 class ThePublishedMathematics(InAFolder):
@@ -38,8 +38,8 @@ class ThePublishedMathematics(InAFolder):
         found = compare(model, EXECUTOR, PLANNER, self.folder, dtype)
         self.assertEqual(found.missing, [])
         is_exact = dtype == torch.float32
-        # In bf16 the code itself is `noise` away from what it computes in fp32, and so may be another order of sums:
-        # which kernels there are for it depends on the CPU.
+        # In bf16 the code itself differs by `noise` from its computation in fp32, and another order of sums may, too: the
+        # choice of kernels depends on the CPU.
         self.assertLess(found.loss, CLOSE if is_exact else 2 * found.loss_noise, "the loss")
         if is_exact:
             self.assertLess(found.logits, CLOSE, "the logits")

@@ -1,7 +1,7 @@
 """Starts the ranks of a run: those of fsdp-exec as programs, those of the real FSDP2 as forks of this Python.
 
-A fork has torch loaded already, which takes longer than the training of a small model. So this process itself computes
-nothing with torch before it forks.
+A fork has torch loaded already, which takes longer than the training of a small model. So this process computes nothing with
+torch before it forks.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "F
 
 
 def stopped_in_a_step(rank: int) -> str:
-    """A regular expression for what a rank says that was stopped in a step: at an instruction, or at the comparison of
-    losses that follows the last one."""
+    """A regular expression for the message of a rank that was stopped in a step: at an instruction, or at the comparison of
+    losses after the last one."""
     return rf"error: rank {rank}: step \d+, (instruction \d+ of \d+, \w.*|comparing losses): "
 
 
 class InAFolder(unittest.TestCase):
-    """Each test has a folder of its own, which goes with it."""
+    """Each test has its own folder, which is removed with it."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -45,7 +45,7 @@ class InAFolder(unittest.TestCase):
 
 
 def clean_environment() -> dict[str, str]:
-    """Without what an engine around this test has set."""
+    """The environment without the variables of an engine around this test."""
     kept = {name: value for name, value in os.environ.items()
             if name not in STARTERS and not name.startswith(("OMPI_", "SLURM_", "TORCHELASTIC_"))}
     return {**kept, "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), "OMP_NUM_THREADS": "1"}
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 
 class Rank:
-    """A running rank. What it prints lies in a file, so that nobody need read a pipe meanwhile."""
+    """A running rank. Its output goes to a file, so that nobody needs to read a pipe meanwhile."""
 
     def __init__(self, words: list[str], rank: int, log: pathlib.Path, environment: dict[str, str]) -> None:
         self.rank = rank
@@ -80,8 +80,8 @@ class Rank:
 @contextlib.contextmanager
 def started(program: pathlib.Path, count: int, plans: list[pathlib.Path], folder: pathlib.Path,
             options: list[str], *, world_size: int | None = None, port: int | None = None) -> Iterator[list[Rank]]:
-    """`count` ranks, of which rank r trains plans[r] or the only one. They meet through a file, or, with a port,
-    through rank 0. None of them outlives the block. RANK in an option is the number of the rank."""
+    """Starts `count` ranks; rank r trains plans[r] or the only one. They meet through a file, or, with a port, through rank 0.
+    None of them outlives the block. RANK in an option is replaced by the number of the rank."""
     mark = time.monotonic_ns()
     ranks = []
     try:
@@ -105,7 +105,7 @@ def started(program: pathlib.Path, count: int, plans: list[pathlib.Path], folder
 
 def run_executor(program: pathlib.Path, plan: pathlib.Path, ranks: int, folder: pathlib.Path, name: str,
                  options: list[str]) -> dict[str, Any]:
-    """Trains; returns {"steps": of every rank, "parameters"}. AssertionError: what the ranks printed."""
+    """Trains; returns {"steps": of every rank, "parameters"}. The text of an AssertionError is the ranks' output."""
     words = ["--report", str(folder / f"{name}.RANK.json"), "--save-parameters", str(folder / f"{name}.safetensors")]
     with started(program, ranks, [plan], folder, [*options, *words]) as running:
         codes = [rank.wait() for rank in running]

@@ -1,9 +1,9 @@
-"""The ranks of fsdp-exec together train as one process does that has the data of all of them, whatever is gathered and
-resharded when: the mean of their losses, the norm of the gradient and the parameters, within the rounding of fp32.
+"""The ranks of fsdp-exec together train like one process with all of their data, for any gathering and resharding: the mean of
+their losses, the norm of the gradient and the parameters agree within the rounding of fp32.
 
     ranks_agree_test.py FSDP_EXEC
 
-One process with N micro-batches a step reads what N ranks read, and takes the mean of their gradients as ranks do.
+One process with N micro-batches a step reads the data of N ranks, and averages their gradients as ranks do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from small_models import each_block_a_unit  # noqa: E402
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 STEPS = 4
 RATE = 0.2
-# Ten times what was seen: 4e-8, 2e-7 and, for parameters that move by 5e-3, 1e-7.
+# Ten times the observed ones: 4e-8, 2e-7 and, for parameters that change by 5e-3, 1e-7.
 LOSS_TOLERANCE, NORM_TOLERANCE, PARAMETER_TOLERANCE = 4e-7, 2e-6, 1e-6
 LEARNS = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0, "clip_grad_norm": 1e9}}
 

@@ -1,4 +1,4 @@
-"""What fsdp-exec and fsdp-plan execute refuse, or end with, and that the words say what is wrong.
+"""Refusals and failures of fsdp-exec and fsdp-plan execute, and whether their messages name the fault.
 
     refusals_test.py FSDP_EXEC FSDP_PLAN      run by a Python that has torch
 """
@@ -31,7 +31,7 @@ PATIENT = ["--timeout", str(4 * LIMIT_SECONDS)]
 
 
 def write_index(step: pathlib.Path, index: dict[str, object]) -> None:
-    """With the right checksum, as anybody can."""
+    """Writes the right checksum, as anybody can."""
     index.pop("crc32_of_text_before", None)
     text = json.dumps(index)[:-1] + ", "
     text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}}}'
@@ -39,7 +39,7 @@ def write_index(step: pathlib.Path, index: dict[str, object]) -> None:
 
 
 def save_npy(path: pathlib.Path, ids: list[int]) -> None:
-    """As numpy.save writes it, which is not everywhere."""
+    """Writes the format of numpy.save; NumPy may be missing."""
     header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({len(ids)},), }}".ljust(117).encode() + b"\n"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(ids)}i", *ids))
 
@@ -77,7 +77,7 @@ class Refusals(InAFolder):
 
     def test_what_no_rank_can_write_ends_all_of_them_at_once(self) -> None:
         for option in "--save-parameters", "--report":
-            place = str(self.folder / ("x" * 300))  # Longer than names may be.
+            place = str(self.folder / ("x" * 300))  # Longer than a name may be.
             codes, printed = self.run_ranks(self.files.plan(2, 4), 2, option, place, "--steps", "1", *PATIENT)
             self.assertEqual(codes, [EXIT_RUN] * 2, printed)
             for text in printed:
@@ -249,7 +249,7 @@ class Refusals(InAFolder):
         self.assertEqual(list(run.iterdir()), [])
 
     def test_execute_ends_when_nobody_reads_its_words(self) -> None:
-        """As in `fsdp-plan execute ... 2>&1 | head -1`."""
+        """As with `fsdp-plan execute ... 2>&1 | head -1`."""
         words = [str(PLANNER), "execute", str(self.files.plan(2, 4)), "--steps", "1000000"]
         with subprocess.Popen(words, env={**clean_environment(), "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -263,7 +263,7 @@ class Refusals(InAFolder):
         tokens.write_bytes(struct.pack(f"<{64 * SEQ}i", *(self.files.ids[:8 * SEQ] * 8)))
         options = ["--tokens", str(tokens), "--token-dtype", "int32", "--steps", "1000000"]
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, options) as ranks:
-            time.sleep(3)  # Wherever they are by then.
+            time.sleep(3)  # At any point of the run.
             os.truncate(tokens, 100)
             codes = [rank.wait() for rank in ranks]
             printed = "".join(rank.printed for rank in ranks)
@@ -295,7 +295,7 @@ class Refusals(InAFolder):
             done = self.execute(TMPDIR=str(small))
             self.assertIn(done.returncode, (EXIT_INPUT, EXIT_RUN))
             self.assertRegex(done.stderr, "(is full|No space left)")
-            # Room for logs, and none for the trace.
+            # Room for logs, but not for the trace.
             os.truncate(small / "filler", 40_000)
             done = self.execute("--run-dir", str(small / "run"))
             self.assertEqual(done.returncode, EXIT_RUN, done.stderr)

@@ -18,7 +18,7 @@ TEST(SharedDevices, OneUuidIsOneCardWhateverItsAddress) {
   EXPECT_TRUE(any_is_shared({{"a", "0000:01:00.0", "1"}, {"b", "0000:02:00.0", "1"}}));
 }
 
-// Two parts of one card (MIG): NCCL refuses them, as they have one address.
+// NCCL refuses two parts of one card (MIG), because they have one address.
 TEST(SharedDevices, PartsOfACardShareIt) {
   EXPECT_TRUE(any_is_shared({{"a", "0000:01:00.0", "1"}, {"a", "0000:01:00.0", "2"}}));
 }

@@ -1,5 +1,5 @@
-"""A cluster of Slurm with this machine as its only node, for as long as a test needs it. Needs root and Debian's packages
-slurmctld, slurmd, slurm-client and munge."""
+"""A Slurm cluster with this machine as its only node, for the time of a test. Needs root and Debian's packages slurmctld,
+slurmd, slurm-client and munge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8
 
 
 def why_not() -> str | None:
-    """Why there can be no cluster here."""
+    """The reason why there can be no cluster here; None if there can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=SYSTEM_PATH) is None]
     if missing:
         return "there is no " + ", ".join(missing)
@@ -61,7 +61,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def end(folder: pathlib.Path) -> None:
-    """Ends the daemons that have left their numbers."""
+    """Ends the daemons that have left their process numbers."""
     for name in ("slurmd", "slurmctld", "munged"):
         with contextlib.suppress(OSError, ValueError):
             os.kill(int((folder / f"{name}.pid").read_text(encoding="ascii")), 15)
@@ -80,7 +80,7 @@ def wait_until_idle(environment: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def slurm_cluster() -> Iterator[dict[str, str]]:
-    """Starts it; gives the environment in which srun finds it."""
+    """Starts the cluster and returns the environment in which srun finds it."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for each in ("state", "spool"):

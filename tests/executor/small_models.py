@@ -13,15 +13,15 @@ LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "model_specs"
 
 @dataclass(frozen=True)
 class Cut:
-    """How a model of the library becomes small, and how its plan is cut into units when a case does not say."""
+    """How a model of the library becomes small, and its units if a case does not give any."""
 
-    numbers: dict[float, float]  # Each of these numbers in the modules and inputs becomes the other.
+    numbers: dict[float, float]  # Replacements of numbers in the modules and inputs.
     dimensions: dict[str, float]
-    rows: tuple[str, ...]  # Repeated blocks, as they are called in the small model.
-    names: tuple[tuple[str, str], ...] = ()  # Old and new rows of blocks; without: the first blocks of each row.
+    rows: tuple[str, ...]  # Repeated blocks, by their names in the small model.
+    names: tuple[tuple[str, str], ...] = ()  # Old and new rows of blocks; defaults to the first blocks of each row.
 
 
-# What a small model computes with as the large one does.
+# Constants that a small model shares with the large one.
 _CONSTANTS = ("rope_theta", "rope_factor", "low_freq_factor", "high_freq_factor", "original_max_positions",
               "query_pre_attn_scalar", "relative_attention_max_distance")
 LAYERS = 2

@@ -15,7 +15,7 @@
 namespace fsdp::executor {
 namespace {
 
-/// A store as far as a door knows it: a socket that listens, and connections that it accepted.
+/// The part of a store that a door uses: a listening socket, and the connections that it accepted.
 class StoreDoorTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class StoreDoorTest : public testing::Test {
     close(listener_);
   }
 
-  /// The connection as who comes has it; -1: he is not let in.
+  /// The visitor's end of the connection; -1 if the door refuses it.
   int come() {
     const int client = socket(AF_INET, SOCK_STREAM, 0);
     opened_.push_back(client);
@@ -119,7 +119,7 @@ TEST_F(StoreDoorTest, MoreThanItsRoomPutsAllOut) {
   const int quiet = come();
   const int stranger = come();
   const std::string bytes(1 << 16, 'x');
-  // The kernel takes some before anybody reads; then the writer waits, and nobody reads here.
+  // The kernel buffers some bytes without a reader; then the writer waits, since nobody reads here.
   for (int i = 0; i < 17 && door.problem().empty(); ++i) {
     if (send(stranger, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
   }

@@ -52,7 +52,7 @@ std::string failure_of(const Launch& launch) {
   }
 }
 
-/// A socket at a port of the kernel's choice, which listens there.
+/// A listening socket at a port of the kernel's choice.
 struct Listening {
   Listening() {
     sockaddr_in address{};
@@ -105,7 +105,7 @@ TEST_F(StoreTest, ALongNameOfARunIsCut) {
 }
 
 TEST_F(StoreTest, APlaceIsTakenOnce) {
-  const MeetingPlace first = make_store(launch_of(0), kSoon);  // While it lives, the file does.
+  const MeetingPlace first = make_store(launch_of(0), kSoon);  // The file exists while this object lives.
   EXPECT_EQ(failure_of(launch_of(1)), "");
   EXPECT_EQ(failure_of(launch_of(1)),
             "rank 1 of a run is in " + path_ + " already. Give each run a FSDP_EXEC_STORE_FILE of its own");

@@ -1,4 +1,4 @@
-"""Who is not of the run and reaches its port, or writes its files: what he can do, and what the ranks say.
+"""A stranger who reaches the run's port or writes its files: what he can do, and the ranks' messages.
 
     strangers_test.py FSDP_EXEC      run by a Python that has torch
 """
@@ -29,7 +29,7 @@ LISTENING = "0A"  # The state of a socket in /proc/net/tcp.
 
 
 def listened_at(pid: int, port: int) -> set[str]:
-    """The addresses, as hexadecimal numbers, at which a process listens at a port."""
+    """The addresses, as hexadecimal numbers, at which a process listens on a port."""
     inodes = set()
     for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -47,7 +47,7 @@ def listened_at(pid: int, port: int) -> set[str]:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds; 0: it has ended."""
+    """Resident bytes of a process; 0 if it has ended."""
     try:
         return int(pathlib.Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
     except (OSError, IndexError):
@@ -58,7 +58,7 @@ class Strangers(InAFolder):
     def setUp(self) -> None:
         super().setUp()
         self.files = Files(self.folder)
-        self.plans: dict[int, pathlib.Path] = {}  # By the number of ranks, written before any rank reads it.
+        self.plans: dict[int, pathlib.Path] = {}  # By number of ranks, written before any rank reads them.
 
     def wait_for(self, ranks: list[Rank], text: str) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -149,7 +149,7 @@ class Strangers(InAFolder):
         while not (digests := [key for key in store.list_keys() if key.endswith("text/0")]):
             self.assertIsNone(ranks[0].process.poll(), ranks[0].printed)
             time.sleep(0.05)
-        # The plan is not there to be read.
+        # The plan cannot be read.
         read = {key: store.get(key) for key in store.list_keys()}
         self.assertEqual([len(read[digest]) < 64 for digest in digests], [True], list(read))
         self.assertEqual([key for key, value in read.items() if b"Plain" in value or b"mesh" in value], [])
@@ -170,7 +170,7 @@ class Strangers(InAFolder):
         self.assertEqual(second.wait(), EXIT_RUN)
         self.assertRegex(second.printed, rf"rank 1 of a run is at 127\.0\.0\.1 port {port} already.*MASTER_PORT")
         tell("a second rank of a number that is there comes to the port", [*ranks, second], began)
-        # With a name of its own it is another run, which its rank 0 is missing from.
+        # With its own name it is another run, whose rank 0 is missing.
         began = time.monotonic()
         named = self.launch(1, 3, port, "--timeout", "2", FSDP_EXEC_RUN_ID="other")
         self.assertEqual(named.wait(), EXIT_RUN)
@@ -180,7 +180,7 @@ class Strangers(InAFolder):
 
 
 class MeetingPlaces(InAFolder):
-    """Each cause has words of its own."""
+    """Each cause has its own message."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -199,7 +199,7 @@ class MeetingPlaces(InAFolder):
         self.expect("nobody knows the name in MASTER_ADDR", r'the host of MASTER_ADDR, "no\.such\.host\.invalid", is unknown', "no.such.host.invalid", 29500)
 
     def test_a_host_that_does_not_answer(self) -> None:
-        # TEST-NET-1 of RFC 5737, which nobody has. Some networks answer for all the world.
+        # TEST-NET-1 of RFC 5737, which nobody has. Some networks answer for every address.
         with socket.socket() as probe:
             probe.settimeout(3)
             try:
@@ -237,7 +237,7 @@ class MeetingPlaces(InAFolder):
                     said += ranks[0].printed
                     if "ulimit" in ranks[0].printed and not is_told:
                         is_told = True
-                        resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # To write it down.
+                        resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # Restores the limit to write the report.
                         tell("too few descriptors", ranks, began)
             except OSError:  # This process has the limit, too.
                 continue

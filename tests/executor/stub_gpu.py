@@ -1,4 +1,4 @@
-"""Runs one rank of a plan with fsdp-exec on the stub GPU, and lines up what it measured with what was predicted.
+"""Runs one rank of a plan with fsdp-exec on the stub GPU, and compares its measurements with the prediction.
 
 The stub (rehearsal/) plays the card and all other ranks; libtorch_cuda, the caching allocator and every allocation are the
 real ones.
@@ -33,7 +33,7 @@ _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 @dataclass
 class Trial:
-    """A plan, the card, and the rank that is played."""
+    """A plan, the card, and the simulated rank."""
 
     name: str
     plan: dict[str, Any]
@@ -68,7 +68,7 @@ def _bytes(text: str) -> int:
 
 
 def card(name: str) -> dict[str, str]:
-    """What the stub is told to play a card of the library."""
+    """The stub's settings for a card of the library."""
     for path in sorted((ROOT / "model_specs" / "clusters" / "gpus").glob("*.json")):
         gpu = json.loads(path.read_text(encoding="utf-8"))
         if gpu["name"] == name:
@@ -84,12 +84,12 @@ def card(name: str) -> dict[str, str]:
 
 
 def outside(predicted: dict[str, Any], shard: int, replicate: int) -> dict[str, str]:
-    """The stub's charges for what lies outside the allocator: as predicted, so that the sum can be compared."""
+    """The stub's charges for memory outside the allocator: the predicted ones, so that the sums can be compared."""
     terms = {term["name"]: term["bytes"] for term in predicted["memory"]["device_terms"]}
     group = {what: sum(size for name, size in terms.items() if name.startswith(f"nccl {what} group"))
              for what in ("shard", "replicate")}
     sizes = {shard: group["shard"], replicate: group["replicate"]}
-    if shard == replicate:  # The stub knows a group by its size alone.
+    if shard == replicate:  # The stub identifies a group only by its size.
         sizes = {shard: (group["shard"] + group["replicate"]) // 2}
     nccl = ",".join(f"{ranks}:{size}" for ranks, size in sizes.items() if ranks > 1)
     return {"STUB_GPU_CONTEXT_BYTES": str(terms.get("CUDA context", 0)), "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",
@@ -97,11 +97,11 @@ def outside(predicted: dict[str, Any], shard: int, replicate: int) -> dict[str, 
 
 
 class StubRun:
-    """What came out of both. AssertionError: what the rank said before it failed."""
+    """The results of both. The text of an AssertionError is the rank's output before it failed."""
 
     def __init__(self, trial: Trial, program: pathlib.Path, planner: pathlib.Path, stub: pathlib.Path | None,
                  **environment: str) -> None:
-        """Without a stub: on the GPU that is there."""
+        """Without a stub, runs on the real GPU."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "spec.json").write_text(json.dumps({k: v for k, v in trial.spec.items() if k != "$schema"}),
@@ -139,7 +139,7 @@ class StubRun:
         return found
 
     def left(self) -> dict[str, int]:
-        """Measured minus predicted, where that is not nothing."""
+        """Measured minus predicted, if not 0."""
         return {name: measured - predicted for name, (measured, predicted) in self.peaks().items() if measured != predicted}
 
     @staticmethod
@@ -148,5 +148,5 @@ class StubRun:
                 for c in report["traffic"]["collectives"]]
 
     def called(self) -> list[tuple[str, int, str, int]]:
-        """What NCCL was called with in all steps, as the stub saw it."""
+        """NCCL's calls in all steps, as the stub recorded them."""
         return [(kind, int(elements), dtype, int(ranks)) for kind, elements, dtype, ranks in _CALLED.findall(self.printed)]

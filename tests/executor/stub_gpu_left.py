@@ -15,5 +15,5 @@ LEFT: dict[str, tuple[str, dict[str, int]]] = {
          "steady_step reserved": -8388608, "steady_step device": -8388608}),
 }
 
-# Plans that the executor refuses, or whose sizes depend on what a card would compute.
+# Plans that the executor refuses, or whose sizes depend on computed values.
 NOT_COMPARED = ("experts",)

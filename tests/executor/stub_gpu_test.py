@@ -1,12 +1,11 @@
-"""fsdp-exec on the stub GPU allocates, reserves and communicates what is predicted, to the byte.
+"""fsdp-exec on the stub GPU allocates, reserves and communicates as predicted, to the byte.
 
     stub_gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN STUB [TRIAL...]
 
-Compared are, for initialization, the first step and the later ones: the bytes that tensors ask for, those of the
-allocator's blocks, those that it reserves, and what the device has in use; every collective in its order, as the
-executor reports it and as NCCL was called; and the model of the allocator, replaying the recorded requests. What is left is
-in LEFT, with its reason, and may neither grow nor shrink. Without FSDP_STUB_GPU=all the trials are those that together cover
-every feature.
+For initialization, the first step and the later ones it compares: the bytes that tensors request, those of the allocator's
+blocks, the reserved bytes, and those in use on the device; every collective in order, as the executor reports it and as NCCL
+was called; and the allocator model's replay of the recorded requests. LEFT has the remaining differences with their reasons;
+they may neither grow nor shrink. Without FSDP_STUB_GPU=all it runs the trials that together cover every feature.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ ONE_OF_1024 = plan_cases.Case("one_of_1024", "llama3_2_1b", 1024, plan_cases.MIX
 
 
 def called_twice() -> Trial:
-    """A wide frozen block that runs twice in a row, so that the peak is where the first of its two gathers is still held."""
+    """A wide frozen block that runs twice in a row, so that the peak includes the first of its two gathers."""
     block = {"name": "block", "class": "Block", "inputs": {"x": "x"}, "outputs": {"y": "x"},
              "ops": [{"op": "linear", "module": "up", "inputs": ["x"], "out_features": 4096},
                      {"op": "linear", "module": "down", "out_features": 256, "outputs": ["y"]}]}
@@ -96,7 +95,7 @@ class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
 
 
 class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
-    """Whether its loss is right is shown on CPU (data_test.py): the stub computes nothing."""
+    """data_test.py checks its loss on CPU: the stub computes nothing."""
 
     maxDiff = None
 
@@ -162,7 +161,7 @@ class WhatDoesNotEndIsSaid(unittest.TestCase):
 
 class TheWholeCommand(unittest.TestCase):
     def execute(self, gpus: int) -> tuple[dict[str, Any], str]:
-        """Two ranks of a plan, each a process of its own, under fsdp-plan execute."""
+        """Two ranks of a plan, each a separate process, under fsdp-plan execute."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             environment = {"LD_PRELOAD": str(STUB), "STUB_GPU_COUNT": str(gpus), "OMP_NUM_THREADS": "1"}

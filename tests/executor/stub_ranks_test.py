@@ -1,8 +1,8 @@
-"""Several ranks of fsdp-exec-cuda, each a process on the stub GPU: which transport they agree on, and how they end.
+"""Several ranks of fsdp-exec-cuda, each a process on the stub GPU: their common transport, and their end.
 
     stub_ranks_test.py FSDP_EXEC_CUDA FSDP_PLAN STUB
 
-The stub's NCCL plays the other ranks of each, so that no bytes move between them; they meet through a store, as on cards.
+The stub's NCCL plays the other ranks of each, so no bytes move between them; they meet through a store, as on cards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTE = "note: there are fewer GPUs than ranks"
 class OnTheStub(InAFolder):
     @contextlib.contextmanager
     def started(self, plan: pathlib.Path, environments: list[dict[str, str]], *options: str) -> Iterator[list[Rank]]:
-        """A rank for each of the environments, which meet through rank 0."""
+        """Starts a rank for each of the environments, which meet through rank 0."""
         meeting = {"WORLD_SIZE": str(len(environments)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks: list[Rank] = []
         try:
@@ -61,7 +61,7 @@ class OnTheStub(InAFolder):
 
 class RanksAgreeOnTheTransport(OnTheStub):
     def train(self, environments: list[dict[str, str]]) -> tuple[list[bool], str]:
-        """Which ranks take their GPU for shared, and what rank 0 printed."""
+        """The ranks that consider their GPU shared, and the output of rank 0."""
         with self.started(self.plan(len(environments)), environments, "--steps", "1") as ranks:
             for rank in ranks:
                 self.assertEqual(rank.wait(), 0, rank.printed)
@@ -70,7 +70,7 @@ class RanksAgreeOnTheTransport(OnTheStub):
             return ["shared by several ranks" in json.dumps(report) for report in reports], ranks[0].printed
 
     def test_one_gpu_that_is_seen_per_rank_is_a_gpu_of_its_own(self) -> None:
-        """As srun --gpus-per-task=1 and Ray show them."""
+        """As srun --gpus-per-task=1 and Ray show GPUs."""
         shared, said = self.train([{"STUB_GPU_FIRST": str(r), "LOCAL_WORLD_SIZE": "2"} for r in range(2)])
         self.assertEqual(shared, [False, False])
         self.assertNotIn(NOTE, said)
@@ -107,7 +107,7 @@ class EveryNthStep(OnTheStub):
 
 
 class HowTheyEnd(OnTheStub):
-    """The stub's ranks never wait for each other, so that whoever hears of another has heard it over the store."""
+    """The stub's ranks never wait for each other, so a rank learns about another only over the store."""
 
     ENDLESS = ("--steps", "1000000", "--timeout", "3600")
 

@@ -25,12 +25,12 @@ from parity_cases import Case  # noqa: E402
 from ranks import ROOT, run_executor  # noqa: E402
 
 SEQ, BATCH, RANKS = 24, 4, 2
-ENDS = (20, 45, 60)  # Steps at which the run ends, the last for good.
+ENDS = (20, 45, 60)  # Steps at which the run ends; the last is final.
 EVALUATE_EVERY = 15
 HELD_OUT = 8 * RANKS * BATCH * SEQ
 SHOWN = (1, 15, 30, 45, 60)
 CASE = Case("text", "llama3_2_1b", RANKS, {"optimizer": {"clip_grad_norm": 1.0}}, dimensions={"batch": BATCH, "seq": SEQ})
-# The sizes of small_models.CUTS["llama3_2_1b"]; rotary frequencies and epsilon as published, at the size of a head that it has.
+# The sizes of small_models.CUTS["llama3_2_1b"]; rotary frequencies and epsilon as published, for its own head size.
 CONFIGURATION = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 257, "hidden_size": 64,
     "intermediate_size": 172, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
@@ -47,7 +47,7 @@ def as_ids(data: bytes) -> bytes:
 
 @dataclass
 class TextRun:
-    """A run that was stopped twice, and one that was not and evaluated nothing."""
+    """A run that was stopped twice, and one that was not and had no evaluations."""
 
     parameters: dict[str, Any]
     unbroken: dict[str, Any]
@@ -89,7 +89,7 @@ def export(step: pathlib.Path, out: pathlib.Path, *options: str) -> subprocess.C
 
 
 def loaded_loss(folder: pathlib.Path, ids: bytes) -> float:
-    """What transformers computes with the folder. AssertionError: it has filled in or left out parameters."""
+    """transformers' loss with the folder. Raises AssertionError if it has filled in or left out parameters."""
     import torch
     from transformers import AutoModelForCausalLM
 

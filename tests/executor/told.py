@@ -1,4 +1,4 @@
-"""What each rank is told of a fault, written down by the tests that make it where FSDP_TOLD names a file: the table of
+"""Records the messages of each rank after a fault, from the tests that cause it, if FSDP_TOLD names a file: the table of
 docs/tables/executor_faults.md (faults_document.py)."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def sentence(printed: str) -> str:
 
 
 def tell(fault: str, ranks: list[Rank], began: float | None = None) -> None:
-    """`began`: of the fault, or the end of the time-out that it takes; all ranks that are to end have done so now. REQUIRES:
-    the test has looked at what they have printed."""
+    """`began`: the time of the fault, or the end of its time-out; all ranks that should end have ended. REQUIRES: the test has
+    checked their output."""
     path = os.environ.get("FSDP_TOLD")
     if not path:
         page = (ROOT / "docs" / "tables" / "executor_faults.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def tell(fault: str, ranks: list[Rank], began: float | None = None) -> None:
 
 
 def _alike(rank: dict[str, Any]) -> tuple[int | None, str]:
-    """Two ranks are told the same if only numbers differ, such as their own, and the instruction at which they were."""
+    """Two ranks got the same message if only numbers, such as their own, and the instruction differ."""
     text = re.sub(r"instruction \S+ of \S+ [^:]*: ", "instruction: ", rank["sentence"])
     return rank["code"], re.sub(r"\d+(\.\d+)?", "#", text)
 
@@ -63,7 +63,7 @@ def _told(ranks: list[dict[str, Any]]) -> str:
 
 
 def rows(path: pathlib.Path) -> list[str]:
-    """A row of the table for each fault, in the order in which they came; the first of a name counts."""
+    """A row of the table for each fault, in order of occurrence; the first of a name counts."""
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         told = json.loads(line)

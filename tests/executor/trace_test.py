@@ -1,4 +1,4 @@
-"""The Chrome trace of a measured step: what the report counts is in it, and nothing on a stream overlaps.
+"""The Chrome trace of a measured step contains everything that the report counts, and events of a stream do not overlap.
 
     trace_test.py FSDP_EXEC
 """

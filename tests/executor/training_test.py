@@ -1,10 +1,10 @@
-"""fsdp-exec trains as a script of plain PyTorch does: gradients of micro-batches become their mean, rates follow a
-schedule, optimizers have their constants, and weight decay leaves alone what it shall.
+"""fsdp-exec trains like a script of plain PyTorch: gradients of micro-batches become their mean, rates follow a schedule,
+optimizers have their constants, and weight decay applies only to the selected parameters.
 
     training_test.py FSDP_EXEC      run by a Python that has torch
 
-The other side is a loop over torch.nn and torch.optim (plain_model.py), which imports nothing of this project. For
-schedules it is torch.optim.lr_scheduler, and transformers if it is installed.
+The reference is a loop over torch.nn and torch.optim (plain_model.py), which imports nothing of this project. For schedules it
+is torch.optim.lr_scheduler, and transformers if it is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import unittest
 from typing import Any
 
 sys.dont_write_bytecode = True
-os.environ["OMP_NUM_THREADS"] = "1"  # Before torch: sums are made in the same order.
+os.environ["OMP_NUM_THREADS"] = "1"  # Set before torch is imported: sums are made in the same order.
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 import torch  # noqa: E402
 from plain_model import Files, Plain, Trained, train  # noqa: E402
@@ -97,7 +97,7 @@ class Schedules(Against):
         return rates
 
     def expect_close(self, ours: list[float], theirs: list[float]) -> None:
-        """PyTorch multiplies its way from rate to rate, and so rounds otherwise."""
+        """PyTorch computes each rate from the previous one by a product, and so rounds differently."""
         self.assertEqual(len(ours), len(theirs))
         for a, b in zip(ours, theirs, strict=True):
             self.assertAlmostEqual(a, b, delta=1e-12)
@@ -143,7 +143,7 @@ class Schedules(Against):
         self.assertEqual([step["learning_rate"] for step in rest["steps"][0]],
                          [step["learning_rate"] for step in whole["steps"][0]][3:])
         self.assertEqual(rest["parameters"], whole["parameters"])
-        # What is said anew counts.
+        # An option that is passed again counts.
         other = run_executor(EXECUTOR, plan, 1, self.folder, "other",
                              ["--steps", "4", "--resume", str(self.folder / "c" / "step-00000003"), *resume[2:],
                               "--schedule", "constant", "--warmup", "0"])
@@ -152,7 +152,7 @@ class Schedules(Against):
 
 class Optimizers(Against):
     def groups(self, model: Plain, decay: float, left_out: str) -> list[dict[str, Any]]:
-        """As scripts write them: by the modules."""
+        """As scripts write them: by modules."""
         without = []
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):

@@ -1,5 +1,5 @@
-"""Parameters and tokens from files: fsdp-exec and PyTorch's own FSDP2 begin with the same bits and end with the same;
-what does not fit is said, all of it, before anything is trained.
+"""Parameters and tokens from files: fsdp-exec and PyTorch's own FSDP2 begin with the same bits and end with the same ones. All
+mismatches are reported before training begins.
 
     weights_test.py FSDP_EXEC FSDP_PLAN      run by a Python that has torch
 """
@@ -29,7 +29,7 @@ VOCABULARY = 131  # The small Qwen 3's.
 
 
 def values(name: str, shape: list[int], dtype: str) -> bytes:
-    """Numbers of [-0.05, 0.05), and of around 1 for norms; other ones for each name."""
+    """Numbers in [-0.05, 0.05], and around 1 for norms; different ones for each name."""
     draw = random.Random(name)
     middle = 1.0 if "norm" in name else 0.0
     data = struct.pack(f"<{math.prod(shape)}f", *(middle + draw.uniform(-0.05, 0.05) for _ in range(math.prod(shape))))
@@ -150,7 +150,7 @@ class FromFiles(InAFolder):
         means = []
         for name, shard, accumulation, file in (("four", 4, 1, raw), ("two", 2, 2, array), ("one", 1, 4, raw)):
             case = Case(name, "qwen3_0_6b", shard, {"accumulation": accumulation})
-            # Without learning, so that each step has the loss of its samples.
+            # A rate of 0, so that each step has the loss of its samples.
             run = run_executor(EXECUTOR, self.plan(case), shard, self.folder, name,
                                ["--seed", "7", "--steps", "3", "--lr", "0", "--tokens", str(file)])
             means.append([math.fsum(steps[i]["loss"] for steps in run["steps"]) / shard for i in range(3)])
