@@ -36,14 +36,6 @@ void draw_mark(QPainter& painter, const QPointF& at, const LegendEntry& entry) {
 
 }  // namespace
 
-QString text_of(Bytes bytes) {
-  return QString::fromStdString(bytes < Bytes(0) ? "\u2212" + format_bytes(-bytes) : format_bytes(bytes));
-}
-
-QString text_of(Seconds time) {
-  return QString::fromStdString(time.count() < 0 ? "\u2212" + format_time(-time) : format_time(time));
-}
-
 QString name_of_unit(const std::string& unit) {
   return unit.empty() ? QStringLiteral("root") : QString::fromStdString(unit);
 }

@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "gui/charts/chart_axis.h"
+#include "gui/theme/figure_text.h"
 #include "gui/theme/theme.h"
 
 namespace fsdp::gui {
 
-QString text_of(Bytes bytes);                   ///< "11.8 GiB", as the command line prints it.
-QString text_of(Seconds time);                  ///< "12.5 ms".
 QString name_of_unit(const std::string& unit);  ///< "root" for "".
 
 /// A pen whose width is the same at every scale.

@@ -10,7 +10,7 @@
 
 #include "gui/charts/plot_paint.h"
 #include "gui/charts/table_twin.h"
-#include "gui/panels/verdict_bar.h"
+#include "gui/theme/figure_text.h"
 #include "text/python_text.h"
 
 namespace fsdp::gui {
@@ -243,10 +243,10 @@ void RecordingView::show_answer(const planner::ReplayResult& recorded, const pla
   for (int i = 0; i + 1 < count; ++i) {
     const Row& row = rows[i];
     titles << row.title;
-    put(i, 0, size_text(recorded.*row.bytes));
+    put(i, 0, text_of(recorded.*row.bytes));
     if (replayed == nullptr) continue;
-    put(i, 1, size_text(replayed->*row.bytes));
-    put(i, 2, signed_size_text(replayed->*row.bytes - recorded.*row.bytes));
+    put(i, 1, text_of(replayed->*row.bytes));
+    put(i, 2, signed_text_of(replayed->*row.bytes - recorded.*row.bytes));
   }
   titles << tr("requests refused");
   put(count - 1, 0, QString::number(recorded.num_refused));

@@ -6,7 +6,7 @@
 #include <QScrollBar>
 #include <QVBoxLayout>
 
-#include "gui/panels/verdict_bar.h"
+#include "gui/theme/figure_text.h"
 
 namespace fsdp::gui {
 
@@ -52,7 +52,7 @@ RunPanel::RunPanel(AppState& state, QWidget* parent) : QWidget(parent), state_(s
     status_->setText(why);
   });
   connect(&run_, &ProcessRun::measured, this, [this](const OverlayPtr& run) {
-    status_->setText(tr("Measured: live peak %1.").arg(size_text(run->report->memory.peaks.live)));
+    status_->setText(tr("Measured: live peak %1.").arg(text_of(run->report->memory.peaks.live)));
     state_.set_measured(run);
   });
   connect(&run_, &ProcessRun::traced, this, &RunPanel::traced);

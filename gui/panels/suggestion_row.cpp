@@ -14,7 +14,7 @@
 
 #include "core/report/device_verdict.h"
 #include "gui/panels/flow_layout.h"
-#include "gui/panels/verdict_bar.h"
+#include "gui/theme/figure_text.h"
 #include "planner/remedy_kind.h"
 #include "render/choice_words.h"
 #include "render/render_search.h"
@@ -59,8 +59,8 @@ QString effects_of(const Remedy& remedy, bool says_fits) {
   QStringList effects;
   const bool fits = remedy.verdict == Verdict::Fits;
   if (says_fits && remedy.has_room()) effects << SuggestionRow::tr("fits");
-  if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
-  if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
+  if (remedy.delta_bytes != Bytes(0)) effects << signed_text_of(remedy.delta_bytes);
+  if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_text_of(remedy.delta_time);
   if (remedy.is_tight) effects << SuggestionRow::tr("tight");
   if (effects.isEmpty()) effects << (fits ? SuggestionRow::tr("fits") : SuggestionRow::tr("does not fit"));
   return effects.join(", ");

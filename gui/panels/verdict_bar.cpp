@@ -1,7 +1,6 @@
 #include "gui/panels/verdict_bar.h"
 
 #include <QHBoxLayout>
-#include <QPainter>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
 #include "gui/panels/comparison_panel.h"
+#include "gui/theme/figure_text.h"
 #include "render/render_report.h"
 
 namespace fsdp::gui {
@@ -31,7 +31,7 @@ QString measured_text(const Snapshot& shown, const Overlay& overlay) {
   const QString where = is_cpu ? VerdictBar::tr("measured on CPU") : VerdictBar::tr("measured");
   if (measured.is_of_another) return VerdictBar::tr("  ·  %1: of another model or plan").arg(text_of(overlay.name));
   if (!measured.live_peak || measured.live_peak->measured <= 0) return {};
-  const QString peak = size_text(Bytes(measured.live_peak->measured));
+  const QString peak = text_of(Bytes(measured.live_peak->measured));
   const double off = measured.live_peak->relative() * 100;
   const QString share = QString::number(std::abs(off), 'f', 2) + QStringLiteral(" %");
   const QString how = off == 0  ? VerdictBar::tr("exactly as predicted")
@@ -46,98 +46,26 @@ QString measured_text(const Snapshot& shown, const Overlay& overlay) {
 QString missing_outside_text(const MemoryReport& memory) {
   QString text;
   if (memory.host && memory.host->missing() > Bytes(0)) {
-    text += VerdictBar::tr("The host memory of a node lacks %1.  ·  ").arg(size_text(memory.host->missing()));
+    text += VerdictBar::tr("The host memory of a node lacks %1.  ·  ").arg(text_of(memory.host->missing()));
   }
   if (memory.drive && memory.drive->missing() > Bytes(0)) {
-    text += VerdictBar::tr("The NVMe drives of a node lack %1.  ·  ").arg(size_text(memory.drive->missing()));
+    text += VerdictBar::tr("The NVMe drives of a node lack %1.  ·  ").arg(text_of(memory.drive->missing()));
   }
   return text;
 }
 
 /// " (2.19–9.39 s)": the band of a step. Empty if it is unknown. Without an upper end: " (2.19 s or more)".
 QString band_text(const TimeReport& time) {
-  if (!time.without_cost.empty()) return VerdictBar::tr(" (%1 or more)").arg(time_text(time.low));
+  if (!time.without_cost.empty()) return VerdictBar::tr(" (%1 or more)").arg(text_of(time.low));
   if (time.low <= Seconds(0) || time.high <= time.low) return {};
-  QString low = time_text(time.low);
-  const QString high = time_text(time.high);
+  QString low = text_of(time.low);
+  const QString high = text_of(time.high);
   const QString unit = high.section(' ', 1);
   if (low.endsWith(' ' + unit)) low.chop(unit.size() + 1);
   return QString(" (%1\u2013%2)").arg(low, high);
 }
 
 }  // namespace
-
-QString text_of(const std::string& text) {
-  return QString::fromStdString(text);
-}
-QString size_text(Bytes size) {
-  return text_of(format_bytes(size));
-}
-QString time_text(Seconds time) {
-  return text_of(format_time(time));
-}
-QString signed_size_text(Bytes size) {
-  const QString sign = size > Bytes(0) ? "+" : size < Bytes(0) ? QString(QChar(0x2212)) : QString();
-  return sign + size_text(size < Bytes(0) ? -size : size);
-}
-QString signed_time_text(Seconds time) {
-  const QString sign = time.count() > 0 ? "+" : time.count() < 0 ? QString(QChar(0x2212)) : QString();
-  return sign + time_text(Seconds(std::abs(time.count())));
-}
-
-BudgetBar::BudgetBar(QWidget* parent) : QWidget(parent) {
-  setObjectName("budget_bar");
-  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
-  setMinimumWidth(120);
-}
-
-void BudgetBar::show_report(const MemoryReport& memory, const StepReport* baseline) {
-  memory_ = memory;
-  baseline_peak_ = baseline == nullptr ? Bytes(-1) : baseline->memory.peaks.device;
-  const QString text = tr("Device peak %1 of %2; %3 are kept free as a margin")
-                           .arg(size_text(memory.peaks.device), size_text(memory.budget), size_text(memory.margin));
-  setToolTip(text);
-  setAccessibleName(text);
-  update();
-}
-
-void BudgetBar::set_theme(const Theme& theme) {
-  theme_ = theme;
-  update();
-}
-
-void BudgetBar::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setRenderHint(QPainter::Antialiasing);
-  const double most = static_cast<double>(
-      std::max({memory_.budget.count(), memory_.peaks.device.count(), baseline_peak_.count(), std::int64_t{1}}));
-  const QRectF track = QRectF(rect()).adjusted(0.5, 3.5, -0.5, -3.5);
-  const auto x_of = [&](Bytes bytes) {
-    return track.left() + track.width() * static_cast<double>(bytes.count()) / most;
-  };
-  painter.setPen(Qt::NoPen);
-  painter.setBrush(theme_.grid);
-  painter.drawRoundedRect(track, 3, 3);
-  const Bytes used = std::min(memory_.peaks.device, memory_.budget);
-  const DeviceVerdict device = device_verdict_of(memory_);
-  painter.setBrush(device.has_room() ? theme_.good : device.verdict == Verdict::Fits ? theme_.warn : theme_.bad);
-  painter.drawRoundedRect(QRectF(track.topLeft(), QPointF(x_of(used), track.bottom())), 3, 3);
-  // The margin is hatched: it must stay unused.
-  const QRectF margin(QPointF(x_of(used), track.top()),
-                      QPointF(x_of(std::min(used + memory_.margin, memory_.budget)), track.bottom()));
-  painter.fillRect(margin, QBrush(theme_.text_weak, Qt::BDiagPattern));
-  if (memory_.peaks.device > memory_.budget) {
-    const QRectF missing(QPointF(x_of(memory_.budget), track.top()),
-                         QPointF(x_of(memory_.peaks.device), track.bottom()));
-    painter.fillRect(missing, QBrush(theme_.bad, Qt::DiagCrossPattern));
-    painter.setPen(QPen(theme_.text, 2));
-    painter.drawLine(QPointF(x_of(memory_.budget), 0), QPointF(x_of(memory_.budget), height()));
-  }
-  if (baseline_peak_ >= Bytes(0)) {
-    painter.setPen(QPen(theme_.baseline, 2, Qt::DashLine));
-    painter.drawLine(QPointF(x_of(baseline_peak_), 0), QPointF(x_of(baseline_peak_), height()));
-  }
-}
 
 VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), state_(state) {
   setObjectName("verdict");
@@ -278,26 +206,26 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const MemoryReport& memory = report.memory;
   const Bytes headroom = memory.budget - memory.margin - memory.peaks.device;
   const double share = ratio(memory.peaks.device, memory.budget);
-  peak_text_ = tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share));
-  peak_short_ = size_text(memory.peaks.device);
+  peak_text_ = tr("%1 of %2 (%3)").arg(text_of(memory.peaks.device), text_of(memory.budget), percent(share));
+  peak_short_ = text_of(memory.peaks.device);
   const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
-  headroom_.title->setText(title.arg(size_text(memory.margin)));
-  headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
+  headroom_.title->setText(title.arg(text_of(memory.margin)));
+  headroom_.value->setText(text_of(headroom < Bytes(0) ? -headroom : headroom));
   // No card was named: the speed is that of the stand-in.
   step_.title->setText(is_stand_in(shown.cluster.gpu)
                            ? tr("Step time, like %1").arg(text_of(card_of(shown.cluster.gpu)))
                            : tr("Step time"));
-  step_.value->setText(time_text(report.time.step) + band_text(report.time));
+  step_.value->setText(text_of(report.time.step) + band_text(report.time));
   const bool is_open = !report.time.without_cost.empty();
   const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
                                      .arg(QString::fromStdString(report.time.without_cost.front()))
-                               : time_text(report.time.high);
+                               : text_of(report.time.high);
   step_.value->setToolTip(tr("The step may take from %1 to %2; %3")
-                              .arg(time_text(report.time.low), most, text_of(planner::speed_of(report))));
+                              .arg(text_of(report.time.low), most, text_of(planner::speed_of(report))));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
-  QString waits_text = tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed));
+  QString waits_text = tr("%1 (%2)").arg(text_of(report.time.exposed_communication), percent(exposed));
   // The GPU also waits for the CPU, which is in no share of communication.
-  if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(time_text(report.time.optimizer));
+  if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(text_of(report.time.optimizer));
   exposed_.value->setText(waits_text);
   show_host(memory);
   if (!state_.baseline()) {
@@ -306,14 +234,14 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   }
   const StepReport& before = state_.baseline()->report;
   const Bytes peak = memory.peaks.device - before.memory.peaks.device;
-  show_delta(*peak_.delta, signed_size_text(peak), static_cast<double>(peak.count()));
+  show_delta(*peak_.delta, signed_text_of(peak), static_cast<double>(peak.count()));
   const Bytes before_headroom = before.memory.budget - before.memory.margin - before.memory.peaks.device;
-  show_delta(*headroom_.delta, signed_size_text(headroom - before_headroom),
+  show_delta(*headroom_.delta, signed_text_of(headroom - before_headroom),
              -static_cast<double>((headroom - before_headroom).count()));
   const Seconds step = report.time.step - before.time.step;
-  show_delta(*step_.delta, signed_time_text(step), step.count());
+  show_delta(*step_.delta, signed_text_of(step), step.count());
   const Seconds waits = report.time.exposed_communication - before.time.exposed_communication;
-  show_delta(*exposed_.delta, signed_time_text(waits), waits.count());
+  show_delta(*exposed_.delta, signed_text_of(waits), waits.count());
 }
 
 // A plan that offloads to the host needs memory there as much as on its GPUs.
@@ -321,16 +249,16 @@ void VerdictBar::show_host(const MemoryReport& memory) {
   has_host_ = memory.host.has_value();
   if (!has_host_) return;
   const HostMemory& host = *memory.host;
-  host_.value->setText(host.budget ? tr("%1 of %2").arg(size_text(host.needed), size_text(*host.budget))
-                                   : tr("needs %1").arg(size_text(host.needed)));
+  host_.value->setText(host.budget ? tr("%1 of %2").arg(text_of(host.needed), text_of(*host.budget))
+                                   : tr("needs %1").arg(text_of(host.needed)));
   host_.title->parentWidget()->setToolTip(
       host.budget
-          ? tr("Memory of a node that offload takes; %1 more are kept free as a margin").arg(size_text(host.margin))
+          ? tr("Memory of a node that offload takes; %1 more are kept free as a margin").arg(text_of(host.margin))
           : tr("Memory of a node that offload takes. It is not checked: set Host RAM per node"));
   if (!state_.baseline()) return;
   const std::optional<HostMemory>& before = state_.baseline()->report.memory.host;
   const Bytes more = host.needed - (before ? before->needed : Bytes(0));
-  show_delta(*host_.delta, signed_size_text(more), static_cast<double>(more.count()));
+  show_delta(*host_.delta, signed_text_of(more), static_cast<double>(more.count()));
 }
 
 std::array<VerdictBar::Figure, 5> VerdictBar::figures() const {

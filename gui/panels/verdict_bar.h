@@ -10,39 +10,13 @@
 #include <QToolButton>
 #include <QWidget>
 #include <array>
-#include <string>
 
+#include "gui/panels/budget_bar.h"
 #include "gui/panels/suggestion_row.h"
 #include "gui/state/app_state.h"
 #include "gui/theme/theme.h"
 
 namespace fsdp::gui {
-
-/// "14.9 GiB of 16.0 GiB", "+1.20 GiB": figures as the command line prints them, for the whole window.
-QString size_text(Bytes size);
-QString signed_size_text(Bytes size);
-QString time_text(Seconds time);
-QString signed_time_text(Seconds time);
-QString text_of(const std::string& text);
-
-/// The device's memory as a bar: used, margin, free, and missing.
-class BudgetBar : public QWidget {
-  Q_OBJECT
-
- public:
-  explicit BudgetBar(QWidget* parent = nullptr);
-  void show_report(const MemoryReport& memory, const StepReport* baseline);
-  void set_theme(const Theme& theme);
-  QSize sizeHint() const override { return {260, 22}; }
-
- protected:
-  void paintEvent(QPaintEvent* event) override;
-
- private:
-  MemoryReport memory_;
-  Bytes baseline_peak_{-1};
-  Theme theme_ = light_theme();
-};
 
 class VerdictBar : public QWidget {
   Q_OBJECT

@@ -3,7 +3,7 @@
 #include "core/report/device_verdict.h"
 #include "gui/charts/export_chart.h"
 #include "gui/panels/answer_panel.h"
-#include "gui/panels/verdict_bar.h"
+#include "gui/theme/figure_text.h"
 #include "render/render_search.h"
 
 namespace fsdp::gui {
@@ -37,7 +37,7 @@ QString page_to_share(const Inputs& inputs, const Snapshot& shown, std::span<Plo
                      .arg(title, kStyle);
   page += "<p>" +
           QObject::tr("%1 of %2, %3 a step")
-              .arg(size_text(report.memory.peaks.device), size_text(report.memory.budget), time_text(report.time.step))
+              .arg(text_of(report.memory.peaks.device), text_of(report.memory.budget), text_of(report.time.step))
               .toHtmlEscaped() +
           "</p>\n";
   page += "<pre>" + text_of(command_of(inputs, plan_file_of(shown))).toHtmlEscaped() + "</pre>\n";

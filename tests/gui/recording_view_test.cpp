@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "gui/panels/recording_view.h"
-#include "gui/panels/verdict_bar.h"
+#include "gui/theme/figure_text.h"
 #include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 #include "tests/support/snapshot_pickle.h"
@@ -124,7 +124,7 @@ TEST_F(Recordings, AReplayShowsWhatOtherSettingsReserve) {
   ASSERT_EQ(peaks->columnCount(), 3);
   const auto answer = replay_with(*view->memory(), "expandable_segments:True", "");
   ASSERT_TRUE(answer.has_value());
-  EXPECT_EQ(peaks->item(2, 1)->text(), size_text(answer->replayed->reserved_peak));
+  EXPECT_EQ(peaks->item(2, 1)->text(), text_of(answer->replayed->reserved_peak));
   EXPECT_FALSE(window.findChild<QLabel*>("replay_verdict")->text().isEmpty());
   // 200 MiB is less than the peak.
   window.findChild<QLineEdit*>("replay_memory")->setText("200MiB");

@@ -107,8 +107,8 @@ TEST_P(SuggestionRows, CostWhatTheCommandSays) {
     QString what = QString::fromStdString(remedy.at("what").get<std::string>());
     what[0] = what[0].toUpper();
     EXPECT_TRUE(chip->text().trimmed().startsWith(what + ":")) << chip->text().toStdString();
-    const QString cost_of_bytes = bytes == Bytes(0) ? QString() : signed_size_text(bytes);
-    const QString cost_of_time = std::abs(time.count()) < 1e-9 ? QString() : signed_time_text(time);
+    const QString cost_of_bytes = bytes == Bytes(0) ? QString() : signed_text_of(bytes);
+    const QString cost_of_time = std::abs(time.count()) < 1e-9 ? QString() : signed_text_of(time);
     EXPECT_TRUE(chip->text().contains(cost_of_bytes)) << chip->text().toStdString();
     EXPECT_TRUE(chip->text().contains(cost_of_time)) << chip->text().toStdString();
     ++compared;

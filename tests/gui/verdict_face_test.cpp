@@ -32,9 +32,9 @@ TEST(VerdictFace, TheStepTimeHasItsBand) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   const TimeReport& time = window.state().snapshot()->report.time;
   const QString text = label_named(window, "Step time")->text();
-  EXPECT_TRUE(text.startsWith(time_text(time.step) + " (")) << text.toStdString();
-  EXPECT_TRUE(text.endsWith(time_text(time.high) + ")")) << text.toStdString();
-  EXPECT_TRUE(text.contains(time_text(time.low).section(' ', 0, 0) + QChar(0x2013))) << text.toStdString();
+  EXPECT_TRUE(text.startsWith(text_of(time.step) + " (")) << text.toStdString();
+  EXPECT_TRUE(text.endsWith(text_of(time.high) + ")")) << text.toStdString();
+  EXPECT_TRUE(text.contains(text_of(time.low).section(' ', 0, 0) + QChar(0x2013))) << text.toStdString();
 }
 
 TEST(VerdictFace, TheAssumptionsAreAButtonThatOpensTheList) {
@@ -108,7 +108,7 @@ TEST(VerdictFace, WhatHasLessThanItsMarginRunsAndSaysSo) {
   ASSERT_GT(memory.peaks.device + memory.margin, memory.budget);
   const QString said = window.findChild<QWidget*>("binding_moment")->accessibleName();
   EXPECT_TRUE(
-      said.startsWith("Runs without room to spare: 20.0 MiB left of a " + size_text(memory.margin) + " safety margin."))
+      said.startsWith("Runs without room to spare: 20.0 MiB left of a " + text_of(memory.margin) + " safety margin."))
       << said.toStdString();
 }
 
@@ -136,10 +136,10 @@ TEST(VerdictFace, HasTheHostMemoryThatOffloadNeeds) {
   ASSERT_TRUE(host.has_value());
   const QLabel* shown = label_named(window, "Host RAM per node");
   EXPECT_TRUE(shown->isVisible());
-  EXPECT_EQ(shown->text(), "needs " + size_text(host->needed));
+  EXPECT_EQ(shown->text(), "needs " + text_of(host->needed));
   window.state().change(test::with(inputs, PlanChoice::HostMemory, "512G"), "host memory");
   ASSERT_TRUE(wait_until_idle(window.state()));
-  EXPECT_EQ(shown->text(), size_text(host->needed) + " of 512 GiB");
+  EXPECT_EQ(shown->text(), text_of(host->needed) + " of 512 GiB");
   window.state().change(test::quick_inputs("gpt2"), "no offload");
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_FALSE(shown->isVisible());

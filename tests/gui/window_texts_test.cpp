@@ -249,9 +249,9 @@ TEST(MemoryLegend, NamesAllThatTheDeviceHoldsWithItsBytes) {
   const auto& curves = window.state().snapshot()->curves;
   const auto& steady = curves.phases.back();
   const std::size_t peak = steady.peak();
-  EXPECT_TRUE(all.contains("allocator overhead " + size_text(Bytes(steady.reserved[peak] - steady.total[peak]))))
+  EXPECT_TRUE(all.contains("allocator overhead " + text_of(Bytes(steady.reserved[peak] - steady.total[peak]))))
       << all.toStdString();
-  EXPECT_TRUE(all.contains("safety margin " + size_text(report.memory.margin))) << all.toStdString();
+  EXPECT_TRUE(all.contains("safety margin " + text_of(report.memory.margin))) << all.toStdString();
   EXPECT_TRUE(all.contains("reserved, at most ")) << all.toStdString();
 }
 
