@@ -108,7 +108,7 @@ TEST_F(Charts, GoToThePeakAndSayWhatIsThere) {
 
 TEST_F(Charts, AClickOnAOneMomentPeakMeansThePeak) {
   const auto& curves = gpt2_snapshot()->curves;
-  const simulator::MemoryCurve& steady = *curves.find("steady_step");
+  const simulator::MemoryCurve& steady = *curves.find(RunPhase::SteadyStep);
   const double share = steady.time[steady.peak()].count() / curves.step.count();
   QSignalSpy chosen(&memory_, &MemoryTimelineWidget::moment_chosen);
   QTest::mouseClick(&memory_, Qt::LeftButton, {}, {static_cast<int>(108 + share * (986 - 108)), 200});

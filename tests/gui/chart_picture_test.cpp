@@ -73,7 +73,7 @@ TEST_P(ChartPictures, ShowTheBaselineAndWhatWasMeasuredAsLines) {
   chart.set_baseline(gpt2_snapshot(false));
   auto overlay = std::make_shared<Overlay>();
   const SnapshotPtr snapshot = gpt2_snapshot(true);
-  const simulator::MemoryCurve& curve = *snapshot->curves.find("steady_step");
+  const simulator::MemoryCurve& curve = *snapshot->curves.find(RunPhase::SteadyStep);
   for (std::size_t i = 0; i < curve.size(); i += 3) {
     overlay->time.push_back(curve.time[i].count());
     overlay->allocated.push_back(curve.allocated[i] + (curve.allocated[i] >> 4));

@@ -41,7 +41,7 @@ TEST_F(Overlays, ReadOurOwnTraceAsItWasWritten) {
   ASSERT_TRUE(overlay.has_value()) << to_string(overlay.error().front());
   EXPECT_NEAR(overlay->step.count(), snapshot->curves.step.count(), 1e-8);
   EXPECT_EQ(overlay->events.size(), snapshot->curves.events.size());
-  const simulator::MemoryCurve& curve = *snapshot->curves.find("steady_step");
+  const simulator::MemoryCurve& curve = *snapshot->curves.find(RunPhase::SteadyStep);
   EXPECT_EQ(*std::max_element(overlay->allocated.begin(), overlay->allocated.end()), curve.total[curve.peak()]);
   ASSERT_TRUE(overlay->report.has_value());
   for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
@@ -55,7 +55,7 @@ TEST_F(Overlays, ReadASnapshotWithItsCategories) {
   const SnapshotPtr snapshot = gpt2_snapshot();
   const Result<Overlay> overlay = read(write("step.pickle", planner::to_memory_snapshot(snapshot->curves)));
   ASSERT_TRUE(overlay.has_value()) << to_string(overlay.error().front());
-  const simulator::MemoryCurve& curve = *snapshot->curves.find("steady_step");
+  const simulator::MemoryCurve& curve = *snapshot->curves.find(RunPhase::SteadyStep);
   EXPECT_EQ(overlay->report->memory.peaks.live, Bytes(curve.total[curve.peak()]));
   EXPECT_EQ(overlay->report->memory.at_peak, curve.live_at(curve.peak()));
 }

@@ -56,7 +56,7 @@ const Remedy* find(const SearchResult& result, const std::string& flag) {
 TEST(Explain, TheBindingSentenceNamesMomentUnitAndTerms) {
   StepReport report;
   report.memory.peaks = {Bytes(6LL << 30), Bytes(6LL << 30), Bytes(7LL << 30), Bytes(8LL << 30)};
-  report.memory.peak = {"backward", "Backward model.layers.3", "model.layers.3", "mlp.down_proj linear"};
+  report.memory.peak = {StepPhase::Backward, "Backward model.layers.3", "model.layers.3", "mlp.down_proj linear"};
   report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = Bytes(4LL << 30);
   report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::OptState)] = Bytes(2LL << 30);
   EXPECT_EQ(

@@ -39,7 +39,7 @@ TEST(ExportedTrace, HoldsThePeakOfTheStep) {
   const Trace trace = trace_of(step.report, step.curves, 3);
   EXPECT_EQ(trace.rank, 3);
   EXPECT_EQ(trace.world_size, 4);
-  const simulator::MemoryCurve& curve = *step.curves.find("steady_step");
+  const simulator::MemoryCurve& curve = *step.curves.find(RunPhase::SteadyStep);
   std::int64_t highest = 0;
   for (const TraceMemory& moment : trace.memory) {
     std::int64_t sum = 0;
@@ -80,7 +80,7 @@ TEST(ExportedSnapshot, IsReadBackAsTheSameMemory) {
     ASSERT_GE(frames.size(), 1u);
     EXPECT_EQ(*frames.at(0).find("filename")->as_text(), "predicted by fsdp-plan");
   }
-  const simulator::MemoryCurve& curve = *step.curves.find("steady_step");
+  const simulator::MemoryCurve& curve = *step.curves.find(RunPhase::SteadyStep);
   EXPECT_EQ(highest, curve.total[curve.peak()]);
   EXPECT_EQ(total, curve.total.back());
   EXPECT_TRUE(categories.contains("unknown")) << "the viewer stops without it";

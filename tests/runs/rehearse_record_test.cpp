@@ -65,7 +65,7 @@ TEST(RehearseRecord, SaysWhatRanOutOfMemory) {
     "stack": [{"file": "train.py", "line": 3, "function": "f"}]},)"));
   ASSERT_TRUE(record) << to_string(record.error().front());
   EXPECT_EQ(record->seen.failed,
-            (FailedAllocation{Bytes(64), "forward", 1, "m", Bytes(32), {}, {{"train.py", 3, "f"}}}));
+            (FailedAllocation{Bytes(64), StepPhase::Forward, 1, "m", Bytes(32), {}, {{"train.py", 3, "f"}}}));
 }
 
 TEST(RehearseRecord, HasCollectivesOfAnyKindAndType) {

@@ -288,7 +288,7 @@ TEST(StepCurves, LieOnTheClockOfTheTimeline) {
     // A report has the step of the first rank, and these curves are of the one that needs most memory.
     const double other = is_simple_fsdp(one.plan) ? 1e-5 * answer.curves.step.count() : 0;
     EXPECT_NEAR(answer.curves.step.count(), answer.report.time.step.count(), other) << one.name;
-    const MemoryCurve& steady = *answer.curves.find("steady_step");
+    const MemoryCurve& steady = *answer.curves.find(RunPhase::SteadyStep);
     EXPECT_TRUE(std::is_sorted(steady.time.begin(), steady.time.end())) << one.name;
     EXPECT_LE(steady.time.back(), answer.curves.step) << one.name;
     const std::set<Seconds> times(steady.time.begin(), steady.time.end());
