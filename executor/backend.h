@@ -1,7 +1,7 @@
 #pragma once
 
-// The device and the library of a rank: the CPU of a machine with Gloo, or a GPU with NCCL. Everything else
-// of the executor asks here, so that the program for CPU loads nothing of CUDA.
+// The device and the library of a rank: the CPU of a machine with Gloo, or a GPU with NCCL. The rest of the executor
+// uses only this interface, so that the program for CPU loads no CUDA.
 
 #include <c10/core/Device.h>
 

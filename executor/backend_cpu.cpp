@@ -20,7 +20,7 @@ class CpuBackend final : public Backend {
   Result<void> start(const RunOptions& options, const Launch& launch, const Plan& plan) override {
     choose_attention(implementations_of(plan));
     limit_memory(options.memory);
-    // Several processes that spin for each other's cores are many times slower than one thread each.
+    // Several processes that compete for each other's cores are many times slower than one thread each.
     at::set_num_threads(options.threads > 0 ? options.threads : threads_of_rank(launch.world_size));
     return {};
   }
@@ -63,7 +63,7 @@ void choose_attention(const Implementations& use) {
 }
 
 void choose_tf32(const Implementations& use) {
-  // PyTorch's defaults are left alone: setting them again warns.
+  // PyTorch's defaults are not set again, because that warns.
   const Implementations defaults;
   at::Context& context = at::globalContext();
   if (use.cudnn_allow_tf32 != defaults.cudnn_allow_tf32) context.setAllowTF32CuDNN(use.cudnn_allow_tf32);

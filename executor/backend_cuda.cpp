@@ -1,5 +1,5 @@
-// Several ranks may share one GPU, to find out whether a plan runs: NCCL_HOSTID makes NCCL take them for ranks of
-// different machines, which it connects by sockets. Times of such a run mean nothing. All ranks do so, or none: they
+// Several ranks may share one GPU, to find out whether a plan runs: with NCCL_HOSTID, NCCL treats them as ranks of
+// different machines and connects them by sockets. Times of such a run have no meaning. All ranks do so, or none: they
 // compare their GPUs before the first communicator is made.
 //
 // Sources: NCCL's user guide (environment variables); torch/backends/cuda (which attention kernels may be chosen).
@@ -37,7 +37,7 @@ DeviceIdentity identity_of(int device) {
   for (const char byte : at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device))->uuid.bytes) {
     uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
-  if (uuid.find_first_not_of('0') == std::string::npos) uuid.clear();  // The driver knows none.
+  if (uuid.find_first_not_of('0') == std::string::npos) uuid.clear();  // The driver does not know it.
   return {.host = this_host(), .bus = bus, .uuid = uuid};
 }
 
@@ -102,7 +102,7 @@ class CudaBackend final : public Backend {
     if (nccl_) nccl_->check();
   }
 
-  // From the beginning, because a replay needs all of it.
+  // From the start, because a replay needs all of it.
   void begin_trace() override {}
   Result<void> write_trace(const std::string& path) override { return memory_->write_recording(path); }
 

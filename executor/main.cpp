@@ -1,7 +1,7 @@
-// fsdp-exec: one rank of a training run. `fsdp-plan execute` starts several; torchrun, mpirun and srun do too.
+// fsdp-exec: one rank of a training run. `fsdp-plan execute` starts several; so do torchrun, mpirun and srun.
 //
-// This program loads nothing of CUDA, so it starts at once. With --device cuda it becomes fsdp-exec-cuda, which lies
-// beside it, with the same arguments.
+// This program loads no CUDA, so it starts at once. With --device cuda it becomes fsdp-exec-cuda, which is in the same
+// folder, with the same arguments.
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// fsdp-exec-cuda: what fsdp-exec --device cuda becomes.
+// fsdp-exec-cuda: the program that fsdp-exec --device cuda becomes.
 
 #include "executor/backend_cuda.h"
 #include "executor/program.h"

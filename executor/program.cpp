@@ -10,7 +10,7 @@
 namespace fsdp::executor {
 
 int run_program(int argc, char** argv, const BackendChoice& choose) {
-  // A rank that died leaves connections behind that others write to: an error for them, not their end.
+  // A dead rank leaves connections to which others write: that must be an error for them, not their end.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     const Result<RunOptions> options = read_options(argc, argv);

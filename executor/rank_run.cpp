@@ -46,7 +46,7 @@ std::string file_of_rank(std::string name, int rank) {
   return name;
 }
 
-/// Values that all ranks read alike.
+/// Values that are equal on all ranks.
 struct Job {
   Plan plan;
   PlannedModel planned;
@@ -56,7 +56,7 @@ struct Job {
   RunStart start;
 };
 
-/// Every rank reads the plan; a pipe would give it to one rank only, and the others would wait.
+/// Every rank reads the plan; a pipe would give it to only one rank, and the others would wait.
 Result<void> check_is_file(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
@@ -133,7 +133,7 @@ std::string instruction_text(const Job& job, const Schedule& schedule, int curre
   return fmt::format("instruction {} of {}, {}", current, schedule.instructions.size(), text);
 }
 
-// A long run would fill the memory that it measures, so details are kept of the first and the last step only.
+// A long run would fill the memory that it measures, so only the first and the last step keep details.
 void drop_details(StepMeasurement& step) {
   step.collectives = {};
   step.collective_instructions = {};
@@ -310,13 +310,13 @@ class RunOfRank {
   Place& place_;
   bool speaks_;
   std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<Agreement> agreement_;  ///< Null where the rank runs alone.
+  std::unique_ptr<Agreement> agreement_;  ///< Null if the rank runs alone.
   ProgressOfRun progress_;
   std::optional<CheckpointWriter> checkpoints_;
   std::vector<StepMeasurement> steps_;
   KernelCalls calls_;
   LossInputs logits_;
-  std::unique_ptr<Calibrator> calibrator_;  ///< With --measure; else null.
+  std::unique_ptr<Calibrator> calibrator_;  ///< With --measure. Null otherwise.
 };
 
 Result<void> RunOfRank::begin() {
@@ -350,7 +350,7 @@ Result<void> RunOfRank::train() {
   }
   if (!steps_.empty()) return {};
   if (speaks_) say(fmt::format("all {} steps are done; nothing is trained or measured", options_.steps));
-  // Cut anew, perhaps for other ranks.
+  // Sharded again, perhaps for other ranks.
   if (checkpoints_ && !checkpoints_->has(trainer_->progress().steps)) return save_checkpoint();
   return {};
 }
@@ -468,7 +468,7 @@ int run_rank(RunOptions options, Backend& backend) {
     const bool saves = place.doing.starts_with("the checkpoint of ");
     const bool is_training = is_in_schedule || saves || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
-    // PyTorch and Gloo word it in many ways.
+    // PyTorch and Gloo have many messages for it.
     const bool has_no_descriptors = what.find(std::strerror(EMFILE)) != std::string::npos;
     say(fmt::format("error: rank {}: {}: {}{}", rank, where, has_no_descriptors ? no_descriptors() : what, others));
     return kExitRun;

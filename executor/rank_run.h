@@ -1,6 +1,6 @@
 #pragma once
 
-// One rank's whole run: reads the plan, joins the others, trains, and writes what was asked for.
+// One rank's whole run: reads the plan, joins the others, trains, and writes the requested files.
 
 #include "executor/backend.h"
 #include "executor/options/options.h"

@@ -44,7 +44,7 @@ void read_weights(const RunOptions& options, const Model& model, RunStart& start
   append(errors, unfit);
 }
 
-/// Token ids of a language model, or samples of any.
+/// Token ids of a language model, or samples of any model.
 Result<std::shared_ptr<const SampleSource>> open_samples(const TokenSource& source, const Model& model) {
   const auto is_stored = [](const std::string& path) { return path.ends_with(kStoredSamples); };
   if (std::any_of(source.files.begin(), source.files.end(), is_stored)) {
@@ -82,7 +82,7 @@ void open_evaluated(const RunOptions& options, const Model& model, const Plan& p
       {"--evaluate", fmt::format("{} samples are evaluated, and the ranks take {} at a time.", most, round), ""});
 }
 
-/// The folder to resume from. Empty: from the beginning.
+/// The folder to resume from. Empty to start anew.
 std::string folder_of(const RunOptions& options, Errors& errors) {
   if (options.resume != kLatest) return options.resume;
   if (options.checkpoints.folder.empty()) {
@@ -147,7 +147,7 @@ void check_folder(const RunOptions& options, const RunStart& start, Errors& erro
        "Add --resume latest, or choose another folder."});
 }
 
-/// Finds result files that could not be written before hours of training, not after them.
+/// Finds unwritable result files before hours of training, not after them.
 void check_results(const RunOptions& options, Errors& errors) {
   const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
                                                               {"--save-parameters", &options.parameters},

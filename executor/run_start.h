@@ -29,7 +29,7 @@ struct RunStart {
   std::shared_ptr<const SampleSource> evaluated;  ///< In the order of its files.
 };
 
-/// A file that the run begins with is damaged.
+/// A damaged input file.
 class UnusableInput : public std::runtime_error {
  public:
   explicit UnusableInput(Errors errors) : std::runtime_error("unusable input"), errors_(std::move(errors)) {}

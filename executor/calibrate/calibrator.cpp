@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr double kLeastMicroseconds = 1e-3;
-// Whoever waits for less has found it there.
+// Below this, the result was there already.
 constexpr Seconds kLeastWait{20e-6};
 
 double middle_mean(std::vector<double> samples) {
@@ -125,7 +125,7 @@ void Calibrator::take_collectives(const StepMeasurement& step) {
   for (std::size_t c = 0; c < step.collective_times.size(); ++c) {
     const CollectiveTimes& times = step.collective_times[c];
     if (times.waited_to - times.waited_from <= kLeastWait) continue;
-    // One that was called before may be waited for later; then nobody knows that this one waited for it.
+    // The wait for an earlier collective may come later; then this one's wait is unknown.
     const Seconds begin = before <= times.waited_to ? std::max(times.called, before) : times.called;
     before = times.waited_to;
     if (step.collectives[c].group_size == 1) continue;

@@ -18,7 +18,7 @@
 
 namespace fsdp::executor {
 
-/// Times of named work, one for each time that it was seen.
+/// Samples of the times of named work, one for each time that it ran.
 class WorkSamples {
  public:
   void add(const NamedWork& work, Seconds forward);
@@ -36,16 +36,16 @@ class WorkSamples {
 
 class Calibrator {
  public:
-  /// Listens to the trainer's steps until it goes. REQUIRES: all references outlive it.
+  /// Listens to the trainer's steps until its destruction. REQUIRES: all references outlive it.
   Calibrator(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
              Trainer& trainer);
   ~Calibrator();
   Calibrator(const Calibrator&) = delete;
   Calibrator& operator=(const Calibrator&) = delete;
 
-  /// Takes the times of a step. It ignores the first two steps, which make what later ones reuse.
+  /// Adds the times of a step. It ignores the first two steps, which allocate what later ones reuse.
   void take(const StepMeasurement& step);
-  /// Times collectives by themselves, to which steps add theirs, and beside computing. All ranks call it. It does
+  /// Times collectives by themselves, to which steps add theirs, and during computation. All ranks call it. It does
   /// nothing on one rank.
   void measure_collectives();
   /// Times copies between host and GPU. It does nothing on a CPU.
@@ -70,7 +70,7 @@ class Calibrator {
   OpClock clock_;
   WorkSamples ops_;
   WorkSamples actions_;
-  WorkSamples collectives_;  ///< In steps.
+  WorkSamples collectives_;  ///< From steps.
   MachineTables measured_;   ///< Collectives and copies.
 };
 

@@ -1,10 +1,11 @@
-// A collective is called and waited for, again and again, so that its ranks come to it at the same time, as they do in
-// a step. Sizes are four times apart. Every rank makes the same calls, so that their numbers follow from sizes alone.
+// Calls a collective and waits for it, again and again, so that its ranks reach it at the same time, as they do in a
+// step. Consecutive sizes differ by a factor of four. Every rank makes the same calls, so the number of calls may
+// depend only on the size.
 //
-// On a CPU computing and sending share the cores. Computing is timed by itself and after the start of an all-gather;
-// both ranks do the same products. The share is the extra time over the time of the all-gather by itself.
+// On a CPU computing and sending share the cores. The same products are timed by themselves and after the start of an
+// all-gather, on both ranks. The share is the extra time over the time of the all-gather by itself.
 //
-// Sources: nccl-tests, doc/PERFORMANCE.md, for what the size of a collective is.
+// Sources: nccl-tests, doc/PERFORMANCE.md, for the definition of a collective's size.
 //
 // Not modeled: two collectives at once.
 
@@ -72,7 +73,7 @@ void add_time(WorkTimes& times, const at::Tensor& whole, Seconds time) {
   times.microseconds.push_back(std::max(1e-3, 1e6 * time.count()));
 }
 
-// Others disturb a time upward only, so that less cannot take longer than more.
+// Noise only makes times longer, so a smaller size cannot take longer than a larger one.
 void never_fall(WorkTimes& times) {
   for (std::size_t i = times.microseconds.size(); i-- > 1;) {
     times.microseconds[i - 1] = std::min(times.microseconds[i - 1], times.microseconds[i]);
@@ -107,7 +108,7 @@ std::vector<WorkTimes> time_collectives(Group& group, const CollectiveSettings& 
 
 namespace {
 
-// So that all ranks compute for as long.
+// Makes all ranks compute for the same time.
 std::int64_t agreed(Group& group, double number, c10::Device device) {
   const at::Tensor sum = at::full({1}, number, at::TensorOptions().dtype(c10::kFloat).device(device));
   group.all_reduce(sum, ReduceOp::Average)->wait();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Times of collectives by themselves, and their cost for computing beside them; copies between a host and its GPU.
+// Times of collectives by themselves, and their cost for concurrent computation; copies between a host and its GPU.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,10 +20,10 @@ struct CollectiveSettings {
   c10::Device device = c10::Device(c10::kCPU);
 };
 
-/// All-gathers, reduce-scatters and all-reduces from 1 KiB to the largest. All ranks call it alike.
+/// All-gathers, reduce-scatters and all-reduces from 1 KiB to the largest. All ranks call it with the same arguments.
 std::vector<WorkTimes> time_collectives(Group& group, const CollectiveSettings& settings);
 
-/// By how much computing takes longer while an all-gather runs, as a share of the all-gather's time, 0 to 1.
+/// How much longer computing takes while an all-gather runs, as a share of the all-gather's time, 0 to 1.
 double compute_share(Group& group, const CollectiveSettings& settings);
 
 /// The rates of large copies out of pinned memory and into it. REQUIRES: a GPU.

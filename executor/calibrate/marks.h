@@ -1,6 +1,6 @@
 #pragma once
 
-// Points in time of what a rank computes: of the computing thread on a CPU, of the current stream on a GPU.
+// Points in time of a rank's computation: on the computing thread of a CPU, or on the current stream of a GPU.
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -18,20 +18,20 @@ class Marks {
  public:
   explicit Marks(c10::Device device) : device_(device) {}
 
-  /// Forgets those before.
+  /// Forgets earlier marks.
   void clear() { used_ = 0; }
-  /// Marks the present, on whatever thread; one at a time. Returns its number.
+  /// Marks the present, on any thread; one at a time. Returns the number of the mark.
   std::size_t mark();
-  /// Waits until the device has come to the last mark.
+  /// Waits until the device has reached the last mark.
   void wait();
-  /// REQUIRES: the device has come to both.
+  /// REQUIRES: the device has reached both.
   Seconds between(std::size_t begin, std::size_t end) const;
 
  private:
   c10::Device device_;
   std::size_t used_ = 0;
-  std::vector<std::chrono::steady_clock::time_point> times_;  ///< On a CPU; else
-  std::deque<c10::Event> events_;                             ///< used again after each clear().
+  std::vector<std::chrono::steady_clock::time_point> times_;  ///< On a CPU; on a GPU the
+  std::deque<c10::Event> events_;                             ///< events, reused after each clear().
 };
 
 }  // namespace fsdp::executor

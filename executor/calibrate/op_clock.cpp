@@ -1,6 +1,6 @@
 // An op's forward lies between two marks. Autograd numbers its nodes as they are made, so an op's nodes have the
-// numbers between its begin and its end; when one of them has run in the backward, the time since the node before is
-// the op's. Autograd's work between nodes (adding gradients, freeing tensors) belongs to the node after it.
+// numbers between its begin and its end. After each of them has run in the backward, the time since the previous node
+// is the op's. Autograd's work between nodes (adding gradients, freeing tensors) belongs to the next node.
 //
 // Not modeled: nodes of two ops that a device runs at once.
 
@@ -48,7 +48,7 @@ std::vector<OpSample> OpClock::take() {
     const auto after = std::upper_bound(ran_.begin(), ran_.end(), node.number,
                                         [](std::int64_t number, const Ran& ran) { return number < ran.first_node; });
     if (after == ran_.begin()) continue;
-    // Ops without nodes begin where the next one does.
+    // Ops without nodes begin at the same place as the next op.
     auto of = after - 1;
     while (of != ran_.begin() && node.number >= of->end_node) --of;
     if (node.number < of->first_node || node.number >= of->end_node) continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How long each op of a step takes, forward and backward, while the step runs as it always does.
+// Times each op of a step, forward and backward, without changing how the step runs.
 
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace fsdp::executor {
 
-/// An op as it ran once.
+/// One run of an op.
 struct OpSample {
   int call = 0;
   int op = 0;
@@ -43,11 +43,11 @@ class OpClock final : public OpListener {
   };
   struct Node {
     std::int64_t number = 0;
-    std::size_t begin = 0, end = 0;  ///< Marks: of the node before, or of the backward's begin, and its own.
+    std::size_t begin = 0, end = 0;  ///< Marks: of the previous node, or of the backward's begin, and its own.
   };
 
   Marks marks_;
-  std::vector<Ran> ran_;  ///< With rising nodes.
+  std::vector<Ran> ran_;  ///< Sorted by node.
   std::vector<Node> nodes_;
   std::size_t last_mark_ = 0;  ///< In a backward.
   bool is_in_backward_ = false;

@@ -1,9 +1,9 @@
-// A rank reads the rows that it holds under its own plan, whoever wrote them: whether the ranks, the mesh or the units
-// are others does not matter to it. Its bits are those that were written. What cannot be cut anew is the generator of
-// each rank: with another number of ranks each begins one of its own, from the seed, the step and its number.
+// A rank reads its own rows under its own plan, whichever ranks, mesh or units wrote them, and gets the same bits. Only
+// the ranks' generators cannot be redistributed: with another number of ranks each starts a new one, from the seed, the
+// step and its rank.
 //
-// A checksum is of a whole file, and a rank reads parts of several; so ranks first share the files out, and each reads
-// some of them from end to end.
+// A checksum covers a whole file, and a rank reads parts of several. So the ranks first divide the files among them,
+// and each reads its files completely.
 
 #include "executor/checkpoint/checkpoint_load.h"
 

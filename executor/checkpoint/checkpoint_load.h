@@ -1,6 +1,6 @@
 #pragma once
 
-// Going on from a checkpoint, with as many ranks as wrote it or with others.
+// Resumes from a checkpoint, with the same number of ranks as wrote it or another.
 
 #include <cstdint>
 #include <string>
@@ -22,8 +22,8 @@ struct ResumedCheckpoint {
   StoredTensors states;  ///< States of the optimizer and of generators.
 };
 
-/// Looks at the files of a checkpoint, and reads no tensor. Errors: all that is wrong with the index and the headers;
-/// files of another size; another model, optimizer or shape of a moment.
+/// Checks the files of a checkpoint, and reads no tensor. Errors: everything that is wrong with the index and the
+/// headers; files of another size; another model, optimizer or shape of a moment.
 Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model& model, const Plan& plan);
 
 /// All ranks call it: together they read every file once and compare its checksum. Errors, the same on all ranks.

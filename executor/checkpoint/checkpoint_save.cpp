@@ -1,13 +1,13 @@
-// A checkpoint grows in a folder with another name, .step-N.partial, and gets its own by one rename, after every file
-// and folder of it is on the disk. Before that instant a reader sees the checkpoints of before, after it the new one,
-// too; a crash in between leaves a folder that nobody reads and the next run removes. An old checkpoint goes the same
-// way back: it is renamed first.
+// A checkpoint is written in a folder with another name, .step-N.partial. One rename gives it its final name, after
+// every file and folder of it is on the disk. Before that instant a reader sees the earlier checkpoints, after it also
+// the new one; after a crash in between, nobody reads the folder and the next run removes it. An old checkpoint is
+// removed in the same way: it is renamed first.
 //
-// The files: parameters and persistent buffers in model/, moments and step counters in optimizer/, in the dtypes
-// and rows in which ranks hold them, under the names that torch.distributed.checkpoint.state_dict gives them
-// (flatten_optimizer_state_dict); the state of each rank's generator as random.RANK beside the moments.
+// The files: parameters and persistent buffers in model/, moments and step counters in optimizer/, in the ranks' dtypes
+// and rows, under the names of torch.distributed.checkpoint.state_dict (flatten_optimizer_state_dict); the state of
+// each rank's generator as random.RANK with the moments.
 //
-// Not modeled: writing while the training goes on.
+// Not modeled: writing while the training continues.
 
 #include "executor/checkpoint/checkpoint_save.h"
 
@@ -125,7 +125,7 @@ std::string missing_file(const std::string& folder, const CheckpointIndex& index
 CheckpointWriter::CheckpointWriter(CheckpointSettings settings, CheckpointIndex about, Trainer& trainer,
                                    Agreement& agreement)
     : settings_(std::move(settings)), about_(std::move(about)), trainer_(trainer), agreement_(agreement) {
-  // A file that would become too large for a limit of the shell is an error of write(), not the end of the process.
+  // With this, a file over a limit of the shell is an error of write(), not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   steps_before_ = checkpoint_steps(settings_.folder);
   if (trainer_.rank() != 0) return;
@@ -153,7 +153,7 @@ std::string CheckpointWriter::temporary() const {
 Result<std::string> CheckpointWriter::save() {
   const auto began = std::chrono::steady_clock::now();
   const std::int64_t step = trainer_.progress().steps;
-  agreement_.sync();  // Nothing is begun that a rank which is gone would leave half done.
+  agreement_.sync();  // Begins nothing that a lost rank would leave half done.
   std::error_code error;
   if (trainer_.rank() == 0) {
     std::filesystem::remove_all(temporary(), error);
@@ -162,7 +162,7 @@ Result<std::string> CheckpointWriter::save() {
   }
   const bool writes = trainer_.rank() < about_.mesh.dp_shard();
   const std::vector<std::string> random_states = agreement_.gather(random_state(trainer_.device()));
-  // Ranks may have to send each other what they write, whether or not a folder is there.
+  // Ranks may have to exchange their data, whether or not a folder exists.
   RankFiles files;
   if (writes) files = files_of_rank(random_states);
   std::string own;

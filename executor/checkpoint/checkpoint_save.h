@@ -1,6 +1,6 @@
 #pragma once
 
-// Checkpoints of a run: every rank of the first copy of the model writes its shards, all at once.
+// Checkpoints of a run: every rank of the model's first replica writes its shards, all at the same time.
 
 #include <cstdint>
 #include <string>
@@ -19,15 +19,15 @@ namespace fsdp::executor {
 
 class CheckpointWriter {
  public:
-  /// `about` says what does not change: the model, the seed, the mesh. REQUIRES: all references outlive it.
+  /// `about` has the constant members: the model, the seed, the mesh. REQUIRES: all references outlive it.
   CheckpointWriter(CheckpointSettings settings, CheckpointIndex about, Trainer& trainer, Agreement& agreement);
 
   bool is_due(std::int64_t step, std::int64_t last_step) const;
   /// Whether the folder had the checkpoint of a step when the run began: the same answer on all ranks.
   bool has(std::int64_t step) const;
 
-  /// All ranks call it. Whatever happens, the folder has the checkpoints that it had, and this one whole or not at all.
-  /// Returns a line that says so. Error, the same on all ranks: which rank could not write, and why.
+  /// All ranks call it. In any case the folder still has its earlier checkpoints, and this one complete or not at all.
+  /// Returns a line about it. Error, the same on all ranks: the rank that could not write, and the reason.
   Result<std::string> save();
 
  private:

@@ -1,8 +1,8 @@
-// Three things are done, in this order, to names that the model does not have:
+// Changes names that the model does not have in three ways, in this order:
 //   LayerNorm.gamma and LayerNorm.beta, of models that came from TensorFlow, become weight and bias;
 //   if no name has the model's first word ("transformer."), as in a file of the base model alone, it is added; buffers
 //   that the code computes itself, and a bias of T5 that nothing reads, are left out.
-// A name that the model has is never touched, and no tensor gets the name of another one of the files: weights.h
+// A name that the model has is never changed, and no tensor gets the name of another one of the files: weights.h
 // reports the superfluous one with all others.
 //
 // Sources: transformers 4.57, modeling_utils.py (_fix_state_dict_key_on_load, _get_key_renaming_mapping,
@@ -50,7 +50,7 @@ bool is_of_no_use(std::string_view name) {
          std::any_of(kMasks.begin(), kMasks.end(), is_mask);
 }
 
-/// How many tensors were changed in one way, and one of them.
+/// The number of tensors that were changed in one way, and one of them.
 struct Change {
   std::size_t count = 0;
   std::string example;
@@ -77,7 +77,8 @@ std::string renamed_end(const std::string& name) {
   return name;
 }
 
-/// "transformer.", where the model's names have it, no stored one has, and one at least is the model's with it.
+/// "transformer.", if the model's names have it, no stored one has it, and at least one becomes the model's by adding
+/// it.
 std::string missing_prefix(const StoredTensors& stored, const std::set<std::string>& known) {
   std::set<std::string> prefixes;
   for (const std::string& name : known) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Names of tensors that published files have had and that transformers reads to this day.
+// Old names of tensors in published files, which transformers still reads.
 
 #include <string>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace fsdp::executor {
 
-/// Gives tensors the names that the model has for them, and leaves out those that the published code computes itself,
-/// as from_pretrained does. Returns a sentence for each kind of change; none: all names are today's.
+/// Gives tensors the model's names, and leaves out those that the published code computes itself, as from_pretrained
+/// does. Returns a sentence for each kind of change. Empty if all names are current.
 std::vector<std::string> settle_old_names(StoredTensors& stored, const Model& model);
 
 }  // namespace fsdp::executor

@@ -34,7 +34,7 @@ std::string header_of(const std::vector<ParameterState*>& parameters) {
   return safetensors_header_text(entries);
 }
 
-/// Written beside the file that it becomes when all is there.
+/// A file that is written under a temporary name, and renamed when it is complete.
 class NewFile {
  public:
   explicit NewFile(std::string path) : path_(std::move(path)), file_(std::fopen((path_ + ".part").c_str(), "wb")) {}

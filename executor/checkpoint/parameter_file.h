@@ -9,7 +9,7 @@
 
 namespace fsdp::executor {
 
-/// Gathers every parameter over the shard group and writes them, one after the other, in the order of their names, in
+/// Gathers every parameter over the shard group and writes them one after the other, in the order of their names, in
 /// the dtype of the shards. All ranks call it; one writes. Error: the file cannot be written.
 Result<void> save_whole_parameters(Trainer& trainer, const std::string& path, bool writes);
 

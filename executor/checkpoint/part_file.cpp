@@ -1,4 +1,4 @@
-// Sources: core/formats/safetensors.cpp names those of the format. fsync(2): a new name outlives a crash when its
+// Sources: core/formats/safetensors.cpp names those of the format. fsync(2): a new name survives a crash only if its
 // folder was synced, too.
 
 #include "executor/checkpoint/part_file.h"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 
-/// A new file whose bytes are counted and summed as they come. The first error stays.
+/// A new file; counts its bytes and computes their checksum. Stores the first error.
 class NewPart {
  public:
   explicit NewPart(const std::string& path)
@@ -36,7 +36,7 @@ class NewPart {
     if (descriptor_ >= 0) close(descriptor_);
   }
 
-  /// Has the disk keep room, so that a full one is noticed before it is filled. File systems that cannot do not count.
+  /// Reserves space on the disk, so that a full one is noticed early. A file system without this function is no error.
   void reserve(std::int64_t bytes) {
     if (error_ == 0 && fallocate(descriptor_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
       error_ = errno;
@@ -67,7 +67,7 @@ class NewPart {
   std::uint32_t crc_ = 0;
 };
 
-/// {"NAME": {"saved_offsets": [first row, 0, ...]}}: how PyTorch says where a part belongs.
+/// {"NAME": {"saved_offsets": [first row, 0, ...]}}: PyTorch's record of a part's place.
 std::string offsets_text(const std::vector<TensorPart>& parts) {
   JsonWriter writer;
   writer.begin_object(JsonLayout::OneLine);
@@ -126,7 +126,7 @@ Result<CheckpointFile> write_part_file(const std::string& folder, const std::str
 
 Result<void> sync_folder(const std::string& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // EINVAL: a file system that has nothing to sync.
+  // EINVAL: this file system cannot sync.
   const bool is_synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
   const int error = errno;
   if (descriptor >= 0) close(descriptor);

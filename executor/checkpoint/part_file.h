@@ -19,12 +19,12 @@ struct TensorPart {
   std::int64_t first_row = 0;  ///< Counted in the whole tensor.
 };
 
-/// Writes a file that was not there, and returns when it is on the disk. `name` is relative to `folder`. Error: the
-/// disk is full or refuses; then a part of the file may be left.
+/// Writes a new file, and returns when it is on the disk. `name` is relative to `folder`. Error: the disk is full or
+/// refuses; then a part of the file may remain.
 Result<CheckpointFile> write_part_file(const std::string& folder, const std::string& name,
                                        const std::vector<TensorPart>& parts);
 
-/// Makes the names in a folder outlive a crash. Error: the disk refuses.
+/// Makes the names in a folder survive a crash. Error: the disk refuses.
 Result<void> sync_folder(const std::string& folder);
 
 }  // namespace fsdp::executor

@@ -1,5 +1,5 @@
-// A rank holds and reads a range of a parameter's flat elements. They come through a buffer
-// of a few megabytes, from which ATen converts it: so memory for a second copy is never needed, whatever the dtypes.
+// A rank reads its range of a parameter's flat elements. They come through a buffer of a few megabytes, from which ATen
+// converts them, so a second copy is never needed, for any dtypes.
 
 #include "executor/checkpoint/weights.h"
 
@@ -29,7 +29,7 @@ std::string shape_text(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Every problem counts, and the first of them are kept.
+/// Counts every problem, and stores the first ones.
 class Problems {
  public:
   void add(Error error) {
@@ -49,7 +49,7 @@ class Problems {
   std::size_t count_ = 0;
 };
 
-/// "Did you mean ...?", or nothing: a list of all names would help nobody.
+/// "Did you mean ...?". Empty if no name is near: a list of all names would not help.
 std::string likely(std::string_view name, const std::vector<std::string_view>& candidates) {
   if (candidates.size() > kMostCandidates) return "";
   const auto nearest = nearest_name(name, candidates);

@@ -1,11 +1,11 @@
-// Frequencies, buckets and masks in PyTorch's own calls and in the order of the published code, so that they are its
-// numbers to the last bit: an angle is a position times a frequency, and a position may be a hundred thousand.
+// Frequencies, buckets and masks in PyTorch's own calls and in the order of the published code, so that the numbers are
+// equal to the last bit: an angle is a position times a frequency, and a position may be a hundred thousand.
 //
 //   frequency i = 1 / theta^(2i / head_dim)
-//   llama3      w = 2 pi / frequency; divided by `factor` where w > L / low, kept where w < L / high, and between these
+//   llama3      w = 2 pi / frequency; divided by `factor` if w > L / low, unchanged if w < L / high, and between these
 //               (1 - s) frequency / factor + s frequency with s = (L / w - low) / (high - low)
-//   T5 bucket   of the distance d >= 0: d while d < e = n / 2, else e + log(d / e) / log(max / e) (n - e), at most
-//               n - 1; both directions have buckets of their own where they are told apart, n / 2 each
+//   T5 bucket   for the distance d >= 0: d while d < e = n / 2, else e + log(d / e) / log(max / e) (n - e), at most
+//               n - 1; if the directions are distinguished, each has its own n / 2 buckets
 //
 // Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
 // models/t5/modeling_t5.py (_relative_position_bucket).
@@ -59,7 +59,7 @@ at::Tensor buckets_of_distances(std::int64_t distances, std::int64_t num_buckets
   return at::where(distance < exact, distance, shared.clamp_max(num_buckets - 1));
 }
 
-// For each of [queries, keys]: key - query, which is a memory position minus the own one.
+// For each of [queries, keys]: key - query, the memory position minus the query's own.
 void fill_buckets(std::int64_t* out, const Shape& shape, const OpAttributes& a) {
   const std::int64_t queries = shape[0], keys = shape[1];
   const std::int64_t in_direction = a.bidirectional ? a.num_buckets / 2 : a.num_buckets;
@@ -80,7 +80,7 @@ void fill_rows(std::int64_t* out, std::int64_t rows, std::int64_t in_row, const 
   }
 }
 
-// Whole numbers that take some computing: on the host, then copied.
+// Integers that take some computing: made on the host, then copied.
 at::Tensor computed(const OpAttributes& a, const Shape& shape, c10::ScalarType dtype, c10::Device device) {
   at::Tensor numbers = at::empty(shape, on_host(c10::kLong));
   auto* const out = numbers.mutable_data_ptr<std::int64_t>();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the files that hold kernels; everybody else includes executor/kernels/kernels.h.
+// Shared by the files that contain kernels; all other files include executor/kernels/kernels.h.
 
 #include "executor/kernels/kernels.h"
 

@@ -10,7 +10,8 @@ namespace fsdp::executor {
 
 namespace {
 
-// In the order of the enum. Nobody but its script can run what was recorded: PlannedModel is refused first.
+// In the order of the enum. Recorded ops have no kernel: only their script can run them, and an earlier check refuses
+// them.
 constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::linear,     kernels::embedding,     kernels::conv1d,        kernels::conv2d,
     kernels::parameter,  kernels::rms_norm,      kernels::layer_norm,    kernels::group_norm,

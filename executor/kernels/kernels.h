@@ -1,8 +1,8 @@
 #pragma once
 
-// One function per kind of op: the kernel that runs it. It calls PyTorch's own functions in the order of the plan's
-// framework, so that autograd keeps the same tensors, and equal inputs give equal bits. The simulator's op rules
-// (simulator/ops/op_rules.h) name the same sources; python/fsdp_plan_runner says the same in Python.
+// One function for each kind of op: its kernel. It calls PyTorch's own functions in the order of the plan's framework,
+// so that autograd keeps the same tensors, and equal inputs give equal bits. The simulator's op rules
+// (simulator/ops/op_rules.h) name the same sources; python/fsdp_plan_runner is the same in Python.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,7 +25,7 @@ struct KernelContext {
   std::map<std::string, at::Tensor> buffers;  ///< By fully qualified name.
 };
 
-/// One op with its surroundings. The tensors are dropped by the caller.
+/// One op with its context. The caller drops the tensors.
 struct OpRun {
   const KernelContext& context;
   const Model& model;

@@ -38,7 +38,7 @@ namespace {
 
 // ---- Rotary embeddings: q and k are [batch, seq, heads, dim]; the tables [batch or 1, seq, dim].
 
-// The buffer that the model keeps them in; where it has none, they are made.
+// The model's buffer of frequencies; computed if there is none.
 at::Tensor inverse_frequencies(const OpRun& run) {
   const auto buffer = run.context.buffers.find(run.module_name() + ".inv_freq");
   if (buffer != run.context.buffers.end()) return buffer->second;
@@ -77,7 +77,7 @@ at::Tensor turned_as_complex(const at::Tensor& x, const at::Tensor& table) {
   return at::view_as_real(wide * table).flatten(3).to(x.scalar_type());
 }
 
-// ---- Attention: [batch, seq, heads, dim] comes in and [batch, seq, heads * dim] goes out.
+// ---- Attention: the input is [batch, seq, heads, dim] and the output [batch, seq, heads * dim].
 
 // [batch, kv_heads, seq, dim] copied to all query heads.
 at::Tensor repeat(const at::Tensor& x, std::int64_t copies) {
@@ -86,7 +86,7 @@ at::Tensor repeat(const at::Tensor& x, std::int64_t copies) {
   return x.unsqueeze(2).expand({batch, heads, copies, seq, dim}).reshape({batch, heads * copies, seq, dim});
 }
 
-// [queries, keys]: what a position may not see is the lowest number.
+// [queries, keys] The lowest number at positions that a query may not see.
 at::Tensor causal_mask(const OpRun& run, std::int64_t queries, std::int64_t keys, const at::Tensor& like) {
   const double hidden = lowest_number(like.scalar_type());
   at::Tensor mask = at::full({queries, keys}, hidden, like.options().requires_grad(std::nullopt)).triu_(1);
@@ -150,7 +150,7 @@ Tensors rotary(const OpRun& run) {
     const at::Tensor table = cos.unsqueeze(2);
     return {turned_as_complex(run.inputs[0], table), turned_as_complex(run.inputs[1], table)};
   }
-  // Whether heads come first decides in which order gradients lie.
+  // Whether heads come first determines the memory order of gradients.
   const std::int64_t heads = run.context.implementations.rotary == RotaryImplementation::Halves ? 1 : 2;
   const at::Tensor q = run.inputs[0].transpose(heads, 2);
   const at::Tensor k = run.inputs[1].transpose(heads, 2);
@@ -171,7 +171,7 @@ Tensors attention(const OpRun& run) {
   std::optional<at::Tensor> mask;
   if (run.inputs.size() > 3) mask = run.inputs[3];
   const std::int64_t copies = q.size(1) / k.size(1);
-  // enable_gqa is asked for only without a mask.
+  // enable_gqa is used only without a mask.
   if (copies > 1 && (use.repeat_kv || mask)) {
     k = repeat(k, copies);
     v = repeat(v, copies);

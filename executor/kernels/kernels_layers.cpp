@@ -1,12 +1,12 @@
-// Linear layers, embeddings, convolutions, pooling, parameters that are read as they are, normalization, experts and
+// Linear layers, embeddings, convolutions, pooling, parameters that are read directly, normalization, experts and
 // losses.
 //
-// A mixture of experts sends each token where the router says. A prediction assumes that tokens spread evenly, so the
-// memory of a run with experts depends on its data.
+// A mixture of experts sends each token to the experts that the router picks. A prediction assumes an even
+// distribution, so the memory of a run with experts depends on its data.
 //
-// Sources: transformers 4.57 models/llama and gemma2 /modeling_*.py (the order of the calls), models/mixtral/
-// modeling_mixtral.py (MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss); aten/src/ATen/native/
-// layer_norm.cpp (rms_norm_composite of PyTorch before 2.9).
+// Sources: transformers 4.57 models/llama and gemma2 /modeling_*.py (the order of the calls),
+// models/mixtral/modeling_mixtral.py (MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss);
+// aten/src/ATen/native/layer_norm.cpp (rms_norm_composite of PyTorch before 2.9).
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
@@ -107,7 +107,7 @@ Tensors rms_norm(const OpRun& run) {
     return {at::rms_norm(x, {x.size(-1)}, weight, eps)};
   }
   at::Tensor wide = x.to(c10::kFloat);
-  // A statement each: a temporary of C++ would live to the end of the whole expression.
+  // Separate statements: a temporary in C++ would live to the end of the whole expression.
   at::Tensor variance = wide.pow(2);
   variance = variance.mean(-1, /*keepdim=*/true);
   variance = variance + eps;

@@ -1,4 +1,4 @@
-// Elementwise functions and reductions; views, copies and indexing; and tensors that are made in the forward.
+// Elementwise functions and reductions; views, copies and indexing; and tensors that the forward makes.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
@@ -130,7 +130,7 @@ Tensors std_deviation(const OpRun& run) {
   at::Tensor squares = (run.inputs[0] - run.inputs[1]).pow(2);
   if (run.inputs.size() > 2) squares = run.inputs[2] * squares;
   at::Tensor sums = squares.sum(dim, keep);
-  squares = at::Tensor();  // As a temporary of PyTorch's.
+  squares = at::Tensor();  // Freed here like PyTorch's temporary.
   return {at::sqrt(sums.clamp(run.attributes().eps))};
 }
 
@@ -164,7 +164,7 @@ Tensors split(const OpRun& run) {
 }
 
 Tensors contiguous(const OpRun& run) {
-  // The model says that there is a copy; contiguous() would make none of a tensor that lies in order already.
+  // The model has a copy here; contiguous() would not copy a tensor that is contiguous already.
   return {run.inputs[0].clone(at::MemoryFormat::Contiguous)};
 }
 

@@ -1,7 +1,7 @@
-// PyTorch's callback is a plain function without an argument of the caller's, so all listeners share one, which is
-// there while any of them is.
+// PyTorch's callback is a plain function without a user argument, so all listeners share one, which is registered while
+// there is any listener.
 //
-// Source: ATen/record_function.h, torch 2.11. This file alone reads it: it lays its class out by NDEBUG.
+// Source: ATen/record_function.h, torch 2.11. Only this file includes it: the layout of its class depends on NDEBUG.
 
 #include "executor/measured/function_listener.h"
 
@@ -69,7 +69,7 @@ FunctionListener::~FunctionListener() {
 
 namespace {
 
-// One at a time: a calibration has no other beside it.
+// One at a time: a calibration has only one.
 const NodeListener::Listener*& node_listener() {
   static const NodeListener::Listener* only = nullptr;
   return only;

@@ -20,7 +20,7 @@ struct CalledFunction {
   c10::ArrayRef<const c10::IValue> arguments;
 };
 
-/// Calls its listener, on whatever thread, from its construction to its destruction.
+/// Calls its listener, on any thread, from its construction to its destruction.
 class FunctionListener {
  public:
   using Listener = std::function<void(const CalledFunction&)>;
@@ -34,8 +34,8 @@ class FunctionListener {
   Listener listener_;
 };
 
-/// Calls its listener when a node of a backward has run, on the thread of the backward, with the number that the
-/// forward gave it (`next_node`).
+/// Calls its listener after a node of a backward has run, on the thread of the backward, with the number that the
+/// forward assigned (`next_node`).
 class NodeListener {
  public:
   using Listener = std::function<void(std::int64_t node)>;
@@ -50,7 +50,7 @@ class NodeListener {
   std::unique_ptr<Callback> callback_;
 };
 
-/// The number of the node of autograd that this thread makes next.
+/// The number of the next autograd node that this thread makes.
 std::int64_t next_node();
 
 }  // namespace fsdp::executor

@@ -1,13 +1,12 @@
-// A call's memory is the highest sum of what its thread asks PyTorch's allocator for, less what is left when it is
-// done: its results. oneDNN asks that allocator too. Results depend on shapes, dtypes, strides and settings, never on
-// values.
+// A call's memory is the highest sum of its thread's requests to PyTorch's allocator, less the bytes of its results.
+// oneDNN uses that allocator, too. The memory depends on shapes, dtypes, strides and settings, never on values.
 //
-// The gradient that a convolution's backward is given counts as lying in order: PyTorch copies it first where it does
-// not, which a prediction knows by itself.
+// The gradient for a convolution's backward counts as contiguous: PyTorch copies it first if it is not, and a
+// prediction includes that copy.
 //
 // Source: aten/src/ATen/native/mkldnn/IDeepRegistration.cpp (its allocator), torch 2.11.
 //
-// Not modeled: a library that takes another way the second time it is asked.
+// Not modeled: a library that chooses another algorithm for a repeated call.
 
 #include "executor/measured/kernel_calls.h"
 
@@ -42,12 +41,12 @@ struct NotedCall {
 
 namespace {
 
-/// Which arguments are the operands, and where the settings are.
+/// The places of the operands and the settings among the arguments.
 struct KnownCall {
   const char* name;
   std::size_t first_operand = 0;
   std::size_t num_operands = 2;
-  int settings = -1;  ///< Where a convolution has stride, padding, dilation; three later the groups.
+  int settings = -1;  ///< Index of a convolution's stride, padding, dilation; three later the groups.
   bool has_gradients = false;
   int causal = -1;  ///< For attention, whose operands may come in any order.
 };
@@ -111,7 +110,7 @@ Bytes measure_call(const NotedCall& call) {
   for (const c10::IValue& value : call.arguments) stack.push_back(with_memory(value));
   const c10::OperatorHandle found =
       c10::Dispatcher::singleton().findSchemaOrThrow(call.name.name.c_str(), call.name.overload_name.c_str());
-  // The operands go with the call, and must not count as given back.
+  // The call consumes the operands, and they must not count as freed by it.
   const std::vector<c10::IValue> kept = stack;
   const ThreadPeak peak;
   found.callBoxed(&stack);
@@ -126,7 +125,7 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-// The limit that oneDNN is under is part of the instruction set.
+// oneDNN's limit is part of the instruction set.
 std::string machine() {
   std::string text = fmt::format("{}, {}", cpu_name(), at::get_cpu_capability());
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Workspaces that this machine's library takes for a product or a convolution. The calls of a training
-// step are noted, and repeated one by one after training, with the threads of each number of ranks on this machine, so
-// that the results serve plans for other numbers of ranks too.
+// Workspaces that this machine's library uses for a product or a convolution. The calls of a training step are
+// recorded, and repeated one by one after training, with the threads of each number of ranks on this machine, so that
+// the results also serve plans for other numbers of ranks.
 
 #include <memory>
 #include <vector>
@@ -18,11 +18,11 @@ class KernelCalls {
   KernelCalls(const KernelCalls&) = delete;
   KernelCalls& operator=(const KernelCalls&) = delete;
 
-  /// Notes the calls of this process from now on, each once.
+  /// Records the calls of this process from now on, each once.
   void listen();
   void stop();
 
-  /// Runs each noted call on zeros with each number of threads, and leaves the number of threads as it was.
+  /// Runs each recorded call on zeros with each number of threads, and restores the number of threads.
   KernelWorkspaces measure(const std::vector<int>& threads) const;
 
  private:
@@ -30,7 +30,7 @@ class KernelCalls {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The threads of a rank when 1, 2, ... ranks share this machine's cores, each number once.
+/// The threads of a rank if 1, 2, ... ranks share this machine's cores, each number once.
 std::vector<int> threads_of_ranks(int cores);
 
 }  // namespace fsdp::executor

@@ -88,7 +88,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.plan = plan;
 
   const StepMeasurement& steady = steps.back();
-  // All but the first: what a caching allocator gives for a request depends on what was before.
+  // All steps but the first: a caching allocator's answer depends on its earlier requests.
   MemoryPeaks later = peaks_of(steady.peak);
   for (std::size_t s = 1; s < steps.size(); ++s) later = higher(later, peaks_of(steps[s].peak));
   report.memory.peaks = higher(later, peaks_of(steps.front().peak));

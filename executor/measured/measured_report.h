@@ -10,10 +10,10 @@
 
 namespace fsdp::executor {
 
-/// The facts of a run beside its steps.
+/// The facts of a run that are not in its steps.
 struct RunFacts {
   std::string device = "CPU";
-  std::int64_t warm_up = 1;  ///< Steps at the beginning whose times do not count.
+  std::int64_t warm_up = 1;  ///< Steps at the start whose times do not count.
 };
 
 /// The first step and the last; times are medians over the steps after the warm-up. The collectives of steps between

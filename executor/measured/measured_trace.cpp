@@ -1,13 +1,12 @@
-// On CPU one thread computes, and starts and awaits collectives that others carry out. So the lane of the
-// computing thread has its instructions, cut where it stood still for a collective; the lane of a collective has the
-// time from its call to the moment that its result was there for whoever waited. Gloo works on them one after the
-// other: one that was called while its lane was busy begins when the one before has ended.
+// On CPU one thread computes, starts collectives and waits for them; others carry them out. So the lane of the
+// computing thread has its instructions, interrupted while it waited for a collective; the lane of a collective has the
+// time from its call to the end of the wait for its result. Gloo runs them one after the other: one that was called
+// while its lane was busy begins when the previous one has ended.
 //
-// On a GPU the spans are those that the streams themselves have timed, and the compute stream's lane is cut where it
-// waited.
+// On a GPU the streams themselves time the spans, and the compute stream's lane is interrupted while it waited.
 //
-// Not modeled: how much of that time Gloo's threads waited for a core. The sum that follows a direct reduce-scatter
-// counts as waiting for it.
+// Not modeled: how much of that time Gloo's threads waited for a core. The sum after a direct reduce-scatter counts as
+// waiting for it.
 
 #include "executor/measured/measured_trace.h"
 
@@ -48,11 +47,11 @@ class TraceMaker {
   }
 
  private:
-  /// The computing lane stands still.
+  /// The computing lane waits.
   struct Wait {
     Seconds from{0};
     Seconds to{0};
-    std::int32_t collective = -1;  // For which it waits.
+    std::int32_t collective = -1;  // The collective that it waits for.
   };
 
   std::vector<Wait> waits_of_host() {
@@ -110,7 +109,7 @@ class TraceMaker {
     events_.push_back(std::move(event));
   }
 
-  // Adds an instruction without the times at which it stood still.
+  // Adds an instruction without the times at which it waited.
   void add_instruction(int instruction, Seconds start, Seconds end) {
     std::vector<std::int32_t> waited;
     for (; next_wait_ < waits_.size() && waits_[next_wait_].from < end; ++next_wait_) {
@@ -141,7 +140,7 @@ class TraceMaker {
     return step.unit < 0 ? std::string() : layout_.units[step.unit].name;
   }
 
-  // As the predicted lane calls it.
+  // As the predicted lane names it.
   std::string name_of_work(const Instruction& step) const {
     switch (step.kind) {
       case InstructionKind::Forward:

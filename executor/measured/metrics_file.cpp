@@ -32,7 +32,7 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
       if (!line.starts_with(kBegin)) {
         return failure(path, "This file exists and was not written by --metrics.", "Name another.");
       }
-      // The last line of a run that was killed may be a part of one.
+      // The last line of a killed run may be incomplete.
       const bool is_whole = line.ends_with('}');
       if (is_whole && std::strtoll(line.c_str() + kBegin.size(), nullptr, 10) <= steps_before) kept += line + "\n";
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The progress of a run: a line of JSON for each step and evaluation, on the disk as soon as it is there.
+// The progress of a run: a line of JSON for each step and evaluation, written to the disk at once.
 
 #include <cstdint>
 #include <cstdio>
@@ -14,8 +14,8 @@ namespace fsdp::executor {
 
 class MetricsFile {
  public:
-  /// Goes on with a file of this kind: lines of steps after `steps_before` go. Errors: a file of another kind is there,
-  /// which stays as it is; it cannot be written.
+  /// Continues a file of this kind, and removes lines of steps after `steps_before`. Errors: the file is of another
+  /// kind, and is not changed; it cannot be written.
   static Result<MetricsFile> open(const std::string& path, std::int64_t steps_before);
 
   /// Writes a line. Error: the disk refuses.

@@ -31,7 +31,7 @@ double mean_of(const std::vector<double>& numbers) {
   return sum / static_cast<double>(numbers.size());
 }
 
-/// All ranks stop together, so that none waits for another, and nothing is written of such a model.
+/// All ranks stop together, so that none waits for another, and nothing of such a model is written.
 Result<void> check_losses(const std::vector<double>& losses, double own, std::int64_t rank, std::int64_t number) {
   std::vector<std::size_t> ranks;
   for (std::size_t r = 0; r < losses.size(); ++r) {

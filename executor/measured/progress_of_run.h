@@ -1,6 +1,6 @@
 #pragma once
 
-// The output of a run while it trains: a line for each step, metrics, evaluations, and a loss that is no number.
+// The output of a run while it trains: a line for each step, metrics, evaluations, and a loss that is not finite.
 
 #include <cstdint>
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace fsdp::executor {
 
-/// A line on standard error, fit for a terminal.
+/// Prints a line on standard error, printable on a terminal.
 void say(const std::string& line);
 
-/// A failure of one rank ends all of them, at once and with the same words. `others` null: there are none.
+/// A failure of one rank ends all of them, at once and with the same message. `others`: null if there are none.
 Result<void> agree(const Result<void>& own, std::int64_t rank, Agreement* others);
 
 class ProgressOfRun {
@@ -31,7 +31,7 @@ class ProgressOfRun {
 
   /// All ranks call it before the first step. Error: the metrics cannot be written.
   Result<void> begin();
-  /// All ranks call it after each step. Error, on all ranks: a loss is infinite or no number.
+  /// All ranks call it after each step. Error, on all ranks: a loss is infinite or not a number.
   Result<void> after_step(const StepMeasurement& step, std::int64_t number);
 
   bool evaluates_after(std::int64_t number) const;

@@ -1,6 +1,6 @@
-// A record lies before each block, so that a release knows the size and the category whoever releases it: Gloo's
-// threads too. A block's deleter gets the address of its data, because some libraries release by address (oneDNN's
-// scratch goes through c10::Allocator::raw_deallocate).
+// A record lies before each block, so that a release on any thread, such as Gloo's, finds the size and the category. A
+// block's deleter gets the address of its data, because some libraries release by address (oneDNN's scratch goes
+// through c10::Allocator::raw_deallocate).
 //
 // Not counted: memory that libraries get from malloc (oneDNN's scratch, Gloo's buffers, thread stacks).
 //
@@ -26,7 +26,7 @@ namespace fsdp::executor {
 
 namespace {
 
-/// As long as PyTorch aligns its blocks.
+/// The alignment of PyTorch's blocks.
 struct alignas(64) BlockRecord {
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::Temp;
@@ -66,7 +66,7 @@ class Counts {
     const std::lock_guard lock(mutex_);
     change(record.category, -record.bytes);
     change(to, record.bytes);
-    // Autograd passes a gradient on when it is complete, but it is a gradient from its creation on.
+    // Autograd passes a gradient on when it is complete, but it is a gradient from its creation.
     const bool is_gradient = record.category == MemoryCategory::Temp && to == MemoryCategory::UnshardedGrad;
     if (is_gradient && record.number <= number_at_peak_) {
       peak_.at_peak[static_cast<std::size_t>(record.category)] -= Bytes(record.bytes);
@@ -205,9 +205,9 @@ class CountingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-/// Freed memory stays with the process, as a GPU's memory stays with PyTorch's allocator. By default glibc gives
-/// large blocks back to the system, and each step pays for fresh pages: a fifth of the step of a small model, more or
-/// less by what was allocated before (mallopt(3)).
+/// Freed memory stays with the process, as a GPU's memory stays with PyTorch's allocator. By default glibc returns
+/// large blocks to the system, and each step pays for fresh pages: about a fifth of a small model's step, depending on
+/// earlier allocations (mallopt(3)).
 void keep_freed_memory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_MAX, 0);

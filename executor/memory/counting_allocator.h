@@ -19,7 +19,7 @@ namespace fsdp::executor {
 /// REQUIRES: no tensor exists yet.
 void install_counting_allocator();
 
-/// The category of new allocations, on any thread, while it lives; then the one before.
+/// Sets the category of new allocations, on any thread, during its lifetime; then restores the previous one.
 class CategoryScope {
  public:
   explicit CategoryScope(MemoryCategory category);
@@ -31,22 +31,22 @@ class CategoryScope {
   MemoryCategory before_;
 };
 
-/// A tensor's bytes belong to another category from now on: a gradient that autograd made.
+/// Moves a tensor's bytes to another category: a gradient that autograd made.
 void recount(const at::Tensor& tensor, MemoryCategory category);
 
-/// Bytes that live tensors hold now, by category.
+/// Bytes of live tensors now, by category.
 BytesByCategory live_bytes();
 
-/// The highest sum of live bytes since the last `begin_peak`, what it consisted of, and where it was.
+/// The highest sum of live bytes since the last `begin_peak`, its composition, and its moment.
 struct LivePeak {
   Bytes bytes;
   BytesByCategory at_peak{};
-  std::int64_t moment = 0;  ///< `set_moment`'s value then.
+  std::int64_t moment = 0;  ///< The value of `set_moment` at that time.
   // Figures of the tensors' allocator, each the highest since then; -1 if it has none.
   Bytes allocated{-1};         ///< In blocks.
-  Bytes reserved{-1};          ///< Kept for blocks.
+  Bytes reserved{-1};          ///< Reserved for blocks.
   Bytes device{-1};            ///< In use on the device by all processes, at the end.
-  std::int64_t segments = -1;  ///< Pieces that it took from the device.
+  std::int64_t segments = -1;  ///< Pieces that it allocated from the device.
 };
 
 /// The figures of an allocator that reserves more than its tensors' bytes.
@@ -57,23 +57,23 @@ class ReserveMeter {
   virtual void add_to(LivePeak& peak) const = 0;
 };
 
-/// Called whenever a peak begins or is read. Null for none.
+/// It is called whenever a peak begins or is read. Null for none.
 void set_reserve_meter(ReserveMeter* meter);
 
-/// For another allocator: it has allocated bytes at an address, and has freed them.
+/// For another allocator: reports that it has allocated or freed bytes at an address.
 void count_allocation(const void* address, std::int64_t bytes);
 void count_release(const void* address);
 void recount(const void* address, MemoryCategory category);
 
-/// Starts a new peak at what is live now.
+/// Starts a new peak at the current live bytes.
 void begin_peak();
-/// Sets the current moment, a number of the caller's.
+/// Sets the current moment, a number that the caller chooses.
 void set_moment(std::int64_t moment);
 std::int64_t current_moment();
 LivePeak live_peak();
 
-/// The highest sum of bytes that the calling thread has asked for less those it has given back, since this was made.
-/// Allocations of other threads meanwhile do not count. Scopes nest.
+/// The highest sum of the calling thread's allocations less its releases, since this was made. Allocations of other
+/// threads meanwhile do not count. Scopes nest.
 class ThreadPeak {
  public:
   ThreadPeak();
@@ -89,18 +89,18 @@ class ThreadPeak {
   std::int64_t highest_before_;
 };
 
-/// One change of the live bytes: what `trace_memory` is called with.
+/// One change of the live bytes, passed to the listener of `trace_memory`.
 struct MemoryEvent {
-  std::int64_t bytes = 0;  ///< Below 0: freed.
+  std::int64_t bytes = 0;  ///< Negative for a release.
   MemoryCategory category = MemoryCategory::Temp;
   std::int64_t moment = 0;
   const void* address = nullptr;
 };
 
-/// Calls `listener` at each allocation and release from now on, one at a time; an empty one ends it.
+/// Calls `listener` at each allocation and release from now on, one at a time. An empty listener ends it.
 void trace_memory(std::function<void(const MemoryEvent&)> listener);
 
-/// If above 0, an allocation that would bring the live bytes above it fails as on a full device.
+/// If above 0, an allocation that would raise the live bytes above it fails as on a full device.
 void limit_memory(Bytes limit);
 
 }  // namespace fsdp::executor

@@ -34,11 +34,11 @@ std::pair<std::int64_t, std::int64_t> free_and_total() {
 
 }  // namespace
 
-/// The allocator keeps its trackers until the process ends, and frees by destructors of statics come after that of
-/// this.
+/// The allocator keeps its trackers until the process ends, and destructors of statics may free after this object's
+/// destruction.
 struct CudaMemory::Follower {
   std::mutex mutex;
-  CudaMemory* memory;  ///< Null: gone.
+  CudaMemory* memory;  ///< Null after its destruction.
 };
 
 CudaMemory::CudaMemory(int device, std::string settings, bool records)
@@ -64,7 +64,7 @@ CudaMemory::~CudaMemory() {
 }
 
 void CudaMemory::happened(int action, std::uintptr_t address, std::size_t bytes, const void* stream) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): a name, which is never followed.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an identifier, which is never dereferenced.
   const auto* const name = reinterpret_cast<const void*>(address);
   if (action == Entry::ALLOC) count_allocation(name, static_cast<std::int64_t>(bytes));
   if (action == Entry::FREE_COMPLETED) count_release(name);
@@ -83,7 +83,7 @@ int CudaMemory::number_of(const void* stream) {
   return streams_.emplace(stream, static_cast<int>(streams_.size())).first->second;
 }
 
-// A thread's first product makes cuBLAS's workspace, whatever its category, and the workspace stays.
+// A thread's first product makes cuBLAS's workspace, in any category, and the workspace remains.
 void CudaMemory::recount_workspaces() {
   for (auto* workspaces :
        {&at::cuda::cublas_handle_stream_to_workspace(), &at::cuda::cublaslt_handle_stream_to_workspace()}) {

@@ -16,8 +16,8 @@ namespace fsdp::executor {
 
 class CudaMemory final : public ReserveMeter {
  public:
-  /// Follows the allocator of this GPU from now on, until it goes. `settings`: of the allocator, for the recording.
-  /// REQUIRES: nothing has been allocated.
+  /// Follows the allocator of this GPU from now on, until its destruction. `settings`: of the allocator, for the
+  /// recording. REQUIRES: nothing has been allocated.
   CudaMemory(int device, std::string settings, bool records);
   ~CudaMemory() override;
   CudaMemory(const CudaMemory&) = delete;
@@ -25,7 +25,7 @@ class CudaMemory final : public ReserveMeter {
 
   void begin_peak() override;
   void add_to(LivePeak& peak) const override;
-  /// Writes all requests from the beginning on, with a line for each beginning of a peak.
+  /// Writes all requests from the start, with a line for each start of a peak.
   Result<void> write_recording(const std::string& path) const;
 
  private:

@@ -35,7 +35,7 @@ const IdType* type_called(std::string_view name) {
   return nullptr;
 }
 
-/// The value after 'key': in the dict of a .npy header, up to the comma that ends it.
+/// The value after 'key': in the dict of a .npy header, up to its final comma.
 std::string_view value_of(std::string_view header, std::string_view key, char end) {
   const std::size_t at = header.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};
@@ -44,7 +44,7 @@ std::string_view value_of(std::string_view header, std::string_view key, char en
   return rest.substr(0, rest.find(end));
 }
 
-/// The first `count` bytes, or what there is of them.
+/// The first `count` bytes, or all if there are fewer.
 std::string first_bytes(int file, std::size_t count) {
   std::string bytes(count, '\0');
   const ssize_t got = pread(file, bytes.data(), count, 0);
@@ -52,10 +52,10 @@ std::string first_bytes(int file, std::size_t count) {
   return bytes;
 }
 
-/// A header of numpy's has some hundred bytes.
+/// NumPy's headers have a few hundred bytes.
 constexpr std::size_t kLongestHeader = std::size_t{1} << 16;
 
-/// Where the numbers of a .npy file begin, and their type; nullptr: it is none that is read.
+/// The start of the numbers in a .npy file, and their type; nullptr if the file is not supported.
 const IdType* read_numpy(std::string_view file, std::size_t& begin) {
   if (file.size() < 12) return nullptr;
   const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(file[i])); };

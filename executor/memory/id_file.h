@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole numbers of a file, read a sample at a time. Mapping the file would end the process silently if the file became
+// Integers of a file, read a sample at a time. Mapping the file would end the process silently if the file became
 // shorter during training.
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace fsdp::executor {
 
 class IdFile {
  public:
-  /// A .npy file of whole numbers, or raw ones of `raw_type` (uint16, int32, uint32, int64). Errors: a file that cannot
-  /// be read, is of another kind, or does not end with a whole number.
+  /// A .npy file of integers, or raw ones of `raw_type` (uint16, int32, uint32, int64). Errors: a file that cannot be
+  /// read, is of another kind, or ends within a number.
   static Result<std::shared_ptr<const IdFile>> open(const std::string& path, const std::string& raw_type);
   ~IdFile();
   IdFile(const IdFile&) = delete;
@@ -25,7 +25,7 @@ class IdFile {
   std::int64_t count() const { return count_; }
   const std::string& type() const { return type_; }
   /// Numbers [begin, begin + count). May be called by several threads. REQUIRES: begin + count <= count(). Throws
-  /// std::runtime_error where the file has become shorter, or cannot be read any more.
+  /// std::runtime_error if the file has become shorter, or cannot be read any more.
   std::vector<std::int64_t> read(std::int64_t begin, std::int64_t count) const;
 
  private:

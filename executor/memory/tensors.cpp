@@ -39,7 +39,7 @@ Dtype dtype_of(c10::ScalarType type) {
   return Dtype::UInt8;
 }
 
-// DataPtr by DataPtr, which works for any allocator; resize_bytes_cpu would copy the old bytes.
+// Frees DataPtr by DataPtr, which works for any allocator; resize_bytes_cpu would copy the old bytes.
 // torch/distributed/fsdp/_fully_shard/_fsdp_common.py does the same through untyped_storage().resize_.
 void empty_storage(const at::Tensor& tensor) {
   if (!tensor.defined()) return;

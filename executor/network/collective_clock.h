@@ -1,6 +1,6 @@
 #pragma once
 
-// When the collectives of a step were called, and how long the computing thread stood still for each.
+// The times of a step's collectives: their calls, and the computing thread's waits for them.
 
 #include <chrono>
 #include <memory>
@@ -14,8 +14,8 @@ namespace fsdp::executor {
 /// Times since the step began.
 struct CollectiveTimes {
   Seconds called{0};
-  Seconds waited_from{0};  ///< When somebody began to wait for it, and
-  Seconds waited_to{0};    ///< when it was there. Both 0: nobody waited.
+  Seconds waited_from{0};  ///< The start of the wait for it, and
+  Seconds waited_to{0};    ///< the time of its result. Both 0 if nobody waited.
 
   bool operator==(const CollectiveTimes&) const = default;
 };
@@ -25,11 +25,11 @@ class CollectiveClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Forgets what was, and counts from `began`.
+  /// Clears all times, and counts from `began`.
   void begin_step(Clock::time_point began);
   const std::vector<CollectiveTimes>& times() const { return times_; }
 
-  /// `group`, whose calls and waits are noted. Outlived by this clock.
+  /// Wraps `group` to record its calls and waits. REQUIRES: this clock outlives it.
   std::unique_ptr<Group> timed(std::unique_ptr<Group> group);
 
  private:
@@ -40,7 +40,7 @@ class CollectiveClock {
   std::unique_ptr<Pending> note(std::unique_ptr<Pending> pending, Seconds called);
 
   Clock::time_point began_ = Clock::now();
-  int step_ = 0;  // A collective that began in an earlier step has no place in this one's list.
+  int step_ = 0;  // A collective of an earlier step is not in this one's list.
   std::vector<CollectiveTimes> times_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one seam between a schedule and the network: the collectives of FSDP2, started now and waited for later.
+// The interface between a schedule and the network: FSDP2's collectives, started now and awaited later.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ namespace fsdp::executor {
 /// A collective that failed: a rank that died, a time-out, a broken link.
 class CollectiveFailure : public std::runtime_error {
  public:
-  /// `instruction`: the index of the instruction that had started it, where that is not the one at work; -1: it is.
+  /// `instruction`: the index of the instruction that had started it. Defaults to -1, the current instruction.
   explicit CollectiveFailure(const std::string& what, std::int64_t instruction = -1)
       : std::runtime_error(what), instruction_(instruction) {}
 
@@ -29,11 +29,12 @@ class CollectiveFailure : public std::runtime_error {
   std::int64_t instruction_;
 };
 
-/// A collective under way.
+/// A collective in progress.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Returns when the result is there; on a GPU at once, where streams wait for each other. Throws CollectiveFailure.
+  /// Returns when the result is available; on a GPU at once, because streams wait for each other. Throws
+  /// CollectiveFailure.
   virtual void wait() = 0;
 };
 
@@ -46,7 +47,7 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// `input` [S] is the part of `output` [size * S] that belongs to this rank.
+  /// `input` [S] is this rank's part of `output` [size * S].
   virtual std::unique_ptr<Pending> all_gather(const at::Tensor& output, const at::Tensor& input) = 0;
   /// `output` [S] becomes this rank's part of the sum over all `input` [size * S]; `input` may be overwritten.
   virtual std::unique_ptr<Pending> reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) = 0;
@@ -56,67 +57,65 @@ class Group {
 /// How reductions are done on CPUs.
 enum class ReduceAlgorithm : std::uint8_t {
   Direct,  ///< Every rank sends each other its part, and adds in the order of the ranks: half of Gloo's bytes.
-  Parity,  ///< Gloo's own reduce-scatter, which adds in the order that PyTorch's FSDP2 gets on Gloo: equal bits.
+  Parity,  ///< Gloo's own reduce-scatter, which adds in the same order as PyTorch's FSDP2 over Gloo: equal bits.
 };
 
-/// Where this process stands among those of a run, from the variables of the engine that started it.
+/// This process's place in a run, from the variables of the engine that started it.
 struct Launch {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  std::string engine;      ///< "fsdp-plan", "torchrun", "mpirun", "srun", or "" when started by hand.
+  std::string engine;      ///< "fsdp-plan", "torchrun", "mpirun", "srun", or "" if started by hand.
   std::string store_file;  ///< A file that all ranks see, instead of an address.
   std::string master_address;
   int master_port = 0;
   bool agent_has_store = false;  ///< torchrun's agent serves the store already.
-  std::string restart;  ///< Number of the restart, which keys of the store must not cross, as little as those of
-  std::string run_id;   ///< another run: what the engine calls this one. May be empty.
+  std::string restart;           ///< Number of the restart. Keys of the store include it, and also
+  std::string run_id;            ///< the engine's name of this run. May be empty.
 };
 
 /// Reads the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT of torchrun and Ray, else Open MPI's
-/// or Slurm's. Error: what is missing or no number.
+/// or Slurm's. Error: each variable that is missing or not a number.
 Result<Launch> read_launch();
 
-/// Makes groups of ranks over Gloo. One process group with its own connections for each group.
+/// Makes groups of ranks over Gloo. Each group is one process group with its own connections.
 class GlooNetwork {
  public:
-  /// Waits for all ranks. Throws CollectiveFailure when one does not come in `timeout`.
+  /// Waits for all ranks. Throws CollectiveFailure if one does not come within `timeout`.
   GlooNetwork(const Launch& launch, std::chrono::milliseconds timeout, ReduceAlgorithm algorithm);
   ~GlooNetwork();
   GlooNetwork(const GlooNetwork&) = delete;
   GlooNetwork& operator=(const GlooNetwork&) = delete;
 
-  /// The group of these ranks, of which this process is one. All of them call it with the same name.
+  /// The group of these ranks, which include this process. All of them call it with the same name.
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
-  /// Exchanges a text among all ranks: the ranks whose text is not that of rank 0. Throws CollectiveFailure with the
-  /// ranks that have not come in time.
+  /// Compares a text among all ranks: returns the ranks whose text differs from rank 0's. Throws CollectiveFailure with
+  /// the ranks that have not come in time.
   std::vector<int> ranks_that_differ(const std::string& text);
   /// Returns when all ranks have called it.
   void barrier(const std::string& name);
-  /// All ranks have made all groups that they will make. Who comes to the store after that finds nobody, and who is
-  /// connected to it and no rank is put out. (A store that an engine's agent serves stays as it is.) Throws
-  /// CollectiveFailure.
+  /// Call when all ranks have made all of their groups. Closes the store to new connections, and disconnects everyone
+  /// who is no rank. (A store that an engine's agent serves does not change.) Throws CollectiveFailure.
   void end_meeting();
-  /// The act of a stranger on the store of this rank that ended the meeting. Empty if there was none.
+  /// A stranger's act on this rank's store that ended the meeting. Empty if there was none.
   std::string intrusion() const;
-  /// Returns when no rank asks this one's store for anything any more, or after some seconds. Each rank calls it last,
-  /// and uses the network no more. Never throws.
+  /// Returns when no rank uses this one's store any more, or after some seconds. Each rank calls it last, and does not
+  /// use the network afterwards. Never throws.
   void leave();
-  /// Makes bytes known to all ranks, and waits for those that another has made known. Throws CollectiveFailure.
+  /// Publishes bytes to all ranks, and waits for those that another has published. Throws CollectiveFailure.
   void put(const std::string& name, const std::string& bytes);
   std::string get(const std::string& name);
-  /// Says to the others that this rank has failed, and waits some seconds for them to say so too: those that did not,
-  /// which hang or are no more. Never throws.
+  /// Tells the others that this rank has failed, and waits some seconds for them to report the same. Returns those that
+  /// did not, which hang or have died. Never throws.
   std::vector<int> silent_ranks();
 
-  /// From now on this rank tells the others that it lives, and hears whether they do (executor/network/heartbeat.h).
+  /// From now on this rank sends heartbeats to the others, and checks theirs (executor/network/heartbeat.h).
   void begin_heartbeat(std::chrono::milliseconds patience);
-  /// The end of a rank that failed or is not heard any more, in words. Empty: nothing is known, or no
-  /// heartbeat.
+  /// The end of a rank that failed or is silent, in words. Empty if none is known, or without a heartbeat.
   std::string lost() const { return listener()(); }
-  /// The same, from any thread and for longer than this network lives.
+  /// The same, from any thread, and also after this network's end.
   std::function<std::string()> listener() const;
-  /// Tells the others that this rank has failed, if there is a heartbeat. Never throws.
+  /// Informs the others that this rank has failed, if there is a heartbeat. Never throws.
   void say_failed();
 
  private:
@@ -125,7 +124,7 @@ class GlooNetwork {
 };
 
 /// A stand-in for a group of any size in one process: it moves no bytes between ranks, so that the memory of one rank
-/// can be measured alone. What others would have sent is this rank's own.
+/// can be measured alone. Data of other ranks are replaced by this rank's own.
 std::unique_ptr<Group> stand_in_group(int rank, int size);
 
 }  // namespace fsdp::executor

@@ -1,12 +1,12 @@
 // Collectives over Gloo, PyTorch's CPU backend, through c10d.
 //
 // All-gather: every rank sends its part to each other rank, straight into the output. Gloo's own goes through a
-// full-size temporary. Reduce-scatter: an all-to-all, then a sum in the order of the ranks; Gloo's own is an all-reduce
-// on a clone, with twice the bytes, and stays for `ReduceAlgorithm::Parity`. For N ranks and S bytes per part each rank
-// sends (N - 1) S in either.
+// full-size temporary. Reduce-scatter: an all-to-all, then a sum in the order of the ranks. Gloo's own is an all-reduce
+// on a clone, with twice the bytes; `ReduceAlgorithm::Parity` uses it. For N ranks and S bytes per part each rank sends
+// (N - 1) S in our version of either.
 //
-// A Work of Gloo may live on in a worker thread after wait() has returned, and its tensors with it. So no code relies
-// on dropping the last reference: the executor frees buffers through their storage (executor/memory/tensors.h).
+// A Work of Gloo may live on in a worker thread after wait() has returned, and so may its tensors. So no code relies on
+// dropping the last reference: the executor frees buffers through their storage (executor/memory/tensors.h).
 //
 // Sources: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, torch 2.11; pytorch issues 118911 and 149869 on the
 // reduce-scatter.
@@ -54,7 +54,7 @@ class PendingWorks final : public Pending {
   Works works_;
 };
 
-// The parts of all ranks have arrived; their sum is not made yet.
+// The parts of all ranks have arrived; their sum is not computed yet.
 class PendingSum final : public Pending {
  public:
   PendingSum(Works works, at::Tensor parts, at::Tensor output, double divisor)
@@ -155,7 +155,7 @@ class GlooGroup final : public Group {
 /// How long the rank that serves the store waits for the others, which are done as well.
 constexpr std::chrono::seconds kForThoseWhoLeave{10};
 
-/// A hash by which ranks compare the text, so that neither its contents nor its length go over the network.
+/// A hash by which ranks compare the text, so that neither its contents nor its length are sent.
 std::string digest_of(const std::string& text) {
   constexpr std::uint64_t kPrime = 0x100000001b3;  // FNV-1a.
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -257,8 +257,8 @@ void GlooNetwork::barrier(const std::string& name) {
 }
 
 // The remaining connections are those that the ranks have named: a stranger in that list has ended the run, and nobody
-// can fill the memory of rank 0 from then on. The request between the two makes sure that the store's own thread has
-// finished accepting connections.
+// can fill the memory of rank 0 from then on. The request in between ensures that the store's own thread has finished
+// accepting connections.
 void GlooNetwork::end_meeting() {
   guarded([&] {
     constexpr std::size_t kMostEnds = 2;  // The store's own, and the heartbeat's.
@@ -287,8 +287,8 @@ std::string GlooNetwork::intrusion() const {
   return state_->place.door ? state_->place.door->problem() : std::string();
 }
 
-// The store ends with rank 0, and a request of a rank that is slower would fail. A set is not answered, so that nobody
-// waits for rank 0 after it.
+// The store ends with rank 0, and a request of a slower rank would fail. A set gets no reply, so nobody waits for rank
+// 0 after it.
 void GlooNetwork::leave() {
   if (state_->heartbeat) state_->heartbeat->end();
   const auto key = [](int rank) { return fmt::format("left/{}", rank); };
@@ -301,7 +301,7 @@ void GlooNetwork::leave() {
     for (int rank = 1; rank < state_->launch.world_size; ++rank) others.push_back(key(rank));
     if (!others.empty()) state_->place.store->wait(others, kForThoseWhoLeave);
   } catch (const std::exception&) {
-    // A rank that died meanwhile, or an agent's store that ended first: nothing is lost by it.
+    // A rank that died meanwhile, or an agent's store that ended first: no harm.
   }
 }
 

@@ -1,16 +1,16 @@
 // NCCL as an implementation of executor/network/collectives.h.
 //
-// A collective runs on the current stream, and nothing else happens. The schedule chooses that stream and the waits
-// around it (executor/training/sharded_unit_streams.cpp), as in FSDP2, whose synchronous collectives run on the current
-// stream too. No tensor is kept: buffers are freed where FSDP2 frees them. The average is NCCL's own, which divides
+// A collective only runs on the current stream. The schedule chooses that stream and the waits around it
+// (executor/training/sharded_unit_streams.cpp), as in FSDP2, whose synchronous collectives also run on the current
+// stream. It keeps no tensor alive: buffers are freed where FSDP2 frees them. The average is NCCL's own, which divides
 // while it adds.
 //
-// Communicators do not block: their maker polls until they are ready, and gives up in time. Their ids go through the
-// store in which the ranks have met. Two ranks on one GPU need different NCCL_HOSTID, and transport over sockets; their
-// kernels take turns, so that times mean nothing.
+// Communicators do not block: their maker polls until they are ready, and gives up at the time-out. Their ids go
+// through the store of the meeting. Two ranks on one GPU need different NCCL_HOSTID, and transport over sockets; their
+// kernels take turns, so times have no meaning.
 //
-// Sources: NCCL's user guide (ncclCommInitRankConfig, ncclCommGetAsyncError); torch/csrc/distributed/c10d/
-// ProcessGroupNCCL.cpp (the stream of synchronous operations), torch 2.11.
+// Sources: NCCL's user guide (ncclCommInitRankConfig, ncclCommGetAsyncError);
+// torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (the stream of synchronous operations), torch 2.11.
 
 #include "executor/network/collectives_nccl.h"
 
@@ -65,7 +65,7 @@ std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
-/// There is nothing to wait for but the order of the stream.
+/// The order of the stream is the only wait.
 class InStreamOrder final : public Pending {
  public:
   void wait() override {}
@@ -148,7 +148,7 @@ NcclNetwork::NcclGroup::NcclGroup(ncclComm_t communicator, int rank, int size, c
 }
 
 // Finalizing waits for all ranks. After a failure of this or another rank it would wait for the whole time-out before
-// anybody prints the reason.
+// the reason is printed.
 NcclNetwork::NcclGroup::~NcclGroup() {
   state_->watch.remove(communicator_);
   if (!state_->is_done) {
@@ -188,7 +188,7 @@ std::unique_ptr<Pending> NcclNetwork::NcclGroup::call(const char* what, const at
   return std::make_unique<InStreamOrder>();
 }
 
-// A communicator connects when it is used for the first time, and may say so.
+// A communicator connects at its first use, and may report that it is still connecting.
 ncclResult_t NcclNetwork::NcclGroup::settled(ncclResult_t result) {
   const auto give_up = Clock::now() + state_->timeout;
   while (result == ncclInProgress && Clock::now() < give_up) {

@@ -11,30 +11,28 @@
 
 namespace fsdp::executor {
 
-/// The NCCL that is loaded: 22809 is 2.28.9.
+/// The loaded NCCL: 22809 is 2.28.9.
 int nccl_version();
 
-/// Nothing when the loaded NCCL can be called with the header that this was compiled with; else both versions, in
-/// words.
+/// Empty if the loaded NCCL is compatible with the header of this build; otherwise a sentence with both versions.
 std::string nccl_version_problem(int loaded);
 
-/// Makes communicators on the current device, and watches what is called on them: a collective that has not ended in
-/// time, or an error that NCCL notes, ends all communicators, so that nothing waits for this rank for ever.
+/// Makes communicators on the current device, and watches their calls: a collective that has not ended in time, or an
+/// error that NCCL reports, ends all communicators, so that nothing waits for this rank forever.
 class NcclNetwork {
  public:
-  /// `meeting` hands the communicators' ids around. Null: nobody is asked for them, which only an NCCL can bear that
-  /// plays the other ranks (rehearsal/).
+  /// `meeting` exchanges the communicators' ids. Null only for an NCCL that plays the other ranks (rehearsal/).
   NcclNetwork(GlooNetwork* meeting, std::chrono::milliseconds timeout);
   ~NcclNetwork();
   NcclNetwork(const NcclNetwork&) = delete;
   NcclNetwork& operator=(const NcclNetwork&) = delete;
 
-  /// The group that all `size` ranks call by the same name. Throws CollectiveFailure when they do not come in time.
+  /// The group that all `size` ranks call by the same name. Throws CollectiveFailure if they do not come in time.
   std::unique_ptr<Group> group(const std::string& name, int rank, int size);
-  /// All ranks have done all that they will do, so that communicators may be closed together. Those that go before are
+  /// Call when all ranks have finished, so that communicators can be closed together. Those destroyed earlier are
   /// aborted.
   void done();
-  /// Throws CollectiveFailure, with the instruction that had started it, when a collective has failed.
+  /// Throws CollectiveFailure, with the instruction that had started it, if a collective has failed.
   void check() const;
 
  private:

@@ -4,7 +4,7 @@ namespace fsdp::executor {
 
 void GuardedCommunicator::abort(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_, std::defer_lock);
-  // Without the lock the call that still runs may meet what is freed here; without this call it would never return.
+  // Without the lock, a call in progress may use freed memory; without this call, it would never return.
   static_cast<void>(lock.try_lock_for(patience));
   if (!has_ended_.exchange(true)) abort_(handle_);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A communicator that one thread calls collectives on, and that another may end meanwhile, which frees it.
+// A communicator on which one thread calls collectives, and which another may end meanwhile, which frees it.
 
 #include <atomic>
 #include <chrono>
@@ -16,12 +16,12 @@ class GuardedCommunicator {
  public:
   using Handle = ncclComm*;
 
-  /// `abort` frees the handle, and makes kernels and calls return that wait for other ranks.
+  /// `abort` frees the handle, and makes kernels and calls that wait for other ranks return.
   GuardedCommunicator(Handle handle, std::function<void(Handle)> abort) : handle_(handle), abort_(std::move(abort)) {}
   GuardedCommunicator(const GuardedCommunicator&) = delete;
   GuardedCommunicator& operator=(const GuardedCommunicator&) = delete;
 
-  /// Calls `use` with the handle, which stays until it returns. False: it has ended, and nothing was called.
+  /// Calls `use` with the handle, which remains valid until it returns. False, without a call, if it has ended.
   template <class Use>
   bool with(Use&& use) {
     const std::lock_guard lock(mutex_);
@@ -29,17 +29,17 @@ class GuardedCommunicator {
     use(handle_);
     return true;
   }
-  /// The same, unless another thread uses it just now: then nothing is called either.
+  /// The same, but also without a call if another thread is using it.
   template <class Use>
   void with_if_free(Use&& use) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock && !has_ended_) use(handle_);
   }
 
-  /// Ends it. A call under way is waited for this long, and no longer: one that the driver holds, because its queue is
-  /// full of kernels that wait for a dead rank, returns only when they are aborted.
+  /// Ends it. Waits this long for a call in progress, and no longer: a call that the driver blocks, because its queue
+  /// is full of kernels that wait for a dead rank, returns only when they are aborted.
   void abort(std::chrono::milliseconds patience);
-  /// Gives the handle to who ends it in another way. Null: it has ended.
+  /// Passes the handle to a caller that ends it in another way. Null if it has ended.
   Handle release();
 
  private:

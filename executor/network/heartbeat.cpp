@@ -1,11 +1,11 @@
 // Rank r counts under its own key and reads that of rank r + 1, so three requests a beat are enough for any number of
-// ranks. A rank whose neighbor is silent, or that has failed itself, writes that under a key which all read. Silence of
+// ranks. A rank whose neighbor is silent, or that has failed itself, writes that under a key that all read. Silence of
 // the store counts as well: rank 0 or the engine's agent serves it.
 //
-// No text goes that way, because anybody may have written there: only a rank, one of two causes, and a duration. A rank
+// No text is sent, because a stranger could have written it: only a rank, one of two causes, and a duration. A rank
 // prints its own failure in its own output. A value of any other form is ignored and overwritten.
 //
-// The thread is left behind when a request does not return (executor/network/store.cpp has the same trouble).
+// The thread is abandoned if a request does not return (as in executor/network/store.cpp).
 
 #include "executor/network/heartbeat.h"
 
@@ -151,7 +151,7 @@ void Heartbeat::State::listen() {
   }
 }
 
-// The first cause stays, because the failures of the others follow from it.
+// The first cause remains, because the other failures follow from it.
 void Heartbeat::State::announce(const Loss& loss) {
   if (!announced()) store->set(kLost, written(loss));
 }
@@ -180,7 +180,7 @@ std::string Heartbeat::lost() const {
   const std::lock_guard lock(state_->mutex);
   if (!state_->lost.empty() || state_->has_ended) return state_->lost;
   const Clock::duration silent = Clock::now() - state_->answered;
-  // A beat and what it waits for are part of it.
+  // The time includes a beat and its wait.
   if (silent < state_->patience + 2 * kLongestBeat) return {};
   return fmt::format("the store, which rank 0 or an agent serves, has not answered for {:.1f} s",
                      std::chrono::duration<double>(silent).count());

@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether the other ranks live. A collective on a GPU waits for a rank that is gone as for one that is late, so that
-// only the store can tell.
+// Checks whether the other ranks are alive. A collective on a GPU waits for a dead rank as for a late one, so only the
+// store can tell them apart.
 
 #include <c10/util/intrusive_ptr.h>
 
@@ -15,20 +15,20 @@ class Store;
 
 namespace fsdp::executor {
 
-/// Tells through the store that this rank lives, and listens to the next one, from a thread of its own.
+/// Reports through the store that this rank is alive, and listens to the next one, on its own thread.
 class Heartbeat {
  public:
-  /// A rank that has said nothing for `patience` is lost. `store`: a connection that nobody else uses.
+  /// A rank that is silent for `patience` is lost. `store`: a connection that nobody else uses.
   Heartbeat(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::chrono::milliseconds patience);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// The end of a rank, in words; the same words on all ranks. Empty if nothing is known.
+  /// The end of a rank, in words; the same words on all ranks. Empty if none is known.
   std::string lost() const;
-  /// This rank has failed, and says why itself. Waits some moments until the others can hear that it has.
+  /// Reports that this rank has failed; the rank itself prints the reason. Waits a moment until the others can read it.
   void say_failed();
-  /// Says and hears nothing any more. Waits some moments for a request that is under way, and not for longer.
+  /// Stops sending and listening. Waits a moment for a request in progress, and no longer.
   void end();
 
  private:

@@ -61,7 +61,7 @@ int number(const char* name, int missing, Errors& errors) {
   return static_cast<int>(value);
 }
 
-// srun names the hosts but no port: each step of each job gets a port of its own.
+// srun gives the hosts but no port: we derive a different port for each step of each job.
 void meet_under_slurm(Launch& launch, Errors& errors) {
   constexpr int kFirstPort = 20000;
   constexpr int kPorts = 10000;
@@ -111,7 +111,7 @@ Result<Launch> read_launch() {
     errors.push_back({"MASTER_ADDR, MASTER_PORT", "They tell the ranks where to meet, and are not set.",
                       "mpirun: -x MASTER_ADDR -x MASTER_PORT."});
   }
-  // A rank that is alone meets nobody, at any port.
+  // A single rank meets nobody, at any port.
   if (launch.world_size == 1 && launch.master_address.empty()) launch.master_address = "127.0.0.1";
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return launch;

@@ -1,5 +1,5 @@
-// A connected datagram socket sends nothing, but has chosen its route, and with it its own address. Binding a socket to
-// an address shows whether it is this machine's.
+// A connected datagram socket sends nothing, but has chosen its route and its own address. Binding a socket to an
+// address shows whether it is this machine's.
 
 #include "executor/network/local_address.h"
 
@@ -50,7 +50,7 @@ bool is_loopback(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-/// A socket that listens there; else -1, and errno.
+/// A listening socket; -1 with errno on failure.
 int listening(const addrinfo& at) {
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return -1;

@@ -16,15 +16,15 @@ Result<std::string> local_address_towards(const std::string& host);
 /// Names of the interfaces that have an address.
 std::vector<std::string> network_interfaces();
 
-/// A socket that listens at `port`, only at the address of `host`: nobody from another network reaches it. It listens
-/// at all addresses if `host` is not an address of this machine (a forwarded port), or is a name that means the
-/// loopback here and perhaps another address elsewhere. Error: the port is taken, or there are no descriptors.
+/// A socket that listens at `port`, only at the address of `host`, out of reach of other networks. It listens at all
+/// addresses if `host` is not an address of this machine (a forwarded port), or is a name that means the loopback here
+/// and perhaps another address elsewhere. Error: the port is in use, or there are no descriptors.
 Result<int> listen_at(const std::string& host, int port);
 
 /// Why no file or connection can be opened any more: a sentence without its full stop.
 std::string no_descriptors();
 
-/// Why nothing of ours answers at `port` of `host`: a sentence without its full stop, found by trying once more.
+/// Why no process of this run answers at `port` of `host`: a sentence without its full stop, found by another attempt.
 std::string why_unreached(const std::string& host, int port);
 
 }  // namespace fsdp::executor

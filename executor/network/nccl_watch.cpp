@@ -1,13 +1,13 @@
-// Each call stands between two events of its stream. Every tenth of a second the thread asks which of them the device
-// has passed, NCCL whether it has noted an error, and the store whether a rank is lost. The time of a collective counts
-// from its first event: the host runs ahead of the device by up to a step, so that a healthy step may be longer than
-// the time-out. (ProcessGroupNCCL counts from the call, with a default of ten minutes.) A collective that stands still
-// before its first event waits for another one, here or on a rank that waits for this one, and the time of that one
-// runs.
+// Each call stands between two events of its stream. Every tenth of a second the thread queries which of them the
+// device has passed, whether NCCL has reported an error, and whether the store has a lost rank. The time of a
+// collective counts from its first event: the host runs ahead of the device by up to a step, so a healthy step may be
+// longer than the time-out. (ProcessGroupNCCL counts from the call, with a default of ten minutes.) If a collective has
+// not reached its first event, it waits for another one, here or on a rank that waits for this one, and the time of
+// that one counts.
 //
-// ncclCommAbort makes waiting kernels return with meaningless results; the training thread learns of it at its next
-// check. An answer of CUDA about an event other than "passed" and "not yet" is an error of the device, which every
-// later call repeats, and not a failure of another rank.
+// ncclCommAbort makes waiting kernels return with meaningless results; the training thread notices at its next check.
+// If CUDA answers a query of an event with anything but "passed" and "not yet", that is an error of the device, which
+// every later call repeats, not a failure of another rank.
 //
 // Sources: NCCL's user guide, "Fault Tolerance" (non-blocking communicators, ncclCommGetAsyncError, ncclCommAbort);
 // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp (WorkNCCL::checkTimeout, workStartTime_), torch 2.11.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Watches a rank's NCCL collectives from a thread of its own: a kernel that waits for a dead rank waits for ever, and
-// so does every later call of CUDA.
+// Watches a rank's NCCL collectives on its own thread: a kernel that waits for a dead rank waits forever, and so does
+// every later call of CUDA.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -70,7 +70,7 @@ class NcclWatch {
   std::vector<std::shared_ptr<GuardedCommunicator>> communicators_;
   std::vector<Flight> flights_;      // In the order of their calls.
   std::vector<cudaEvent_t> unused_;  // Events that can be recorded again.
-  std::string failure_;              // Empty: none.
+  std::string failure_;              // Empty if there is none.
   std::int64_t failed_instruction_ = -1;
   bool ends_ = false;
   std::thread thread_;

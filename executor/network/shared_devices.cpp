@@ -1,5 +1,5 @@
-// NCCL takes two ranks for ranks of one card when host and PCI address are equal, and refuses them; so the question
-// here is the same one. UUIDs are compared besides, as virtual machines may pass one card on under several addresses.
+// NCCL treats two ranks as ranks of one card if host and PCI address are equal, and refuses them; so we compare the
+// same. We also compare UUIDs, since virtual machines may pass one card on under several addresses.
 //
 // Sources: NCCL 2.28, src/init.cc (busId and hostHash of its peers), src/misc/utils.cc (getHostHash: host name and
 // /proc/sys/kernel/random/boot_id).

@@ -1,7 +1,7 @@
 #pragma once
 
-// Whether two ranks of a run have the same GPU. The number of visible GPUs does not tell: Slurm and Ray show each rank
-// only its own.
+// Whether two ranks of a run have the same GPU. The number of visible GPUs does not show it: Slurm and Ray show each
+// rank only its own.
 
 #include <string>
 #include <vector>
@@ -10,16 +10,16 @@
 
 namespace fsdp::executor {
 
-/// A GPU, as ranks of any machine can tell it from others.
+/// The identity of a GPU among those of all machines.
 struct DeviceIdentity {
   std::string host;  ///< The running kernel's id, which containers of one machine share.
-  std::string bus;   ///< PCI address in its machine. Parts of one card have the same.
+  std::string bus;   ///< PCI address in its machine. Parts of one card have the same one.
   std::string uuid;
 
   bool operator==(const DeviceIdentity&) const = default;
 };
 
-/// This machine, until it is started again.
+/// The id of this machine until its next boot.
 std::string this_host();
 
 /// Whether any two are one card: the same UUID, or the same address of the same host.

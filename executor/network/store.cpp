@@ -1,5 +1,5 @@
-// Requests to a store over the network wait for ever if the link is lost, or if something other than a store answers at
-// its port. So a thread of its own makes them, and we abandon it when it is late.
+// Requests to a store over the network wait forever if the link is lost, or if something other than a store answers at
+// its port. So they run on a separate thread, which we abandon if it is late.
 
 #include "executor/network/store.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-/// Bytes of a run's name in the keys; engines give shorter ones.
+/// Bytes of a run's name in the keys; engines use shorter ones.
 constexpr std::size_t kLongestRunId = 128;
 
 MeetingPlace at_address(const Launch& launch, std::chrono::milliseconds timeout) {
@@ -67,7 +67,7 @@ MeetingPlace at_address_in_time(const Launch& launch, std::chrono::milliseconds 
   throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
 }
 
-/// Every rank joins once. A second one is of another run, or a stranger.
+/// Every rank joins once. A second one belongs to another run, or is a stranger.
 void claim_rank(c10d::Store& store, const Launch& launch) {
   if (store.add(fmt::format("here/{}", launch.rank), 1) == 1) return;
   const std::string place = launch.store_file.empty()
@@ -99,7 +99,7 @@ MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout)
 }
 
 // When one rank fails, the connections of the others break or time out within the same second. Rank 0 may serve the
-// store, so it waits longest before it goes. If rank 0's store does not answer, rank 0 is lost.
+// store, so it waits longest before it exits. If rank 0's store does not answer, rank 0 is lost.
 std::vector<int> silent_ranks(const StorePointer& store, const Launch& launch) {
   static constexpr std::chrono::milliseconds kForOthers{2000};
   static constexpr std::chrono::milliseconds kBetweenLooks{50};
@@ -121,7 +121,7 @@ std::vector<int> silent_ranks(const StorePointer& store, const Launch& launch) {
         silent->is_known = true;
       }
     } catch (const std::exception&) {
-      // The store is gone, and with it rank 0 or the engine's agent, which have a voice of their own.
+      // The store is gone, and with it rank 0 or the engine's agent, which print their own failure.
     }
   }).detach();
   const auto until = std::chrono::steady_clock::now() + (launch.rank == 0 ? 2 * kForOthers : kForOthers);

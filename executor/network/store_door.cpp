@@ -1,13 +1,13 @@
-// PyTorch's store bounds one value and never their sum, and listens until it ends. But its listening socket is ours,
-// and dup2 can replace it: once all ranks have come, an eventfd that is never ready takes its number. The kernel then
-// drops the socket and its queue; the store's loop, which is registered with the socket and not with the number, gets
-// no more events, and closes the number at its end. (A shutdown of the socket instead makes the loop spin on its error;
-// /dev/null is ready at once, which ends a store that polls.)
+// PyTorch's store limits a single value and never their sum, and listens until it ends. But its listening socket is
+// ours, and dup2 can replace it: once all ranks have come, an eventfd that is never ready takes its number. The kernel
+// then drops the socket and its queue. The store's loop, which is registered with the socket and not with the number,
+// gets no more events, and closes the number at its end. (A shutdown of the socket instead makes the loop spin on its
+// error; /dev/null is ready at once, which ends a store that polls.)
 //
-// While the ranks meet, a thread adds up what the kernel has received on the store's connections. They are found among
-// the descriptors of the process: their own end is the store's port.
+// While the ranks meet, a thread adds up the bytes that the kernel has received on the store's connections. It finds
+// them among the descriptors of the process: their own end is the store's port.
 //
-// Not modeled: the bytes of a connection that opens and closes between two looks.
+// Not modeled: the bytes of a connection that opens and closes between two polls.
 //
 // Sources: torch/csrc/distributed/c10d/TCPStore.cpp, TCPStoreLibUvBackend.cpp (MAX_STRING_LEN, onConnect), torch 2.11;
 // dup(2), epoll(7) ("Will closing a file descriptor cause it to be removed"), tcp(7) (TCP_INFO); RFC 4898
@@ -54,7 +54,7 @@ struct Connection {
   std::int64_t received = 0;
 };
 
-// An address of the old kind reads alike whichever kind of socket it is seen through, and no scope is known elsewhere.
+// An IPv4 address has the same text for either kind of socket, and without a scope, which other hosts do not know.
 std::string plain(std::string host) {
   constexpr std::string_view kMapped = "::ffff:";
   if (host.starts_with(kMapped)) host.erase(0, kMapped.size());

@@ -1,7 +1,7 @@
 #pragma once
 
-// An option that is one of the names of an enum. CLI11's own prints the enum's number, which is no text where it has
-// one byte.
+// An option whose value is a name of an enum. CLI11's own prints the enum's number, which is no text if it has one
+// byte.
 
 #include <CLI/CLI.hpp>
 

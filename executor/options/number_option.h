@@ -14,7 +14,7 @@ namespace fsdp::executor {
 
 inline constexpr double kAnything = std::numeric_limits<double>::max();
 
-/// A finite number of [least, most], or of [least, most). CLI11 takes "nan" and "1e400" for numbers.
+/// A finite number in [least, most], or in [least, most). CLI11 accepts "nan" and "1e400" as numbers.
 inline CLI::Validator number_between(double least, double most, bool with_most) {
   return {[=](const std::string& text) {
             char* end = nullptr;

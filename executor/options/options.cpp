@@ -116,12 +116,12 @@ struct CommandLine {
   CommandLine() { describe(app, options, texts); }
   void read(std::vector<std::string> words) {
     app.allow_extras();
-    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back.
+    std::reverse(words.begin(), words.end());  // CLI11 reads them from the back.
     app.parse(std::move(words));
   }
 };
 
-/// CLI11 says "--lr: what is wrong", and of an option that needs another "--resume requires --checkpoint-dir".
+/// CLI11 writes "--lr: what is wrong", and for an option that needs another "--resume requires --checkpoint-dir".
 Error error_of(const CLI::ParseError& error) {
   static constexpr std::string_view kNeeds = "requires ";
   const std::string text = error.what();
@@ -134,7 +134,7 @@ Error error_of(const CLI::ParseError& error) {
   return {option, rest + ".", hint};
 }
 
-/// Takes an option and its values out of the words, so that what else is wrong is found, too. False: it is not there.
+/// Removes an option and its values from the words, so that other errors are found, too. False if it is not there.
 bool take_out(const std::string& option, std::vector<std::string>& words) {
   const auto is_option = [&](const std::string& word) { return word == option || word.starts_with(option + "="); };
   const auto first = std::find_if(words.begin(), words.end(), is_option);
@@ -155,7 +155,7 @@ Errors unknown_words(const CLI::App& app) {
       std::any_of(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
   Errors errors;
   for (const std::string& word : extras) {
-    if (!word.starts_with("-")) {  // Perhaps the value of an option that there is not.
+    if (!word.starts_with("-")) {  // Perhaps the value of an unknown option.
       if (!has_options) errors.push_back({"fsdp-exec", fmt::format("\"{}\" is one argument too many.", word), ""});
       continue;
     }
@@ -167,7 +167,7 @@ Errors unknown_words(const CLI::App& app) {
   return errors;
 }
 
-/// Sentences about options that had another name in the version before this one.
+/// Sentences about options that had another name in the previous version.
 std::vector<std::string> notes_on(const std::vector<std::string>& words) {
   constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"--checkpoint", "--checkpoint-dir"},
                                                                          {"--trace", "--chrome-trace"},
@@ -184,7 +184,7 @@ std::vector<std::string> notes_on(const std::vector<std::string>& words) {
   return notes;
 }
 
-/// Values that follow from the texts. Errors: options that contradict each other.
+/// Computes values that follow from the texts. Errors: options that contradict each other.
 void settle(CommandLine& line, Errors& errors) {
   RunOptions& options = line.options;
   const Texts& texts = line.texts;
@@ -232,7 +232,7 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
     } catch (const CLI::CallForHelp&) {
       return tl::unexpected(Errors{});
     } catch (const CLI::RequiredError& error) {
-      // It may have gone with an option that was wrong.
+      // The error may have disappeared with a removed option.
       if (errors.empty()) errors.push_back(error_of(error));
     } catch (const CLI::ParseError& error) {
       wrong = error_of(error);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 
-/// An option and the member of the settings that it is of.
+/// An option and its member of the settings.
 struct Member {
   const char* flag;
   void (*copy)(const Hyperparameters& from, Hyperparameters& to);

@@ -17,7 +17,7 @@ namespace fsdp::executor {
 
 struct TrainingOptions {
   Hyperparameters values;
-  std::set<std::string> given;  ///< Flags of those that were given: "--lr".
+  std::set<std::string> given;  ///< Flags of the given options: "--lr".
 };
 
 /// Adds the options to a command line. REQUIRES: `options` outlives its parsing.
@@ -25,14 +25,14 @@ void describe_training_options(CLI::App& app, TrainingOptions& options);
 /// The given options. REQUIRES: the command line is parsed.
 void note_given(const CLI::App& app, TrainingOptions& options);
 
-/// The values of `before`, a checkpoint's, for options that were not given.
+/// Uses the values of `before`, a checkpoint's, for options that were not given.
 void go_on_with(const Hyperparameters& before, TrainingOptions& options);
 
-/// Settles the length of the schedule, that of the run unless given. Errors: options that contradict each other or the
-/// plan's optimizer.
+/// Sets the length of the schedule, which defaults to that of the run. Errors: options that contradict each other or
+/// the plan's optimizer.
 Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOptions& options);
 
-/// All of them, for the comparison between ranks.
+/// All settings, for the comparison between ranks.
 std::string text_of(const Hyperparameters& settings);
 
 }  // namespace fsdp::executor

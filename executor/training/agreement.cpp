@@ -1,6 +1,6 @@
-// A text is a slot of fixed size, its length in front. The shard group gathers its slots, and then the group of copies
-// gathers what each shard group has: slot s of copy c is that of rank c * shard + s. On CPU the bytes lie in
-// vectors, so that they are not counted among the tensors of the training.
+// A text occupies a slot of fixed size that starts with its length. The shard group gathers its slots, and then the
+// group of replicas gathers those of each shard group: slot s of replica c belongs to rank c * shard + s. On CPU the
+// bytes are in vectors, so that they are not counted among the tensors of the training.
 
 #include "executor/training/agreement.h"
 
@@ -27,7 +27,7 @@ at::Tensor gathered(Group& group, const at::Tensor& own, std::vector<char>& memo
 
 }  // namespace
 
-// Every rank's shard group first: when all groups of copies have passed after that, all ranks have come.
+// Every rank's shard group first: after all groups of replicas have passed, all ranks have come.
 void Agreement::sync() {
   const at::Tensor flag = at::zeros({1}, at::TensorOptions().dtype(c10::kFloat).device(trainer_.device()));
   trainer_.shard_group().all_reduce(flag, ReduceOp::Sum)->wait();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Messages between ranks besides training: whether each has done its part of a checkpoint, and whether its loss is a
-// number.
+// Messages between ranks besides training: whether each has done its part of a checkpoint, and whether its loss is
+// finite.
 
 #include <cstddef>
 #include <string>
@@ -12,14 +12,14 @@
 
 namespace fsdp::executor {
 
-/// Texts go over the connections of the groups, which exist from the start and break at once when a rank dies. Nothing
-/// is read from the store where the ranks met, because anyone who reaches its port can write there.
+/// Texts go over the connections of the groups, which exist from the start and break at once if a rank dies. Nothing is
+/// read from the store of the meeting, because anyone who reaches its port can write there.
 class Agreement {
  public:
   /// Longer texts are cut.
   static constexpr std::size_t kMostBytes = 16 << 10;
 
-  /// REQUIRES: it outlives this.
+  /// REQUIRES: `trainer` outlives this.
   Agreement(Trainer& trainer, std::int64_t world_size) : trainer_(trainer), world_size_(world_size) {}
 
   /// Returns when all ranks have called it. Throws CollectiveFailure.

@@ -1,6 +1,6 @@
-// The gradients enter through a node of our own, which releases them; as arguments of the engine they would live to the
-// end. They leave at border nodes, which pass them on. The engine's own captures would be held by its task as well,
-// which on a GPU ends at an unknown moment in another thread; and a gradient with a second owner has to be copied.
+// The gradients enter through our own node, which releases them; as arguments of the engine they would live to the end.
+// They leave at border nodes, which pass them on. Captures of the engine would be referenced by its task as well, which
+// on a GPU ends at an unknown time in another thread; and a gradient with a second owner must be copied.
 //
 // Source: torch/csrc/autograd/engine.cpp and graph_task.h, torch 2.11.
 
@@ -25,7 +25,7 @@ class GradientSource final : public torch::autograd::Node {
  public:
   GradientSource(torch::autograd::edge_list next, std::vector<at::Tensor> gradients)
       : Node(std::move(next)), gradients_(std::move(gradients)) {
-    add_input_metadata(at::empty({0}));  // The engine hands one tensor in, which nobody reads.
+    add_input_metadata(at::empty({0}));  // The engine passes one tensor, which nobody reads.
   }
 
  private:
@@ -36,10 +36,10 @@ class GradientSource final : public torch::autograd::Node {
   std::vector<at::Tensor> gradients_;
 };
 
-// An AccumulateGrad would hold the tensor whose gradient it makes.
+// An AccumulateGrad would keep the tensor whose gradient it makes.
 class Border final : public torch::autograd::Node {
  public:
-  /// Where the gradient goes, unless `take` has it. REQUIRES: both outlive the backward.
+  /// Where the gradient goes, unless `take` accepts it. REQUIRES: both outlive the backward.
   void deliver_to(at::Tensor* gradient, int id, const TakeParameterGradient* take) {
     gradient_ = gradient;
     id_ = id;

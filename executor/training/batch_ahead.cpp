@@ -1,5 +1,5 @@
 // Only the host's part is made ahead. The copy to the device stays in the step, on the computing stream: a training
-// script with a pinned data loader does it there, and the device holds one batch, as the prediction says.
+// script with a pinned data loader does the same, and the device has one batch, as the prediction assumes.
 
 #include "executor/training/batch_ahead.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Batches made on the host while the device computes, as the workers of a data loader with pinned memory make them.
+// Makes batches on the host while the device computes, as the workers of a data loader with pinned memory do.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@ namespace fsdp::executor {
 /// The place of this rank's micro-batch in the data.
 struct BatchPlace {
   std::uint64_t stream = 0;  ///< The stream of numbers from the seed.
-  std::int64_t sample = 0;   ///< The first one of a token file.
+  std::int64_t sample = 0;   ///< The first one in a token file.
 
   bool operator==(const BatchPlace&) const = default;
 };
@@ -24,12 +24,12 @@ class BatchAhead {
  public:
   using Make = std::function<Tensors(const BatchPlace&)>;
 
-  /// `make` is called on another thread, one call at a time. REQUIRES: what it uses outlives this.
+  /// `make` is called on another thread, one call at a time. REQUIRES: everything it uses outlives this.
   explicit BatchAhead(Make make) : make_(std::move(make)) {}
 
-  /// Begins to make a batch that will be asked for next.
+  /// Starts to make the batch that will be requested next.
   void begin(const BatchPlace& place);
-  /// The batch of a place: the one that was begun, or one that is made now. Throws what `make` throws.
+  /// The batch of a place: the one in progress, or one that is made now. Throws what `make` throws.
   Tensors take(const BatchPlace& place);
 
  private:

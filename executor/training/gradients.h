@@ -1,6 +1,6 @@
 #pragma once
 
-// How gradients of one tensor are added, as autograd does it.
+// Adds gradients of one tensor as autograd does.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@ namespace fsdp::executor {
 /// Source: torch/csrc/autograd/input_buffer.cpp (accumulate), torch 2.11.
 void add_gradient_to(at::Tensor& sum, at::Tensor gradient);
 
-/// The gradient as a parameter keeps it: contiguous, in a tensor of its own.
+/// The gradient in a parameter's form: contiguous, in its own tensor.
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h (accumulateGrad), torch 2.11.
 at::Tensor as_kept(at::Tensor gradient);
 

@@ -68,7 +68,7 @@ class Initializer {
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) add_buffer(static_cast<int>(b));
   }
 
-  // Its values are made on the host, so that no temporaries lie on the device.
+  // Its values are made on the host, so that there are no temporaries on the device.
   void add_buffer(int b) {
     const Buffer& buffer = model_.buffers[b];
     const CategoryScope category(MemoryCategory::Buffer);

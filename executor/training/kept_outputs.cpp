@@ -1,8 +1,8 @@
 // A fallback for every function of PyTorch, under a dispatch key below autograd that nothing else uses, sees the calls
-// that autograd's kernels make. Views are never kept: they would keep the tensor that they show a part of.
+// of autograd's kernels. Views are never kept, because they would keep the whole tensor.
 //
-// In PyTorch a Python mode does that. While there is a mode, composite attention adds its mask to a new tensor and not
-// in place. So the list of modes has an entry here as well, which is never called.
+// PyTorch uses a Python mode for this. While there is a mode, composite attention adds its mask to a new tensor and not
+// in place. So the list of modes has an entry here, too, which is never called.
 //
 // Sources: torch/utils/checkpoint.py (_CachingTorchDispatchMode, _CachedTorchDispatchMode),
 // ATen/TensorSubclassLikeUtils.h, c10/core/impl/TorchDispatchModeTLS.cpp, torch 2.11.
@@ -22,7 +22,7 @@ namespace fsdp::executor {
 
 namespace {
 
-// For fake tensors from outside of PyTorch, of which there are none here.
+// The key of fake tensors from outside of PyTorch, of which there are none here.
 constexpr c10::DispatchKey kBelowAutograd = c10::DispatchKey::Fake;
 
 thread_local KeptOutputs* active = nullptr;
@@ -61,12 +61,12 @@ using c10::impl::TorchDispatchModeTLS;
 void push_mode() {
   static const auto nobody = std::make_shared<c10::impl::PyObject_TorchDispatchMode>(nullptr, nullptr);
   TorchDispatchModeTLS::push_non_infra_mode_onto_stack(nobody);
-  // Else it would be called.
+  // Otherwise it would be called.
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Python, false);
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::PythonTLSSnapshot, false);
 }
 
-/// A mode is not there while it works.
+/// A mode is inactive while it works.
 class WithoutMode {
  public:
   WithoutMode() : is_on_(TorchDispatchModeTLS::any_modes_set()) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Outputs that selective activation checkpointing keeps from a forward to its recomputation: outputs of PyTorch's calls
-// below autograd, as torch.utils.checkpoint.create_selective_checkpoint_contexts keeps them.
+// below autograd, as in torch.utils.checkpoint.create_selective_checkpoint_contexts.
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -27,7 +27,7 @@ class KeptOutputs {
   };
   void set_wanted(Wanted wanted) { wanted_ = wanted; }
 
-  /// While it lives, it sees the calls of this thread. Null: it does nothing.
+  /// Sees the calls of this thread during its lifetime. Does nothing if it gets null.
   class Scope {
    public:
     explicit Scope(KeptOutputs* kept);
@@ -40,8 +40,8 @@ class KeptOutputs {
     std::optional<c10::impl::IncludeDispatchKeyGuard> sees_calls_;
   };
 
-  /// While it lives, PyTorch believes that a Python mode sees all calls, as in PyTorch itself. REQUIRES: no call makes
-  /// a detached tensor, for which PyTorch would ask the mode.
+  /// During its lifetime PyTorch assumes that a Python mode sees all calls, as in PyTorch itself. REQUIRES: no call
+  /// makes a detached tensor, for which PyTorch would call the mode.
   class Mode {
    public:
     explicit Mode(bool is_on);

@@ -4,8 +4,8 @@
 
 namespace fsdp::executor {
 
-/// A number that a device computes. Reading it at once would make the host wait for the device; so the stream copies it
-/// to the host, which reads it when the step has ended.
+/// A number that a device computes. Reading it at once would make the host wait for the device. So the stream copies it
+/// to the host, which reads it after the step.
 class LaterNumber {
  public:
   LaterNumber() = default;

@@ -1,12 +1,12 @@
-// How a call runs. Its ops are split at the cuts; each piece is run with a graph of its own:
+// How a call runs. Its ops are split at the cuts; each piece runs with its own graph:
 //
-//   value made in the piece               as autograd gives it
-//   value from before, wants a gradient   enters the graph anew (`entering`), once per piece
-//   value needed after the piece          its edge is kept, and the value continues without a history
+//   value made in the piece               as autograd made it
+//   value from before, needs a gradient   enters the graph anew (`entering`), once per piece
+//   value needed after the piece          its edge is stored, and the value continues without a history
 //
 // In the backward a piece takes the gradients of its continued values from the pieces and calls after it, and returns
 // the gradients of the values that entered. The graph of a checkpointed call has no tensors
-// (executor/training/recomputation.h); when autograd asks for the first, all ops of the call run once more, in one
+// (executor/training/recomputation.h); when autograd needs the first one, all ops of the call run once more, in one
 // piece and from the same state of the random generator.
 //
 // Source: torch/utils/checkpoint.py (non-reentrant), torch 2.11.
@@ -49,10 +49,10 @@ std::optional<c10::ScalarType> output_dtype_of(const Plan& plan) {
 
 }  // namespace
 
-/// A piece that runs: its values with a history, and its graph.
+/// A running piece: its values with a history, and its graph.
 struct ModelRun::PieceRun {
-  std::map<int, at::Tensor> made;     // By the piece, and
-  std::map<int, at::Tensor> entered;  // from before it.
+  std::map<int, at::Tensor> made;     // Values made by the piece, and
+  std::map<int, at::Tensor> entered;  // values that entered from before it.
   AutogradPiece graph;
 };
 
@@ -63,7 +63,7 @@ struct ModelRun::CallState {
     AutogradPiece graph;
   };
 
-  std::map<int, at::Tensor> values;     // The block's, without a history.
+  std::map<int, at::Tensor> values;     // The values of the block, without a history.
   std::map<int, at::Tensor> gradients;  // The gradients of values that go from piece to piece.
   std::vector<Piece> pieces;
   AutogradPiece unused;                          // The graph that does not lead to the loss.
@@ -112,7 +112,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
 ModelRun::~ModelRun() = default;
 
 // Consecutive backwards of one call, with only ops without a backward between them, are one piece: if both read a
-// value, autograd adds its gradients in another order than two pieces would.
+// value, autograd adds its gradients in a different order than two pieces would.
 void ModelRun::find_cuts(const Schedule& schedule) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
@@ -131,7 +131,7 @@ const Block& ModelRun::block_of(int call) const {
   return index_.model->blocks[call_of(call).block];
 }
 
-// PyTorch records a graph although it leads nowhere.
+// PyTorch records a graph even if it leads to no output.
 bool ModelRun::is_recorded(int call, int op) const {
   const std::vector<int>& outputs = block_of(call).ops[op].outputs;
   return std::any_of(outputs.begin(), outputs.end(), [&](int value) { return index_.flow.requires_grad[call][value]; });
@@ -265,7 +265,7 @@ at::Tensor ModelRun::take_value(int call, int value, InGraph where, PieceRun& pi
   return entered;
 }
 
-// `keeps`: of selective checkpointing, where the op's outputs are kept; null: they are not.
+// `keeps`: of selective checkpointing, if the op's outputs are kept; otherwise null.
 void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece, KeptOutputs* keeps) {
   const Op& op = block_of(call).ops[op_index];
   Tensors inputs;
@@ -305,7 +305,7 @@ Tensors ModelRun::take_parameters(int call, const Op& op, InGraph where, PieceRu
 void ModelRun::drop_after(int call, int op_index, PieceRun& piece) {
   CallState& state = calls_[call];
   for (const int value : drops_[call_of(call).block][op_index]) {
-    // The caller holds a call's inputs until it returns; a part of a longer forward is not called.
+    // The caller keeps a call's inputs alive until it returns; a part of a longer forward is not called.
     if (value < block_of(call).num_inputs && !is_part_[call]) continue;
     state.values.erase(value);
     piece.entered.erase(value);
@@ -313,7 +313,7 @@ void ModelRun::drop_after(int call, int op_index, PieceRun& piece) {
   }
 }
 
-// Graphs that lead nowhere, whose last reader has the position before.
+// Drops graphs that lead to no output and whose last reader is before this position.
 void ModelRun::drop_unused(int position) {
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     if (ends_of_unused_[c] == position) calls_[c].unused = {};
@@ -333,7 +333,7 @@ void ModelRun::publish(int call) {
   }
 }
 
-// As the root does with what it returns. A loss that runs after the root stays as it is.
+// Treats the loss as the root treats its results. A loss that runs after the root does not change.
 void ModelRun::return_loss(const at::Tensor& loss) {
   loss_dtype_ = loss.scalar_type();
   const bool is_returned = index_.model->calls.back().module >= 0;
@@ -344,7 +344,7 @@ void ModelRun::return_loss(const at::Tensor& loss) {
 
 // ---- backward ----
 
-// (loss / N).backward() passes the same number to the loss, and makes a tensor more for it.
+// (loss / N).backward() passes the same number to the loss, but makes one more tensor.
 void ModelRun::begin_backward() {
   if (is_in_backward_) return;
   is_in_backward_ = true;
@@ -386,7 +386,7 @@ std::shared_ptr<Recomputation> ModelRun::recomputation_of(int call) {
 void ModelRun::recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept) {
   const CategoryScope activations(MemoryCategory::Activation);
   CallState& state = calls_[call];
-  // Also where the recomputation stops early.
+  // Also if the recomputation stops early.
   struct Restore {
     ~Restore() {
       state.values.clear();

@@ -27,20 +27,20 @@ namespace fsdp::executor {
 class ParameterAccess {
  public:
   virtual ~ParameterAccess() = default;
-  /// The unsharded parameter. Throws ScheduleBroken when its unit is sharded.
+  /// The unsharded parameter. Throws ScheduleBroken if its unit is sharded.
   virtual at::Tensor whole(int parameter) = 0;
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
   /// Adds it to the gradient of earlier micro-batches if autograd would. False if not: call `add_gradient` then.
   virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
 };
 
-/// The schedule asks for something that does not exist: a bug of ours, named with its instruction.
+/// The schedule uses something that does not exist: a bug of ours, reported with its instruction.
 class ScheduleBroken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Is called when the ops of a model run, and when their backward runs.
+/// Called when the ops of a model run, and when their backward runs.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -65,14 +65,14 @@ class ModelRun {
   void forward(const Instruction& step);
   /// Call after the hooks of the last forward have run: its call releases its inputs.
   void return_from_call();
-  /// The loss gets its gradient, unless it has it.
+  /// Gives the loss its gradient, unless it has it.
   void begin_backward();
   void backward(const Instruction& step);
   /// False: forwards record no graph and apply no dropout; there is no backward. Defaults to true.
   void set_training(bool is_training) { is_training_ = is_training; }
   /// Null for none. It is not called for recomputation. REQUIRES: it outlives this, or is removed.
   void set_listener(OpListener* listener) { listener_ = listener; }
-  /// Call after backward: frees all values that nothing has used.
+  /// Call after backward: frees all unused values.
   void end_micro_batch();
 
   /// The loss of the micro-batch whose forward has ended.
@@ -111,28 +111,28 @@ class ModelRun {
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
-  float first_gradient_;                         ///< The loss's gradient at the beginning of a backward.
-  std::optional<c10::ScalarType> output_dtype_;  ///< The loss's; other units return that of activations.
+  float first_gradient_;                         ///< The loss's gradient at the start of a backward.
+  std::optional<c10::ScalarType> output_dtype_;  ///< The dtype of the loss; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< The loss's dtype before that.
   bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Ops whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
-  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, the values freed after it.
-  std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
-  std::vector<int> ends_of_unused_;    ///< [num_calls] The position before which the part of its graph goes that
-                                       ///< leads nowhere.
+  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] For each op, the values freed after it.
+  std::vector<bool> is_part_;                         ///< [num_calls] Whether its module's forward had begun before.
+  std::vector<int> ends_of_unused_;    ///< [num_calls] The position before which the part of its graph that leads to no
+                                       ///< output is freed.
   std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
   std::vector<at::Tensor> values_;     ///< [num values]
   std::vector<bool> cast_inputs_;      ///< [num inputs] The root casts them.
-  std::vector<at::Tensor> casts_;      ///< [num values] What the root made of them, until its forward returns.
+  std::vector<at::Tensor> casts_;      ///< [num values] The root's casts, until its forward returns.
   std::vector<at::Tensor> gradients_;  ///< [num values]
   std::vector<CallState> calls_;       ///< [num_calls]
-  int returning_ = -1;                 ///< The call whose hooks are running; -1: none.
+  int returning_ = -1;                 ///< The call whose hooks are running; -1 if there is none.
   bool is_in_backward_ = false;
   bool is_training_ = true;
   OpListener* listener_ = nullptr;
-  at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
+  at::Tensor loss_gradient_;  ///< Lives as long as the backward, like the argument of PyTorch's.
   LaterNumber loss_;
 };
 

@@ -1,6 +1,6 @@
-// Adam and AdamW: m = lerp(m, g, 1 - b1); v = v b2 + g g (1 - b2); p -= lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t)
-// + eps). AdamW first scales p by 1 - lr wd; Adam adds wd p to g. torch::optim of LibTorch computes m in another order
-// and ends an ulp away from Python, which in bf16 becomes whole steps.
+// Adam and AdamW: m = lerp(m, g, 1 - b1); v = v b2 + g g (1 - b2); p -= lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) +
+// eps). AdamW first scales p by 1 - lr wd; Adam adds wd p to g. torch::optim of LibTorch computes m in another order
+// and differs by an ulp from Python, which in bf16 becomes whole steps.
 //
 // Sources: torch/optim/adam.py (_multi_tensor_adam, _single_tensor_adam, _fused_adam), torch/optim/sgd.py, torch 2.11.
 
@@ -36,7 +36,7 @@
 
 namespace fsdp::executor {
 
-/// Parameters of one dtype and one age, which a foreach call takes together.
+/// Parameters of one dtype and one age, which one foreach call updates together.
 struct RunningOptimizer::Group {
   std::vector<std::size_t> members;  // Indices in `parameters_`.
   std::vector<at::Tensor> parameters, gradients, first, second;
@@ -46,7 +46,7 @@ struct RunningOptimizer::Group {
 
 namespace {
 
-// As Python gives up a list.
+// Frees them in the order in which Python frees a list.
 void drop_from_the_end(std::vector<at::Tensor>& list) {
   while (!list.empty()) list.pop_back();
 }
@@ -67,7 +67,7 @@ bool RunningOptimizer::is_decayed(const Group& group, std::size_t member) const 
   return is_decayed_[parameters_[group.members[member]]->layout.parameter];
 }
 
-// Gradients with the weight decay of Adam and SGD. A gradient without decay stays where it is.
+// Gradients with the weight decay of Adam and SGD. Does not copy a gradient without decay.
 std::vector<at::Tensor> RunningOptimizer::with_decay(const Group& group) const {
   std::vector<at::Tensor> gradients, parameters;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
@@ -174,7 +174,7 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
   const auto t = static_cast<double>(group.step);
   const double correction1 = 1 - std::pow(settings_.beta1, t);
   const double correction2 = 1 - std::pow(settings_.beta2, t);
-  at::Tensor root;  // A variable of PyTorch's loop, which holds it until the next is there.
+  at::Tensor root;  // A variable of PyTorch's loop, alive until the next one exists.
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const at::Tensor& parameter = group.parameters[i];
     at::Tensor gradient = group.gradients[i];
@@ -233,7 +233,7 @@ void RunningOptimizer::sgd(const Group& group) {
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) gradients = with_decay(group);
   if (plan_.momentum != 0) {
-    // As PyTorch does: decayed gradients live until all buffers are made.
+    // As in PyTorch, decayed gradients live until all buffers are made.
     std::vector<at::Tensor> buffers;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       buffers.push_back(with_momentum(group.members[i], gradients[i]));
@@ -262,7 +262,7 @@ LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, doubl
     if (state->grad.defined()) gradients.push_back(state->grad);
   }
   if (gradients.empty()) return {};
-  // A statement each, and given up in the order of Python's variables.
+  // Separate statements, freed in the order of Python's variables.
   std::vector<at::Tensor> each = at::_foreach_norm(gradients, 2.0);
   at::Tensor stacked = at::stack(each);
   at::Tensor norms = stacked;
@@ -278,7 +278,7 @@ LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, doubl
   norms.reset();
   stacked.reset();
   each.clear();
-  // Python divides a number by a tensor as the product with its reciprocal.
+  // Python divides a number by a tensor by multiplying with its reciprocal.
   at::Tensor denominator = total + 1e-6;
   at::Tensor inverse = at::reciprocal(denominator);
   const at::Tensor unclamped = inverse * max_norm;

@@ -20,21 +20,22 @@ struct Moments {
   at::Tensor first;   ///< exp_avg, or SGD's momentum buffer.
   at::Tensor second;  ///< exp_avg_sq.
   std::int64_t step = 0;
-  at::Tensor step_on_device;  ///< The same, where the fused implementation counts it. [] fp32
+  at::Tensor step_on_device;  ///< The same, if the fused implementation counts it. [] fp32
 };
 
 class RunningOptimizer {
  public:
-  /// `parameters` in the order in which the model registers them; the optimizer sees those that are trainable.
-  /// `is_decayed` [num parameters]: weight decay shrinks it.
+  /// `parameters` in the order in which the model registers them; the optimizer updates the trainable ones.
+  /// `is_decayed` [num parameters]: whether weight decay applies.
   RunningOptimizer(const Optimizer& plan, const Hyperparameters& settings, std::vector<ParameterState*> parameters,
                    std::vector<bool> is_decayed);
 
   /// One step for every parameter that has a gradient.
   void step(double learning_rate);
-  /// Per parameter, in the order given.
+  /// One for each parameter, in the order of `parameters`.
   std::vector<Moments>& moments() { return moments_; }
-  /// Makes the moments of Adam for one parameter, all zero: what its first step does. [index in the order given]
+  /// Makes the moments of Adam for one parameter, all zero, as its first step does. [index in the order of
+  /// `parameters`]
   void make_moments(std::size_t index);
 
  private:
@@ -54,7 +55,7 @@ class RunningOptimizer {
   bool is_decayed(const Group& group, std::size_t member) const;
   std::vector<at::Tensor> with_decay(const Group& group) const;
 
-  Optimizer plan_;  ///< With the weight decay of the settings, where they have one.
+  Optimizer plan_;  ///< With the weight decay of the settings, if they have one.
   Hyperparameters settings_;
   double rate_ = 0;  ///< The current step's learning rate.
   std::vector<ParameterState*> parameters_;
@@ -62,9 +63,8 @@ class RunningOptimizer {
   std::vector<Moments> moments_;
 };
 
-/// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. The norms of the
-/// parameters are reduced over the shard group, one element for each, as DTensor does it. `units` says who is told of
-/// the collectives.
+/// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. The norms of the parameters are
+/// reduced over the shard group, one element for each, as DTensor does it. Calls `listener` for the collectives.
 LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, Group& shard,
                            CollectiveListener& listener);
 

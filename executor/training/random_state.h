@@ -1,6 +1,6 @@
 #pragma once
 
-// The generator of random numbers of a rank: what dropout draws from.
+// The random number generator of a rank, for dropout.
 
 #include <c10/core/Device.h>
 
@@ -9,10 +9,10 @@
 
 namespace fsdp::executor {
 
-/// All that its next numbers follow from.
+/// Its complete state.
 std::string random_state(c10::Device device);
 
-/// Goes on where another one was. REQUIRES: `state` comes from `random_state` of the same kind of device.
+/// Restores a state. REQUIRES: `state` comes from `random_state` of the same kind of device.
 void set_random_state(c10::Device device, const std::string& state);
 
 }  // namespace fsdp::executor

@@ -1,12 +1,11 @@
-// PyTorch asks the engine of the backward what to do with each tensor that it saves. In the forward it keeps a place
-// without the tensor; in the recomputation, whose graph nobody uses, the tensors are put into those places in
-// the same order. The stop is an exception out of the saving itself: of an op that saves an input, the kernel does not
-// run.
+// PyTorch lets the engine of the backward decide about each tensor that it saves. In the forward it stores a place
+// without the tensor; in the recomputation, whose graph is unused, the tensors are put into those places in the same
+// order. The stop is an exception thrown by the saving itself: if an op saves an input, its kernel does not run.
 //
 // Sources: torch/utils/checkpoint.py (_checkpoint_hook, _recomputation_hook, _CheckpointFrame),
 // torch/csrc/autograd/saved_variable.cpp, torch 2.11.
 //
-// Not modeled: several backwards through one graph, and checkpointed calls inside of each other.
+// Not modeled: several backwards through one graph, and nested checkpointed calls.
 
 #include "executor/training/recomputation.h"
 
@@ -39,7 +38,7 @@ torch::autograd::Engine& engine() {
 
 }  // namespace
 
-/// Where a tensor of the graph will be, from its recomputation until it is used.
+/// The place of a tensor of the graph, filled from its recomputation until its use.
 struct Recomputation::Place {
   at::Tensor tensor;
 };
@@ -99,7 +98,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Recomputation::place() {
 void Recomputation::fill(const at::Tensor& tensor) {
   TORCH_CHECK(filled_ < places_.size(), "The recomputation saves more than the ", places_.size(),
               " tensors of the forward.");
-  // If the node is gone already, nobody will ask for its tensor.
+  // If the node is gone already, its tensor is not needed.
   if (const std::shared_ptr<Place> place = places_[filled_].lock()) place->tensor = tensor;
   ++filled_;
   if (stops_early_ && filled_ == places_.size()) throw Stop();
@@ -118,7 +117,7 @@ void Recomputation::run() {
   try {
     rerun_(inputs_, kept_);
   } catch (const Stop&) {
-    // As it should.
+    // This is the expected stop.
   }
   is_running_ = false;
   TORCH_CHECK(filled_ == places_.size(), "The recomputation saves ", filled_, " tensors, and the forward ",

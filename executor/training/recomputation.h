@@ -1,8 +1,8 @@
 #pragma once
 
-// Activation checkpointing as torch.utils.checkpoint does it (non-reentrant): the graph of a call keeps a place for
-// each tensor that autograd would save. The first of them that the backward asks for runs the call again, which fills
-// them all and stops as soon as the last is filled.
+// Activation checkpointing as in torch.utils.checkpoint (non-reentrant): the graph of a call has a place for each
+// tensor that autograd would save. When the backward needs the first of them, the call runs again, fills them all and
+// stops as soon as the last one is filled.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,11 +18,11 @@ struct SavedVariableHooks;
 
 namespace fsdp::executor {
 
-/// Makes autograd ask for places. REQUIRES: no graph exists yet.
+/// Makes autograd use places. REQUIRES: no graph exists yet.
 void install_recomputation();
 
-/// Tensors that a checkpointed call keeps from its forward to its backward. The places own it, and nobody else after
-/// the forward: its inputs go with the last of them.
+/// Tensors that a checkpointed call keeps from its forward to its backward. After the forward only the places own it:
+/// its inputs are freed with the last of them.
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -33,7 +33,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   KeptOutputs& kept() { return kept_; }
 
-  /// While it lives, what autograd saves in this thread gets a place. Null: autograd saves it.
+  /// During its lifetime each tensor that autograd saves in this thread gets a place. If null, autograd saves it.
   class Scope {
    public:
     explicit Scope(Recomputation* recomputation);
@@ -45,7 +45,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     Recomputation* before_;
   };
 
-  /// The hooks of autograd for a tensor that it saves.
+  /// Autograd's hooks for a tensor that it saves.
   std::unique_ptr<torch::autograd::SavedVariableHooks> place();
 
  private:

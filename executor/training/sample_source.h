@@ -22,21 +22,20 @@ class SampleSource {
   virtual std::int64_t samples() const = 0;
   /// Samples of a micro-batch.
   virtual std::int64_t batch() const = 0;
-  /// The values of this input for samples [first, first + batch) of the run, which begins anew after the
-  /// last; nothing when it is no input of the samples. Throws std::runtime_error for a number that the model cannot
-  /// take.
+  /// The values of this input for samples [first, first + batch) of the run, which starts over after the last; nullopt
+  /// if the samples do not have this input. Throws std::runtime_error for a number that the model does not accept.
   virtual std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const = 0;
 };
 
-/// The order in which the samples come. Sample g of a run is number g mod n of epoch g / n over n samples: that number
-/// itself, or where it stands in a shuffle (Fisher and Yates) whose numbers are SplitMix64's over (seed, epoch).
+/// The order of the samples. Sample g of a run is number g mod n of epoch g / n over n samples: that number itself, or
+/// its place in a shuffle (Fisher and Yates) whose numbers are SplitMix64's over (seed, epoch).
 class SampleOrder {
  public:
-  /// REQUIRES: samples > 0 where one is asked for.
+  /// REQUIRES: samples > 0 if one is requested.
   explicit SampleOrder(std::int64_t samples, std::optional<std::int64_t> shuffle_seed)
       : samples_(samples), shuffle_seed_(shuffle_seed) {}
 
-  /// Where sample `sample` of the run lies.
+  /// The place of sample `sample` of the run.
   std::int64_t place_of(std::int64_t sample) const;
 
  private:

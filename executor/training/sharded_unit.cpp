@@ -1,5 +1,6 @@
-// Gathering and freeing. Per parameter each rank has ceil(rows / N) rows, padded with zeros; a unit's all-gather buffer
-// holds per rank the padded shards of all its parameters one after the other, in the order of registration.
+// Gathering and freeing. For each parameter a rank has ceil(rows / N) rows, padded with zeros; a unit's all-gather
+// buffer contains for each rank the padded shards of all its parameters one after the other, in the order of
+// registration.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out),
 // _fsdp_param.py (init_all_gather_outputs, to_sharded_post_forward), torch 2.11.
@@ -97,7 +98,7 @@ void RunningUnit::unshard(int slot, bool from_smaller) {
   copy_in_shards(slot, from_smaller);
 }
 
-// Shards that change their dtype are cast first, all into one tensor.
+// Shards whose dtype changes are cast first, all into one tensor.
 void RunningUnit::copy_in_shards(int slot, bool from_smaller) {
   Gather& gather = gathers_[slot];
   Group& group = from_smaller ? *groups_.smaller : *groups_.shard;

@@ -1,9 +1,9 @@
-// Gradients, from autograd to the optimizer. The reduce-scatter's input holds per rank that rank's padded rows of all
-// gradients one after the other, in the reduce dtype; its output is cast to the parameters' dtype where the two differ,
-// and is the sharded gradients.
+// Gradients, from autograd to the optimizer. The reduce-scatter's input contains for each rank the padded rows of all
+// gradients one after the other, in the reduce dtype; its output, cast to the parameters' dtype if the two differ, is
+// the sharded gradients.
 //
-// The average over all ranks: the reduction divides itself where the dtype has the range for the sum; fp16 is divided
-// by about the root of the number of ranks before, and by the rest after.
+// The average over all ranks: the reduction itself divides if the dtype has the range for the sum; fp16 is divided by
+// about the root of the number of ranks before the reduction, and by the rest after it.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_reduce, _get_gradient_divide_factors),
 // _fsdp_param.py (accumulate_unsharded_grad_if_needed), torch 2.11.
@@ -60,7 +60,7 @@ void RunningUnit::add_gradient(int id, at::Tensor gradient) {
 }
 
 // If gradients are reduced in their own dtype, FSDP2 leaves the gradient of earlier micro-batches to autograd, which
-// adds to it as soon as all uses have theirs.
+// adds to it after all uses have theirs.
 bool RunningUnit::is_left_to_autograd(const ParameterState& state) const {
   return state.kept_grad.defined() && unit_.reduce_dtype == unit_.param_dtype;
 }
@@ -180,7 +180,7 @@ double RunningUnit::num_ranks() const {
   return static_cast<double>(world_ * (groups_.replicate != nullptr ? groups_.replicate->size() : 1));
 }
 
-// The sum of gradients is made on the host, and must have what it reads; else the host goes on.
+// The host sums these gradients and must wait for its inputs; otherwise it continues.
 at::Tensor RunningUnit::to_host(const at::Tensor& gradient, bool waits) {
   at::Tensor copy = gradient.to(c10::Device(c10::kCPU), /*non_blocking=*/!waits);
   if (!waits) {
@@ -225,7 +225,7 @@ void RunningUnit::wait_for_reduction() {
   if (reduced_) std::exchange(reduced_, {})->hold(place_.streams->compute);
 }
 
-// FSDP2 refers to what was all-reduced; a gradient that is the same memory lives on.
+// FSDP2 keeps a reference to the output of the all-reduce; a gradient in the same memory stays alive.
 void RunningUnit::free_all_reduce_output() {
   wait_for_reduction();
   const bool is_gradient = std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterState& state) {

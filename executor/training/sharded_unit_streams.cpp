@@ -1,17 +1,17 @@
-// A unit on a GPU: the same as in sharded_unit.cpp and sharded_unit_gradients.cpp, on FSDP2's streams and by the fused
-// copies that it uses there, so that each allocation is made on the stream, in the order and of the size that PyTorch's
-// would have.
+// A unit on a GPU: the same as in sharded_unit.cpp and sharded_unit_gradients.cpp, on FSDP2's streams and with its
+// fused copies, so that each allocation is made on the same stream, in the same order and of the same size as
+// PyTorch's.
 //
 //   copy-in stream         [cast of the shards] and the all-gather's output; copies of the shards into it
 //   all-gather stream      waits for it, gathers
 //   compute stream         waits for that, makes the unsharded parameters and copies out; computes; makes the input of
-//                          the reduction and copies the gradients in, after the reduction of the unit before
+//                          the reduction and copies the gradients in, after the reduction of the previous unit
 //   reduce-scatter stream  waits for that, makes the output and reduces; casts it
-//   all-reduce stream      with copies of shard groups: waits for that, reduces and casts
+//   all-reduce stream      with replicas of shard groups: waits for that, reduces and casts
 //
 // A buffer returns to the pool of its own stream; its next user on that stream must come after all uses on others. So
-// both streams of gathers wait for a copy-out before its buffer goes (or, in forward, before the one after it is copied
-// out), and the compute stream for a reduce-scatter before its input goes.
+// both streams of gathers wait for a copy-out before its buffer is freed (or, in forward, before the next copy-out),
+// and the compute stream waits for a reduce-scatter before its input is freed.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
 // foreach_reduce), _fsdp_param_group.py (unshard, wait_for_unshard, post_backward), torch 2.11.
@@ -61,7 +61,7 @@ void RunningUnit::gather_on_streams(int slot) {
   gathers_[slot].ended = StreamMark(streams.all_gather);
 }
 
-// Shards that change their dtype are cast first, all into one tensor; shards on the host are fetched one by one.
+// Shards whose dtype changes are cast first, all into one tensor; shards on the host are fetched one by one.
 std::vector<at::Tensor> RunningUnit::gather_sources() {
   const bool is_fetched = plan_.cpu_offload && !is_from_smaller_;
   std::vector<at::Tensor> sources;
@@ -88,7 +88,7 @@ std::vector<at::Tensor> RunningUnit::gather_sources() {
   return sources;
 }
 
-// Parameters of several dtypes travel as bytes.
+// Parameters of several dtypes are gathered as bytes.
 void RunningUnit::copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group, at::Tensor& output) {
   std::vector<std::int64_t> sizes;
   std::int64_t own = 0;
@@ -122,7 +122,7 @@ void RunningUnit::copy_out_on_streams(int slot) {
     sizes.push_back(out.back().size(1));
   }
   {
-    // The values are those of before, which autograd may have saved.
+    // The values are the same as before, and autograd may have saved them.
     const at::AutoDispatchBelowADInplaceOrView without_version_counter;
     at::split_with_sizes_copy_out(out, gather.output.view({ranks, -1}), sizes, 1);
   }
@@ -133,7 +133,7 @@ void RunningUnit::copy_out_on_streams(int slot) {
   gather.copied_out = StreamMark(streams.compute);
 }
 
-// Alone in its group: each shard is cast and copied. A cast one lives until the next is there.
+// For a group of one rank: each shard is cast and copied. A cast one lives until the next one exists.
 void RunningUnit::copy_shards_on_streams() {
   at::Tensor source;
   for (const ParameterState& state : parameters_) {
@@ -152,7 +152,8 @@ std::int64_t RunningUnit::bytes_of_storage(const ParameterState& state) {
   return state.storage.numel() * static_cast<std::int64_t>(state.storage.element_size());
 }
 
-// Returns which parameters had a gradient. `last` gets the last of them, where PyTorch's Python holds it.
+// Returns the positions of the parameters that had a gradient. `last` receives the last of them, where PyTorch's Python
+// code keeps it alive.
 std::vector<int> RunningUnit::chunk_gradients(at::Tensor* last) {
   std::vector<int> reduced = add_up_gradients();
   std::vector<at::Tensor> gradients;

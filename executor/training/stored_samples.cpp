@@ -1,6 +1,6 @@
-// A row of a tensor is a sample's, so that sample i of a micro-batch is row place_of(i) of every input's tensor. Rows
-// are read as they are needed, in the dtype of the file. Whole numbers are compared with the range of the ops that read
-// them: a label may also be -100, which cross entropy leaves out.
+// A row of a tensor belongs to one sample, so sample i of a micro-batch is row place_of(i) of every input's tensor.
+// Rows are read when they are needed, in the dtype of the file. Integers are compared with the range of the ops that
+// read them: a label may also be -100, which cross entropy ignores.
 //
 // Not modeled: attention that stops at padding: every position counts, as without a file.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Data of any model from a safetensors file that has a tensor for each of its inputs.
+// Data for any model from a safetensors file with a tensor for each of its inputs.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,10 +20,10 @@ namespace fsdp::executor {
 
 class StoredSamples final : public SampleSource {
  public:
-  /// The file has a tensor [samples, ...] under the name of each input of the model, of whole numbers where the input
-  /// is, and of floating point where it is that; positions and masks that hide nothing are made as from a seed. Errors:
-  /// all that is missing, unknown, of another shape or kind, or of another number of samples; an input whose first
-  /// dimension is not the batch.
+  /// The file has a tensor [samples, ...] under the name of each input of the model, with integers or floating point
+  /// like the input; positions and masks that hide nothing are made as from a seed. Errors: every tensor that is
+  /// missing, unknown, of another shape or kind, or of another number of samples; an input whose first dimension is not
+  /// the batch.
   static Result<std::shared_ptr<const StoredSamples>> open(const std::string& path, const Model& model,
                                                            std::optional<std::int64_t> shuffle_seed);
 

@@ -18,25 +18,25 @@
 
 namespace fsdp::executor {
 
-/// A point in the work of a stream, for others to wait for.
+/// A point in the work of a stream that other streams can wait for.
 class StreamMark {
  public:
-  /// Marks the end of the work that the stream has now.
+  /// Marks the end of the stream's current work.
   explicit StreamMark(const c10::Stream& stream);
-  /// Work that `stream` gets from now on waits for it; the host does not.
+  /// Later work of `stream` waits for it; the host does not.
   void hold(const c10::Stream& stream) const;
-  /// Whether the device has come there.
+  /// Whether the device has reached it.
   bool is_passed() const { return event_->query(); }
 
  private:
   std::shared_ptr<c10::Event> event_;
 };
 
-/// Makes `later` wait for all work that `earlier` has now.
+/// Makes `later` wait for all current work of `earlier`.
 void wait_for_stream(const c10::Stream& later, const c10::Stream& earlier);
 
-/// FSDPCommContext: where copies in, all-gathers and reductions run. All-gathers and reduce-scatters, with what belongs
-/// to them, have high priority; all-reduces of copies have not.
+/// FSDPCommContext: the streams of copy-ins, all-gathers and reductions. Those of all-gathers and reduce-scatters, and
+/// of their copies, have high priority; that of all-reduces of replicas has not.
 struct CommunicationStreams {
   explicit CommunicationStreams(c10::Device device);
 
@@ -47,23 +47,24 @@ struct CommunicationStreams {
   c10::Stream all_reduce;
 };
 
-/// Times of one step by events of the streams themselves, which the host reads when the step has ended.
+/// Times of one step from events of the streams themselves, which the host reads after the step.
 class StreamClock {
  public:
   explicit StreamClock(c10::Device device) : device_(device) {}
 
   /// Begins a step and forgets earlier times.
   void begin(const c10::Stream& compute);
-  /// The next instruction begins, with the frees that it begins with.
+  /// The next instruction begins, including the frees at its start.
   void instruction(const c10::Stream& compute);
-  /// A span of a stream: `open` before its work is given, `close` after.
+  /// A span of a stream: call `open` before its work is submitted, `close` after.
   void open(Stream kind, std::string what, const c10::Stream& stream);
   void close(const c10::Stream& stream);
-  /// The last instruction has been given. `end` is then there when all streams have come to their ends of this step.
+  /// The last instruction has been submitted. The device reaches `end` after all streams have reached their ends of
+  /// this step.
   void end(const CommunicationStreams& streams);
   bool is_done() const;
 
-  /// REQUIRES: is_done(). Per instruction, the time from its beginning to the next one's on the compute stream.
+  /// REQUIRES: is_done(). For each instruction, the time from its start to the next one's on the compute stream.
   std::vector<Seconds> instruction_times() const;
   /// In the order of their calls, with stream, name, times and instruction.
   std::vector<fsdp::StreamEvent> spans() const;
@@ -81,9 +82,9 @@ class StreamClock {
   Seconds time_of(std::size_t event) const;
 
   c10::Device device_;
-  std::deque<c10::Event> events_;  ///< Used again from step to step.
+  std::deque<c10::Event> events_;  ///< Reused from step to step.
   std::size_t used_ = 0;
-  std::vector<std::size_t> instructions_;  ///< Events at their beginnings, and one at the end.
+  std::vector<std::size_t> instructions_;  ///< Events at their starts, and one at the end.
   std::vector<Span> spans_;
 };
 

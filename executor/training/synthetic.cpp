@@ -1,10 +1,10 @@
-// Element i of the numbers called k is a hash of (seed, k, i): SplitMix64's output function over a counter. Every value
-// is rounded once per operation, so that another program finds the same bits (python/fsdp_plan_runner/synthetic.py).
+// Element i of sequence k is a hash of (seed, k, i): SplitMix64's output function over a counter. Every value is
+// rounded once per operation, so that another program computes the same bits (python/fsdp_plan_runner/synthetic.py).
 //
-//   uniform    the upper 24 bits are an exact fp32 number u of [0, 1); the value is (u * 2 - 1) * a, with a = s sqrt(3)
+//   uniform    the upper 24 bits are an exact fp32 number u in [0, 1); the value is (u * 2 - 1) * a, with a = s sqrt(3)
 //   normal     the sum n of the four 16-bit parts is an integer with mean 131070 and a variance of (65536^2 - 1) / 3;
-//              the value is (n - 131070) * (s sqrt(3) / 65536), within 3.5 standard deviations s: a bell of whole
-//              numbers, because logarithms and cosines differ between libraries
+//              the value is (n - 131070) * (s sqrt(3) / 65536), within 3.5 standard deviations s: a bell of integers,
+//              because logarithms and cosines differ between libraries
 //
 // Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 
@@ -63,7 +63,7 @@ float bell_number(std::uint64_t bits) {
   return static_cast<float>(static_cast<std::int64_t>(sum) - kMean);
 }
 
-// In pieces, so that no second tensor of the size is needed.
+// In pieces, so that no second tensor of this size is needed.
 template <class Function>
 void fill_each(const at::Tensor& out, std::int64_t first, const Function& value_at) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
@@ -85,7 +85,7 @@ void fill_bell(const at::Tensor& out, double std, std::uint64_t start, std::int6
   fill_each(out, first, [&](std::int64_t i) { return bell_number(number_at(start, i)) * a; });
 }
 
-// With the calls of the published code, so that the bits are its own (`sinusoids` of modeling_whisper.py).
+// With the calls of the published code, so that the bits are equal (`sinusoids` of modeling_whisper.py).
 at::Tensor sinusoids(const Shape& shape) {
   constexpr double kLongest = 10000;
   const std::int64_t half = shape[1] / 2;
@@ -103,7 +103,7 @@ void clear_row(const at::Tensor& out, const Shape& shape, std::int64_t row, std:
   out.view({-1}).narrow(0, from, to - from).zero_();
 }
 
-// ---- What inputs may be: each integer input is followed through views to the ops that read it.
+// ---- Values of inputs: each integer input is followed through views to the ops that read it.
 
 bool is_passed_on_by(OpKind kind) {
   switch (kind) {

@@ -1,5 +1,5 @@
-// Files are read a sample at a time, so that a rank touches its own samples only. Which sample a rank trains next
-// follows from how many all ranks have trained, never from how many ranks there are (sample_source.h).
+// Files are read a sample at a time, so a rank reads only its own samples. The next sample of a rank follows from how
+// many samples all ranks have trained, not from the number of ranks (sample_source.h).
 //
 // Not modeled: attention that stops at the border of a document.
 
@@ -124,7 +124,7 @@ void TokenFile::read_tokens(std::size_t file, std::int64_t begin, std::int64_t* 
 void TokenFile::read_labels(std::size_t file, std::int64_t begin, std::int64_t* to) const {
   const IdFile& from = labels_.empty() ? *ids_[file] : *labels_[file];
   const std::vector<std::int64_t> labels = from.read(begin, shape_.seq);
-  // The token before each, and none before the first of a file.
+  // The token before each, except before the first of a file.
   const std::int64_t first = std::max<std::int64_t>(0, begin - 1);
   const bool asks_before = source_.document_end.has_value();
   const std::vector<std::int64_t> before =

@@ -1,6 +1,6 @@
 #pragma once
 
-// Data of a language model from files of token ids, in the place of data from a seed.
+// Data of a language model from files of token ids, in place of data from a seed.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +18,7 @@
 
 namespace fsdp::executor {
 
-/// How samples lie in a file for a model: sample i is tokens [i seq, (i + 1) seq), and one more where labels are the
+/// The layout of samples in a file for a model: sample i is tokens [i seq, (i + 1) seq), and one more if labels are the
 /// next tokens and the model does not shift them itself.
 struct TokenShape {
   std::int64_t batch = 0;       ///< Samples of a micro-batch.
@@ -27,30 +27,30 @@ struct TokenShape {
   bool shifts = true;           ///< The model's loss shifts the labels.
 };
 
-/// Reads it off the model's inputs. Error: they are not `input_ids` and `labels` [batch, seq], and what follows from
+/// Derived from the model's inputs. Error: they are not `input_ids` and `labels` [batch, seq], and inputs derived from
 /// them.
 Result<TokenShape> token_shape(const Model& model);
 
 /// The samples of a training, and their order.
 struct TokenSource {
-  std::vector<std::string> files;    ///< One after the other; a sample is of one file.
-  std::vector<std::string> labels;   ///< One for each file, or none: the tokens themselves. -100 counts for nothing.
+  std::vector<std::string> files;    ///< One after the other; a sample lies in one file.
+  std::vector<std::string> labels;   ///< One for each file, or none to use the tokens themselves. -100 is ignored.
   std::optional<std::string> dtype;  ///< The dtype of raw files.
   std::optional<std::int64_t>
-      shuffle_seed;  ///< Samples come in another order in each epoch; else in that of the files.
+      shuffle_seed;  ///< Samples come in a different order in each epoch. Defaults to the order of the files.
   std::optional<std::int64_t> document_end{};  ///< The token after this one is not a target.
 };
 
 class TokenFile final : public SampleSource {
  public:
-  /// .npy files of whole numbers, or raw ids; without a dtype uint16 for a vocabulary of at most 65536 and int32 for a
-  /// larger one. Errors: all files that cannot be read, are of another kind, have less than one sample, or labels of
-  /// another number.
+  /// .npy files of integers, or raw ids; the dtype of raw ids defaults to uint16 for a vocabulary of at most 65536 and
+  /// int32 for a larger one. Errors: all files that cannot be read, are of another kind, have less than one sample, or
+  /// a different number of labels.
   static Result<std::shared_ptr<TokenFile>> open(const TokenSource& source, const TokenShape& shape);
 
   std::int64_t samples() const override { return samples_; }
   std::int64_t batch() const override { return shape_.batch; }
-  /// int64 [batch, seq]: samples [first, first + batch) of the run, which begins anew after the last. Throws
+  /// int64 [batch, seq]: samples [first, first + batch) of the run, which starts over after the last. Throws
   /// std::runtime_error for an id outside the vocabulary, with its place, and for a file that has become shorter.
   at::Tensor tokens(std::int64_t first, bool are_labels) const;
   std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const override;

@@ -1,5 +1,5 @@
-// The interpreter: one case per instruction. A buffer that lives from one instruction to another goes where the
-// schedule has its Free. Measured is by action: an instruction with the frees that belong to it (core/plan/schedule.h).
+// The interpreter: one case for each instruction. The schedule's Free frees a buffer that lives from one instruction to
+// another. Times are measured by action: an instruction with its frees (core/plan/schedule.h).
 
 #include "executor/training/trainer.h"
 
@@ -45,7 +45,7 @@ KernelContext context_of(const Plan& plan, const Model& model, c10::Device devic
   return context;
 }
 
-// PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
+// PyTorch uses its foreach implementation if parameters are on a GPU, and its loop if they are on the host.
 Optimizer optimizer_of(const Plan& plan) {
   Optimizer optimizer = plan.optimizer;
   const bool is_foreach = optimizer.implementation == OptimizerImplementation::Foreach;
@@ -118,7 +118,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   if (settings.fills_parameters) fill_parameters();
-  // The other values (frequencies, sinusoids) are made in host memory, which on a CPU is counted with the rest.
+  // The other values (frequencies, sinusoids) are made in host memory, which on a CPU counts with the rest.
   if (settings.device.is_cpu()) begin_peak();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
@@ -126,7 +126,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
       std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model, settings.device, buffers_),
                                  parameters, is_mean ? plan.accumulation : 1);
   find_trained();
-  // Dropout: each rank drops others.
+  // Dropout must differ between ranks.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
   optimizer_ = std::make_unique<RunningOptimizer>(optimizer_of(plan), settings.hyperparameters, trained_,
                                                   decayed_parameters(*index.model, settings.hyperparameters));
@@ -238,7 +238,7 @@ StepMeasurement Trainer::step(bool measures) {
   } else {
     take_collective_times();
   }
-  // On CPU the sum of the instructions' times, whatever else the machine did after the last of them.
+  // On CPU the sum of the instructions' times, without later work of the machine.
   now_.number = progress_.steps;
   now_.mean_of = std::exchange(not_measured_, 0) + 1;
   now_.wall = now_.mean_of == 1 ? last - began : (last - measured_to_) / now_.mean_of;
@@ -246,7 +246,7 @@ StepMeasurement Trainer::step(bool measures) {
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
   begin_peak();
-  // Added up before it is divided, as training scripts do: a sum of quotients is rounded otherwise.
+  // Summed before the division, as in training scripts: a sum of quotients is rounded differently.
   for (const LaterNumber& loss : losses_) now_.loss += loss.value();
   now_.loss /= static_cast<double>(plan_.accumulation);
   now_.gradient_norm = gradient_norm_.value();
@@ -308,7 +308,7 @@ void Trainer::take_collective_times() {
   }
 }
 
-// The host looks instead of sleeping in the driver, so that it hears of collectives that will never end.
+// The host polls instead of sleeping in the driver, so that it notices collectives that will never end.
 void Trainer::wait_until(const std::function<bool()>& is_there) const {
   while (!is_there()) {
     if (settings_.check) settings_.check();
@@ -333,7 +333,7 @@ void Trainer::begin(const Action& action) {
 
 void Trainer::run(const Action& action) {
   begin(action);
-  // A module's caller holds its arguments until the hooks after the forward, which reshard, have run.
+  // A module's caller keeps its arguments alive until the hooks after the forward, which reshard, have run.
   const InstructionKind kind = schedule_.instructions[action.main].kind;
   const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
   if (!is_hook) model_run_->return_from_call();
@@ -420,7 +420,7 @@ at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place, co
 
 void Trainer::load_inputs(const Instruction& step) {
   const CategoryScope inputs(MemoryCategory::Inputs);
-  // Each takes the place of the one before, which a training loop holds until then.
+  // Each replaces the previous one, which a training loop keeps until then.
   batch_.resize(index_.model->inputs.size());
   const BatchPlace place = place_of(step.micro_batch);
   if (batches_) {
@@ -446,7 +446,7 @@ void Trainer::load_held_out(const SampleSource& data, const BatchPlace& place) {
 void Trainer::begin_forward() {
   model_run_->begin_micro_batch(batch_);
   if (!streams_) return;
-  // Gathers read what the optimizer has written (FSDPState._root_pre_forward).
+  // Gathers read the optimizer's results (FSDPState._root_pre_forward).
   wait_for_stream(streams_->copy_in, streams_->compute);
   wait_for_stream(streams_->all_gather, streams_->compute);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a plan for real: builds one rank's tensors, and interprets the schedule that the simulator reads too. The
+// Runs a plan for real: builds one rank's tensors, and interprets the schedule that the simulator also reads. The
 // schedule decides every order of events and every lifetime of a buffer.
 
 #include <chrono>
@@ -32,22 +32,22 @@ namespace fsdp::executor {
 struct TrainingSettings {
   std::uint64_t seed = 0;  ///< The seed of weights and data.
   Hyperparameters hyperparameters;
-  bool fills_parameters = true;                 ///< From the seed; else the caller writes their values.
-  std::shared_ptr<const SampleSource> tokens;   ///< In the place of data from the seed. May be null.
-  c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
+  bool fills_parameters = true;                 ///< Fills them from the seed. Otherwise the caller writes their values.
+  std::shared_ptr<const SampleSource> tokens;   ///< Replaces data from the seed. May be null.
+  c10::Device device = c10::Device(c10::kCPU);  ///< A GPU has streams.
   std::function<void()> check;                  ///< Throws if a background thread has failed. May be empty.
 };
 
 /// The groups of one rank. Any of them may be a stand-in.
 struct RankGroups {
   std::unique_ptr<Group> shard;
-  std::unique_ptr<Group> replicate;  ///< Null without copies.
-  std::unique_ptr<Group> norms;  ///< The shard group on the host, for norms of gradients that lie there. May be null.
+  std::unique_ptr<Group> replicate;  ///< Null without replicas.
+  std::unique_ptr<Group> norms;      ///< The shard group on the host, for norms of gradients there. May be null.
   std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
   std::int64_t rank = 0;                                                 ///< Its number among all ranks.
 };
 
-/// How far a run has come. Data follow from it and from the seed.
+/// The progress of a run, which together with the seed determines its data.
 struct Progress {
   std::int64_t steps = 0;
   std::int64_t micro_batches = 0;  ///< The sum over all ranks.
@@ -60,15 +60,15 @@ struct Progress {
 struct StepMeasurement {
   const Schedule* schedule = nullptr;  ///< The schedule of the step.
   double loss = 0;                     ///< This rank's: the mean of its micro-batches.
-  double gradient_norm = 0;            ///< With clipping; else 0.
-  std::int64_t number = 0;             ///< From 1 on, those before a checkpoint counted.
-  std::int64_t mean_of = 1;            ///< Steps since the last that was measured, of which `wall` is the mean.
+  double gradient_norm = 0;            ///< With clipping. Otherwise 0.
+  std::int64_t number = 0;             ///< From 1 on, including those before a checkpoint.
+  std::int64_t mean_of = 1;            ///< Steps since the last measured one; `wall` is their mean.
   double learning_rate = 0;            ///< The optimizer's.
   Seconds wall{0};
   Seconds cpu{0};                       ///< All threads of the process.
-  Seconds exposed{0};                   ///< The computing thread, or the compute stream, waited for collectives.
-  LivePeak before;                      ///< From the end of the step before until the first batch is there.
-  LivePeak peak;                        ///< From then on.
+  Seconds exposed{0};                   ///< Waits of the computing thread, or the compute stream, for collectives.
+  LivePeak before;                      ///< From the end of the previous step until the first batch is there.
+  LivePeak peak;                        ///< After that.
   std::vector<Collective> collectives;  ///< In issue order.
   std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The action that called it.
   std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On CPU.
@@ -95,7 +95,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   ~Trainer() override;
 
   /// `measures`: waits until the device has finished the step; peaks and the mean time are those of all steps since the
-  /// last measured one. Without it, the device only gets the work, and the result means nothing.
+  /// last measured one. Without it, the device only receives the work, and the result has no meaning.
   StepMeasurement step(bool measures = true);
   /// This rank's mean loss over `rounds` micro-batches of held-out data: forwards without gradients and dropout. All
   /// ranks call it; no state of a step changes.
@@ -103,7 +103,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
 
   std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
   Group& shard_group() { return *groups_.shard; }
-  Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without copies.
+  Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without replicas.
   std::int64_t rank() const { return groups_.rank; }
   c10::Device device() const { return settings_.device; }
   const Plan& plan() const { return plan_; }
@@ -115,9 +115,9 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
   /// In the order of `optimizer().moments()`.
   const std::vector<ParameterState*>& trained() const { return trained_; }
-  /// Called before each instruction, with its number in the schedule at work.
+  /// Called before each instruction, with its number in the current schedule.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
-  /// As of ModelRun::set_listener.
+  /// See ModelRun::set_listener.
   void listen_to_ops(OpListener* listener) { model_run_->set_listener(listener); }
 
   const Schedule& schedule() const { return schedule_; }
@@ -165,14 +165,14 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   Tensors batch_;
   CollectiveClock collective_clock_;
   StepMeasurement now_;
-  std::int64_t not_measured_ = 0;                        ///< Steps since the last that was.
-  std::chrono::steady_clock::time_point measured_to_{};  ///< When the device had come to its end.
+  std::int64_t not_measured_ = 0;                        ///< Steps since the last measured one.
+  std::chrono::steady_clock::time_point measured_to_{};  ///< When the device had reached its end.
   std::function<void(int)> on_instruction_;
   Progress progress_;
   std::vector<LaterNumber> losses_;  ///< The losses of the step's micro-batches.
   LaterNumber gradient_norm_;
   int current_ = 0;          ///< In the schedule,
-  std::int32_t action_ = 0;  ///< and of its actions, by number.
+  std::int32_t action_ = 0;  ///< and among its actions, by number.
 };
 
 }  // namespace fsdp::executor

@@ -1,6 +1,6 @@
-// Where a module's forward runs over the ops [begin, end), each value that is read inside and made outside is an
-// argument of it, and lives to op end - 1 at least; so do the values of its local variables. The simulator holds them
-// alike (simulator/ops/op_rules.cpp).
+// If a module's forward runs over the ops [begin, end), each value that is read inside and made outside is an argument
+// of it, and lives at least to op end - 1; so do the values of its local variables. The simulator does the same
+// (simulator/ops/op_rules.cpp).
 
 #include "executor/training/value_lifetimes.h"
 
@@ -17,13 +17,13 @@ bool lies_below(const Block& block, int module, int ancestor) {
   return module == ancestor;
 }
 
-// One run of a module, from an op on: how far it goes.
+// The end of one run of a module, from an op on.
 int end_of_run(const Block& block, int module, int op) {
   while (static_cast<std::size_t>(op) < block.ops.size() && lies_below(block, block.ops[op].module, module)) ++op;
   return op;
 }
 
-// Whether what a call makes of a value has it in its history.
+// Whether this value is in the history of the call's results.
 bool carries_history(const ModelIndex& index, int call, int value) {
   const Call& reader = index.model->calls[call];
   const std::vector<bool>& requires_grad = index.flow.requires_grad[call];

@@ -6,7 +6,8 @@
 
 namespace gloo::rendezvous {
 
-/// The base of ProcessGroupGloo::GlooStore, as far as that overrides it. Never derive from it, never make one.
+/// The base of ProcessGroupGloo::GlooStore, with only the members that it overrides. Never derive from it, never make
+/// one.
 class Store {
  public:
   virtual ~Store() = default;
