@@ -156,6 +156,15 @@ std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& opti
   return false;
 }
 
+Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                                           const PredictorOf& predictor_of, const SearchOptions& options,
+                                           std::int64_t most) {
+  FSDP_TRY(Families families, families_for(whole(space), index, cluster));
+  Attempt attempt(space, std::move(families), predictor_of, options);
+  if (attempt.limit.within.families.empty()) return std::optional(false);
+  return attempt.has_fitting(budget_of(cluster), options, most);
+}
+
 Proof Attempt::proof() const {
   if (!smallest) {
     Proof proof = proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
@@ -173,47 +182,62 @@ Proof Attempt::proof() const {
   return proof_of(*smallest, counts, memory, limit.num_beyond());
 }
 
+Attempts::Attempts(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
+                   const SearchOptions& options, std::int64_t most)
+    : space_(&space),
+      index_(&index),
+      cluster_(&cluster),
+      predictor_of_(std::move(predictor_of)),
+      options_(&options),
+      budget_(budget_of(cluster)),
+      most_(most) {}
+
 Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                                const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most,
-                                const OtherWay& other) {
-  Attempts attempts(space, options, budget_of(cluster));
-  if (space.objective == SearchObjective::Memory) {
-    FSDP_TRY(Families all, families_for(whole(space), index, cluster));
-    // What saves more needs more: of the ways to checkpoint only the first can be the answer.
-    for (Family& family : all.families) family.ways.resize(1);
-    attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
-    attempts.answer_ = attempts.wide_.get();
-    const bool has_plans = !attempts.wide_->limit.within.families.empty();
-    if (has_plans) attempts.wide_->find_smallest(attempts.budget_, options);
-    return attempts;
+                                PredictorOf predictor_of, const SearchOptions& options, std::int64_t most) {
+  Attempts attempts(space, index, cluster, std::move(predictor_of), options, most);
+  const bool is_of_memory = space.objective == SearchObjective::Memory;
+  FSDP_TRY(Families families, families_for(is_of_memory ? whole(space) : space, index, cluster));
+  std::unique_ptr<Attempt>& first = is_of_memory ? attempts.wide_ : attempts.usual_;
+  // What saves more needs more: of the ways to checkpoint only the first can be the smallest.
+  if (is_of_memory) {
+    for (Family& family : families.families) family.ways.resize(1);
   }
-  FSDP_TRY(Families families, families_for(space, index, cluster));
-  attempts.usual_ = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
-  attempts.answer_ = attempts.usual_.get();
-  attempts.begin(other);
-  if (attempts.usual_->fitting || is_stopped(options)) return attempts;
-  if (attempts.usual_->fastest.is_spent()) attempts.is_paused_ = true;
-  FSDP_TRY(Families all, families_for(whole(space), index, cluster));
-  attempts.is_all_ = all.families == attempts.usual_->families.families;
-  if (attempts.is_all_ && !attempts.is_paused_) return attempts;
-  attempts.wide_ = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
-  if (attempts.is_open_) return attempts;
-  attempts.answer_ = attempts.wide_.get();
-  attempts.ask(most);
+  first = std::make_unique<Attempt>(space, std::move(families), attempts.predictor_of_, options);
+  attempts.answer_ = first.get();
   return attempts;
 }
 
-// Most searches end before either of the pauses.
-void Attempts::begin(const OtherWay& other) {
+void Attempts::start() {
   constexpr std::int64_t kBoundsBeforeOtherWay = 300;
+  if (!usual_) return;
+  usual_->fastest.pause_after(kBoundsBeforeOtherWay);
+  usual_->find_fastest(*space_, budget_);
+}
+
+Result<void> Attempts::search(std::optional<Seconds> other_way) {
+  if (!usual_) {
+    if (!wide_->limit.within.families.empty()) wide_->find_smallest(budget_, *options_);
+    return {};
+  }
+  search_usual(other_way);
+  if (usual_->fitting || is_stopped(*options_)) return {};
+  if (usual_->fastest.is_spent()) is_paused_ = true;
+  FSDP_TRY(Families all, families_for(whole(*space_), *index_, *cluster_));
+  is_all_ = all.families == usual_->families.families;
+  if (is_all_ && !is_paused_) return {};
+  wide_ = std::make_unique<Attempt>(*space_, std::move(all), predictor_of_, *options_);
+  if (is_open_) return {};
+  answer_ = wide_.get();
+  ask(most_);
+  return {};
+}
+
+// Most searches end before either of the pauses.
+void Attempts::search_usual(std::optional<Seconds> other_way) {
   constexpr std::int64_t kBoundsBeforeAsking = 1000;
   BranchAndBound& fastest = usual_->fastest;
-  if (other) {
-    fastest.pause_after(kBoundsBeforeOtherWay);
-    usual_->find_fastest(*space_, budget_);
-    if (!fastest.is_paused()) return;
-    if (const std::optional<Seconds> step = other()) fastest.pause_at(step->count() * 1e9);
-  }
+  if (!fastest.is_paused()) return;
+  if (other_way) fastest.pause_at(other_way->count() * 1e9);
   fastest.pause_after(kBoundsBeforeAsking);
   usual_->find_fastest(*space_, budget_);
   is_open_ = fastest.is_paused_at_least();

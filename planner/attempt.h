@@ -3,7 +3,6 @@
 // Whether a plan of a space fits, and the fastest one that does: the searches under planner/search.h.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -78,19 +77,29 @@ struct Attempt {
   std::optional<double> gap;
 };
 
-/// From which time of a step on another way out is better than any plan of a space; nothing: there is none.
-using OtherWay = std::function<std::optional<Seconds>()>;
+/// Whether some plan of the whole space fits, by memory alone; nullopt where that is not known after `most` predictions
+/// (0: no limit), or where nothing more may be spent. Errors: those of families_for.
+Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                                           const PredictorOf& predictor_of, const SearchOptions& options,
+                                           std::int64_t most = 0);
 
 /// Attempts at a space as it is asked for and, where nothing fits, at the whole of it.
 class Attempts {
  public:
-  /// After `most` predictions without a plan that fits it leaves open whether there is one, and after those of `space`
-  /// which is the fastest (0: it leaves nothing open). A search for the fastest that is not over soon asks for the
-  /// other way, once, and leaves it open, too, when no plan can be faster than that. Errors: those of families_for.
-  /// REQUIRES: the arguments outlive this object.
+  /// At most so many predictions are made without a plan that fits before it is left open whether there is one, and
+  /// those of `space` before it is left open which is the fastest (0: nothing is left open). Errors: those of
+  /// families_for. REQUIRES: all but `predictor_of` outlive this object.
   static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                               const PredictorOf& predictor_of, const SearchOptions& options, std::int64_t most,
-                               const OtherWay& other = {});
+                               PredictorOf predictor_of, const SearchOptions& options, std::int64_t most);
+
+  /// The first part of the search for the fastest, which most searches end in.
+  void start();
+  /// Whether it did not end there: another way out is worth a look.
+  bool is_long() const { return usual_ != nullptr && usual_->fastest.is_paused(); }
+  /// Until there is an answer, or it is left open. `other_way`: what a step takes at most on another way out. The
+  /// search is left open, too, when no plan can be faster than that. Errors: those of families_for.
+  /// REQUIRES: started, or an objective of memory.
+  Result<void> search(std::optional<Seconds> other_way = {});
 
   /// Whether the search was left before there was an answer: it can go on, or may do no more.
   bool is_open() const { return is_open_; }
@@ -105,11 +114,11 @@ class Attempts {
   Attempt& answer() { return *answer_; }
 
  private:
-  Attempts(const Space& space, const SearchOptions& options, Bytes budget)
-      : space_(&space), options_(&options), budget_(budget) {}
+  Attempts(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
+           const SearchOptions& options, std::int64_t most);
 
-  /// Until there is an answer, or a pause.
-  void begin(const OtherWay& other);
+  /// The rest of the search for the fastest in the usual space, until there is an answer, or a pause.
+  void search_usual(std::optional<Seconds> other_way);
   void ask(std::int64_t most);
   /// The fastest of the plans that fit, of which there may be some.
   void find_fastest(bool may_pause);
@@ -117,8 +126,12 @@ class Attempts {
   void settle();
 
   const Space* space_;
+  const ModelIndex* index_;
+  const Cluster* cluster_;
+  PredictorOf predictor_of_;
   const SearchOptions* options_;
   Bytes budget_;
+  std::int64_t most_;
   std::unique_ptr<Attempt> usual_;
   std::unique_ptr<Attempt> wide_;  ///< In the whole space.
   Attempt* answer_ = nullptr;

@@ -139,7 +139,7 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
 
 // What is known of the models and layouts of the same sizes and machine is known to a search with another plan, too.
 SearchOptions RemedyList::search_options(const Ground& ground, std::int64_t parts) const {
-  SearchOptions options{.should_stop = request_.should_stop, .gives_up = true, .only_plan = true};
+  SearchOptions options{.should_stop = request_.should_stop, .gives_up = true};
   const std::optional<std::int64_t> left = work_left();
   options.most_work = left ? std::max<std::int64_t>(1, *left / parts) : 0;
   const bool is_same = trains_the_same(ground.workload, request_.workload) &&
@@ -165,10 +165,7 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, co
   Space bounded = as_typed(ground.space, trial.change);
   bounded.explain = false;
   bounded.pareto_points = 0;
-  SearchOptions brief = options;
-  // A search that takes what has no room reports it itself, which says how tight it is.
-  brief.only_plan = bounded.room != Room::None;
-  const auto found = search(request_.spec, ground.workload, ground.cluster, bounded, brief);
+  const auto found = find_plan(request_.spec, ground.workload, ground.cluster, bounded, options);
   count_work(options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),

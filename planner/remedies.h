@@ -36,7 +36,7 @@ struct RemedyRequest {
   std::optional<Remedy> with_segments = {};
   /// Where it did not run: whether expandable_segments.h's may_gain_by_segments says that it may find something.
   bool may_gain_by_segments = false;
-  /// SearchOptions::added_settings: every change asks for them, too.
+  /// Settings of the allocator that the search added to its space: every change asks for them, too.
   std::string added_settings = {};
   /// Predictors of `workload` and `cluster`, `predictor` among them: what searches of changed plans run on. Null: their
   /// own.

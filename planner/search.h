@@ -183,28 +183,23 @@ struct SearchOptions {
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
-  /// In which suggestions are searched, as whoever types them would; null: in the space of the search itself.
-  const Space* typed = nullptr;
-  /// What the space of the search has beside what was asked for, and a suggestion has to ask for: the allocator's
-  /// settings. Empty: nothing.
-  std::string added_settings = {};
 
   // What the parts of one search, and the searches that it starts, hand to each other.
   /// Asked at every box; once it says true they settle for what they have. Empty: as `most_work` says.
   std::function<bool()> has_spent = {};
   /// Predictors of the same spec, workload and cluster; null: made anew.
   std::shared_ptr<Predictors> predictors = {};
-  /// The result ends with `best` and `proof`: no report, front or explanation.
-  bool only_plan = false;
 };
-
-/// Options of a search within that of `space`: its suggestions are searched as the outermost search was asked.
-SearchOptions typed_as(const Space& space, SearchOptions options);
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
 /// result, not an error.
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});
+
+/// The same without an explanation and other plans: best plan, proof and notes alone, with the report of a plan that
+/// has no room to spare.
+Result<SearchResult> find_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                               const Space& space, const SearchOptions& options = {});
 
 /// Whether some plan of the whole space (planner/space.h) fits, which memory alone decides: proven either way. Nothing
 /// where SearchOptions::most_work ended the search before it was known. Errors: as those of search.
