@@ -268,7 +268,7 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
 
 std::vector<bool> offloads_of(const Space& space, const Model& model, const Mesh& mesh) {
   std::vector<bool> offloads = fixed_or(space.cpu_offload, space.cpu_offloads);
-  std::erase_if(offloads, [&](bool offload) { return muon_misfit(space.base, model, mesh, offload).has_value(); });
+  std::erase_if(offloads, [&](bool offload) { return optimizer_misfit(space.base, model, mesh, offload).has_value(); });
   return offloads;
 }
 
@@ -444,7 +444,8 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
   family.forward_prefetch = space.forward_prefetch.value_or(0);
   family.backward_prefetch = space.backward_prefetch.value_or(1);
   if (auto misfit = misfit_of_passes(space.base, family, model)) return *std::move(misfit);
-  if (auto misfit = muon_misfit(space.base, model, mesh, space.cpu_offload.value_or(false))) return *std::move(misfit);
+  if (auto misfit = optimizer_misfit(space.base, model, mesh, space.cpu_offload.value_or(false)))
+    return *std::move(misfit);
   if (is_flat(space.base) && space.cpu_offload.value_or(false)) {
     const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
     if (auto misfit = offload_misfit(space.base, model, mesh, adds_up)) {

@@ -80,9 +80,7 @@ void check_muon(const Plan& plan, const Model& model, Errors& errors) {
   if (std::none_of(model.parameters.begin(), model.parameters.end(), is_muon)) {
     errors.push_back({"optimizer", fmt::format("{} names no matrix that Muon updates.", model.name),
                       "Capture a script that trains with torch.optim.Muon, or leave \"muon\" out."});
-    return;
   }
-  if (auto misfit = muon_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
 }
 
 // Whether the root gives something floating in another dtype to what runs after it.
@@ -221,10 +219,19 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
   return std::nullopt;
 }
 
+/// An error for a plan of ZeRO whose optimizer DeepSpeed cannot run on the host.
+std::optional<Error> zero_host_refusal(const Plan& plan) {
+  const bool is_pure = !plan.mixed_precision.param_dtype && plan.parameter_dtype == Dtype::BFloat16;
+  if (!is_zero(plan) || !is_pure || optimizer_row(plan.optimizer).has_cpu_adam) return std::nullopt;
+  return Error{"optimizer/kind",
+               "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
+               "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype."};
+}
+
 }  // namespace
 
-std::optional<Error> muon_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
-  if (!plan.optimizer.muon) return std::nullopt;
+std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
+  if (!plan.optimizer.muon) return cpu_offload ? zero_host_refusal(plan) : std::nullopt;
   if (auto refusal = muon_refusal(plan, mesh, cpu_offload)) return refusal;
   if (mesh.dp_shard() == 1 || is_replicated(plan)) return std::nullopt;
   const std::int64_t ranks = mesh.world_size();
@@ -437,6 +444,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) check_optimizer(plan.optimizer, errors);
   check_muon(plan, model, errors);
+  if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_cross_entropy(plan, model, errors);

@@ -371,10 +371,6 @@ void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
                    : "What ZeRO's optimizer updates is in float32 or in bfloat16.",
           "Write float32.");
   }
-  if (is_pure && plan.cpu_offload && !optimizer_row(plan.optimizer).has_cpu_adam) {
-    wrong("optimizer/kind", "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
-          "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype.");
-  }
   if (zero_dtype(plan) != Dtype::Float16 && plan.zero.fp16 != Fp16Options{}) {
     wrong("zero/fp16", "Without fp16 no loss is scaled.", "Leave it out, or write float16 for param_dtype.");
   } else if (plan.zero.fp16.auto_cast && has_floating_input(model)) {

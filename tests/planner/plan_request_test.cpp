@@ -10,6 +10,8 @@
 
 #include "command/cli_request.h"
 #include "core/cluster/bf16_units.h"
+#include "core/plan/plan_names.h"
+#include "planner/choice.h"
 #include "planner/choice_table.h"
 #include "planner/plan_machines.h"
 #include "render/choice_text.h"
@@ -189,6 +191,40 @@ TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   EXPECT_FALSE(resolved->space.base.optimizer.clip_grad_norm);
   EXPECT_EQ(usual->space.base.optimizer.kind, OptimizerKind::AdamW);
   EXPECT_EQ(resolved->workload.dimensions, (std::vector<Dimension>{{"batch", 3}}));
+}
+
+/// A line for each error of the first plan of each family.
+std::string refusals_of(const PlanRequest& request) {
+  const auto resolved = resolve(request, kSpecs);
+  if (!resolved) return {};
+  const auto model = build_model(resolved->spec, resolved->workload);
+  if (!model) return to_string(model.error().front());
+  const auto families = families_of(resolved->space, *model, resolved->cluster);
+  if (!families) return {};
+  Errors errors;
+  for (std::size_t f = 0; f < families->families.size(); ++f) {
+    const Family& family = families->families[f];
+    const Choice first{static_cast<int>(f), family.kept.front(), family.checkpointed.front(), 0};
+    add_once(errors, check(plan_of(resolved->space.base, *families, first), *model));
+  }
+  std::string lines;
+  for (const Error& error : errors) lines += to_string(error) + '\n';
+  return lines;
+}
+
+TEST(PlanRequest, WhatIsSearchedRunsUnderEveryRuntimeOptimizerAndPrecision) {
+  for (const auto& [framework, runtime] : kRuntimes) {
+    for (const auto& [kind, optimizer] : kOptimizerKinds) {
+      for (const Precision precision :
+           {Precision::BFloat16, Precision::Mixed, Precision::Float16, Precision::MixedFloat16, Precision::Float32}) {
+        PlanRequest asked = {.model = "mlp", .choices = {.gpus = 2, .memory = Bytes(16LL << 30)}};
+        asked.choices.runtime = framework;
+        asked.choices.optimizer = kind;
+        asked.choices.precision = precision;
+        EXPECT_EQ(refusals_of(asked), "") << runtime << " " << optimizer << " " << static_cast<int>(precision);
+      }
+    }
+  }
 }
 
 TEST(PlanRequest, AFlavorChangesTheModelCodeAloneOfAPlan) {
