@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where the project is, and how steps are told.
+# Sourced by the other scripts: the project's folder, and the output of steps.
 # shellcheck shell=bash
 
 project_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

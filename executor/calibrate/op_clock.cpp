@@ -1,5 +1,5 @@
 // An op's forward lies between two marks. Autograd numbers its nodes as they are made, so an op's nodes have the
-// numbers between its begin and its end. After each of them has run in the backward, the time since the previous node
+// numbers between its start and its end. After each of them has run in the backward, the time since the previous node
 // is the op's. Autograd's work between nodes (adding gradients, freeing tensors) belongs to the next node.
 //
 // Not modeled: nodes of two ops that a device runs at once.

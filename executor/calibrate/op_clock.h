@@ -43,7 +43,7 @@ class OpClock final : public OpListener {
   };
   struct Node {
     std::int64_t number = 0;
-    std::size_t begin = 0, end = 0;  ///< Marks: of the previous node, or of the backward's begin, and its own.
+    std::size_t begin = 0, end = 0;  ///< Marks: of the previous node, or of the backward's start, and its own.
   };
 
   Marks marks_;

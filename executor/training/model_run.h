@@ -113,7 +113,7 @@ class ModelRun {
   ParameterAccess& parameters_;
   float first_gradient_;                         ///< The loss's gradient at the start of a backward.
   std::optional<c10::ScalarType> output_dtype_;  ///< The dtype of the loss; other units return that of activations.
-  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< The loss's dtype before that.
+  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< The loss's dtype before the cast to that.
   bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Ops whose outputs selective checkpointing keeps.

@@ -301,7 +301,7 @@ void MemoryTimelineWidget::draw_lines(QPainter& painter, const QRectF& plot, con
   const ChartAxis values = value_axis(plot);
   const std::int64_t floor = snapshot()->curves.context.count();
   painter.setBrush(Qt::NoBrush);
-  // Tops only: the sides of a peak that is one pixel wide would hide what it is made of.
+  // Tops only: the sides of a peak that is one pixel wide would hide its colors.
   painter.setPen(hairline(with_alpha(theme().text, 0.6)));
   const QPolygonF tops = steps_of(columns, values, curve().total, floor);
   painter.drawLines(tops.constData(), static_cast<int>(tops.size() / 2));

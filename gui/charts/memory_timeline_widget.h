@@ -69,7 +69,7 @@ class MemoryTimelineWidget : public PlotWidget {
   const simulator::MemoryCurve& curve() const;
   ChartAxis value_axis(const QRectF& plot) const;
   struct Parts {
-    qreal above = 0;  // Pixels beside the plot.
+    qreal above = 0;  // Pixels around the plot.
     qreal below = 0;
     bool has_legend = false;
     bool has_minimap = false;

@@ -170,7 +170,7 @@ void Control::finish(const QString& name, const QString& label, const QString& h
   show_help();
   setFocusProxy(editor_);
   for (QLineEdit* line : findChildren<QLineEdit*>()) line->installEventFilter(this);
-  // A box gives its key events to its own line.
+  // A box passes key events directly to its line, whose filter does not see them.
   editor_->installEventFilter(this);
 }
 

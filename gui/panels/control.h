@@ -31,7 +31,7 @@ class Control : public QWidget {
 
   /// Shows a value without emitting `edited`. `is_own`: the user decided it. An empty value disables the control.
   void show_value(const QString& value, bool is_own);
-  /// The hint of the button beside it; an empty text hides the button.
+  /// The hint of the reset button; an empty text hides the button.
   void set_reset_hint(const QString& hint);
   void set_choices(const std::vector<std::string>& choices);
   /// Disables the control; the tool tip gives the reason. Empty enables it.

@@ -1,7 +1,7 @@
 """python -m fsdp_plan_runner JOB.json [--device cuda|cpu]
 
 JOB.json is {"format_version": "1.0", "model": an expanded model, "plan": the object of a plan file, "dimensions": {...},
-"steps": 3}. Exit: 0 trained, 2 the job cannot be run (every reason is printed), else what Python gives an exception.
+"steps": 3}. Exit: 0 trained, 2 the job cannot be run (every reason is printed), else Python's exit status for an exception.
 """
 
 from __future__ import annotations
