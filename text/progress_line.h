@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// What to write if the stream is no terminal.
+/// The output if the stream is no terminal.
 enum class InPipe : std::uint8_t {
   Nothing,
   Lines,  ///< A line after two seconds, and then whenever the time has doubled.
