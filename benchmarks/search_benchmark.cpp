@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "planner/explained_search.h"
 #include "planner/plan_request.h"
 #include "planner/search.h"
 

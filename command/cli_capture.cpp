@@ -21,6 +21,7 @@
 #include "core/base/split.h"
 #include "core/report/compare.h"
 #include "core/spec/captured_model.h"
+#include "planner/explained_search.h"
 #include "planner/plan_request.h"
 #include "planner/search.h"
 #include "render/render_capture.h"

@@ -25,6 +25,7 @@
 #include "core/report/report_json.h"
 #include "core/spec/model_spec.h"
 #include "planner/explain.h"
+#include "planner/explained_search.h"
 #include "planner/larger_gpus.h"
 #include "planner/machine_choice.h"
 #include "planner/predictors.h"

@@ -6,14 +6,13 @@
 #include <limits>
 #include <numeric>
 
-#include "core/base/limits.h"
 #include "core/model/model_index.h"
 #include "core/plan/flat_units.h"
 #include "core/plan/sharding.h"
+#include "planner/batches.h"
 #include "planner/checkpoint_limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/family_limits.h"
-#include "planner/objective.h"
 #include "planner/strategy_names.h"
 #include "planner/wrap_apart.h"
 #include "planner/wrap_policy.h"
@@ -363,63 +362,6 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
     }
   }
   return sizes;
-}
-
-namespace {
-
-/// Where how many samples a step has is the answer.
-std::vector<Batch> free_batches(const Space& space) {
-  std::vector<std::int64_t> micro_batches = space.micro_batches;
-  if (space.micro_batch) micro_batches = {*space.micro_batch};
-  if (micro_batches.empty()) micro_batches = tried_micro_batches(space.max_micro_batch);
-  std::vector<Batch> batches;
-  for (const std::int64_t micro : micro_batches) {
-    for (const std::int64_t accumulation : kTriedAccumulations) {
-      if (!space.accumulation) batches.push_back({micro, accumulation});
-    }
-    if (space.accumulation) batches.push_back({micro, *space.accumulation});
-  }
-  return batches;
-}
-
-}  // namespace
-
-Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster) {
-  const std::int64_t world = world_size(cluster);
-  if (space.objective == SearchObjective::Tokens && !space.global_batch) return free_batches(space);
-  if (!space.global_batch && !space.samples_per_gpu) {
-    return std::vector{Batch{space.micro_batch.value_or(0), space.accumulation.value_or(space.base.accumulation)}};
-  }
-  const std::int64_t global = space.global_batch.value_or(space.samples_per_gpu.value_or(0) * world);
-  if (global < 1 || global % world != 0) {
-    return failure("--global-batch", fmt::format("{} samples cannot be split evenly over {} GPUs.", global, world),
-                   fmt::format("Write a multiple of {}.", world));
-  }
-  const std::int64_t per_gpu = global / world;
-  std::vector<Batch> batches;
-  for (std::int64_t micro = std::min(per_gpu, space.max_micro_batch); micro >= 1; --micro) {
-    if (per_gpu % micro != 0 || per_gpu / micro > kMostMicroBatches) continue;
-    if (space.micro_batch && *space.micro_batch != micro) continue;
-    const auto& tried = space.micro_batches;
-    if (!tried.empty() && std::find(tried.begin(), tried.end(), micro) == tried.end()) continue;
-    if (space.accumulation && *space.accumulation != per_gpu / micro) continue;
-    batches.push_back({micro, per_gpu / micro});
-  }
-  if (batches.empty() && !space.micro_batch && !space.accumulation) {
-    return failure("--global-batch",
-                   fmt::format("{} samples are {} for each of {} GPUs: more than {} micro-batches of at most {}.",
-                               global, per_gpu, world, kMostMicroBatches, space.max_micro_batch),
-                   "Take a smaller global batch, or more GPUs.");
-  }
-  if (batches.empty()) {
-    const bool divides = !space.micro_batch || per_gpu % *space.micro_batch == 0;
-    return failure("--global-batch",
-                   fmt::format("{} samples are {} for each of {} GPUs, {}.", global, per_gpu, world,
-                               divides ? "and micro-batch x accumulation is a different number"
-                                       : fmt::format("no multiple of a micro-batch of {}", *space.micro_batch)),
-                   "Leave one of --global-batch, --batch and --accumulate out.");
-  }
-  return batches;
 }
 
 namespace {

@@ -16,7 +16,6 @@
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
-#include "planner/branch_and_bound.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/framework_arguments.h"
 #include "planner/space.h"
@@ -113,14 +112,5 @@ std::string difference_of(const Families& families, const Choice& choice, const 
 /// Sizes of shard groups for a number of GPUs, the largest first: parts of a node and whole nodes that
 /// divide it.
 std::vector<std::int64_t> shard_sizes(const Cluster& cluster);
-
-/// The micro-batches and accumulations that make up the samples of a step; the workload's own where they are free.
-struct Batch {
-  std::int64_t micro_batch = 0;
-  std::int64_t accumulation = 1;
-
-  bool operator==(const Batch&) const = default;
-};
-Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster);
 
 }  // namespace fsdp::planner

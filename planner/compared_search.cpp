@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "planner/predictors.h"
+#include "planner/explained_search.h"
 
 namespace fsdp::planner {
 
@@ -63,12 +63,6 @@ Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std:
   if (options.counts_work_alone) request.space.max_predictions = 0;
   options.larger_gpus = request.larger_gpus;
   return search(request.spec, request.workload, request.cluster, request.space, options);
-}
-
-std::int64_t samples_of(const Plan& plan) {
-  const Dimension* batch = find_dimension(plan.dimensions, kBatchDimension);
-  const std::int64_t micro_batch = batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
-  return micro_batch * micro_batches_of_step(plan);
 }
 
 }  // namespace fsdp::planner

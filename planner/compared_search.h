@@ -36,7 +36,4 @@ std::vector<const ResolvedRequest*> requests_of(const std::vector<Compared>& tri
 Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std::int64_t pareto_points,
                                     SearchOptions options);
 
-/// The samples of one step of all GPUs.
-std::int64_t samples_of(const Plan& plan);
-
 }  // namespace fsdp::planner

@@ -9,8 +9,8 @@
 
 #include <utility>
 
+#include "planner/batches.h"
 #include "planner/plan_machines.h"
-#include "planner/predictors.h"
 
 namespace fsdp::planner {
 

@@ -7,9 +7,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/plan/torch_version.h"
-#include "planner/objective.h"
 #include "planner/predicted_cost.h"
-#include "planner/remedy_kind.h"
 #include "planner/trainers.h"
 #include "text/figures.h"
 
@@ -43,10 +41,6 @@ bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part) {
     const Choice choice = attempt.cost.choice_of(point.point);
     return attempt.cost.outcome_up_to(choice, Bytes(0)).step < (1 - part) * step;
   });
-}
-
-bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step) {
-  return expanded(space, cluster) && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
 }
 
 }  // namespace fsdp::planner

@@ -26,8 +26,4 @@ std::string note_on_segments(Attempts& attempts, const Runtime& runtime);
 /// Whether a plan was ruled out for its memory alone that takes by this part of `step` less.
 bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part);
 
-/// Whether memory alone kept a search from plans that are faster than the `step` that it found, by what is worth a
-/// suggestion, and expandable segments may give room to one.
-bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step);
-
 }  // namespace fsdp::planner

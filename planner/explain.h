@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/report/report.h"
-#include "planner/branch_and_bound.h"
 #include "planner/remedies.h"
 #include "planner/search.h"
 

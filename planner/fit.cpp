@@ -25,6 +25,8 @@
 
 #include "core/cluster/cluster_library.h"
 #include "core/spec/captured_model.h"
+#include "planner/batches.h"
+#include "planner/explained_search.h"
 #include "planner/predictors.h"
 #include "planner/search.h"
 

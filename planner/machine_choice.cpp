@@ -23,6 +23,7 @@
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
 #include "core/report/device_verdict.h"
+#include "planner/batches.h"
 #include "planner/compared_search.h"
 #include "planner/plan_machines.h"
 

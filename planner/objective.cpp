@@ -16,24 +16,7 @@
 
 #include <algorithm>
 
-#include "core/model/op.h"
-
 namespace fsdp::planner {
-
-std::vector<std::int64_t> tried_micro_batches(std::int64_t most) {
-  std::vector<std::int64_t> tried;
-  for (std::int64_t power = 1; power <= most; power *= 2) {
-    tried.push_back(power);
-    if (power > 1 && power + power / 2 <= most) tried.push_back(power + power / 2);
-  }
-  return tried;
-}
-
-bool has_batch_norm(const Model& model) {
-  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
-    return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::BatchNorm; });
-  });
-}
 
 std::int64_t samples_per_gpu(const Family& family, std::int64_t own) {
   return std::max<std::int64_t>(family.micro_batch == 0 ? own : family.micro_batch, 1) * family.accumulation;

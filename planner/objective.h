@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/object_reader.h"
-#include "core/model/model.h"
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
 #include "planner/space.h"
@@ -18,13 +17,6 @@ namespace fsdp::planner {
 inline constexpr EnumName<SearchObjective> kSearchObjectives[] = {
     {SearchObjective::Time, "time"}, {SearchObjective::Memory, "memory"}, {SearchObjective::Tokens, "tokens"}};
 inline constexpr EnumTable<SearchObjective> kSearchObjectiveTable{"objective", kSearchObjectives};
-
-/// Micro-batches and accumulations that SearchObjective::Tokens tries: 1, 2, 3, 4, 6, 8, 12 ... `most`, and 1, 2, 4, 8.
-std::vector<std::int64_t> tried_micro_batches(std::int64_t most);
-inline constexpr std::int64_t kTriedAccumulations[] = {1, 2, 4, 8};
-
-/// Whether the size of a micro-batch changes what is trained: a batch norm takes its statistics from it.
-bool has_batch_norm(const Model& model);
 
 /// Samples that a step of this family takes on each GPU, where `own` is the micro-batch of a family that names none.
 std::int64_t samples_per_gpu(const Family& family, std::int64_t own);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "planner/attempt.h"
+#include "planner/batches.h"
 #include "planner/choice.h"
 
 namespace fsdp::planner {

@@ -22,6 +22,8 @@
 
 namespace fsdp::planner {
 
+inline constexpr int kLargestWorld = 16'384;  ///< GPUs of the largest runs with published times (Llama 3).
+
 /// What is kept outside of the devices, if anything is.
 struct OffloadChoice {
   bool is_on = false;

@@ -13,8 +13,7 @@
 
 namespace fsdp::planner {
 
-inline constexpr int kLargestNode = 16;       ///< GPUs of the largest node that is sold (DGX-2, p2.16xlarge).
-inline constexpr int kLargestWorld = 16'384;  ///< GPUs of the largest runs with published times (Llama 3).
+inline constexpr int kLargestNode = 16;  ///< GPUs of the largest node that is sold (DGX-2, p2.16xlarge).
 
 /// A size of a machine; an empty number is left to the choices.
 struct MachineSize {

@@ -5,18 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "planner/batches.h"
+
 namespace fsdp::planner {
-
-Workload with_dimension(Workload workload, std::string_view name, double value) {
-  std::erase_if(workload.dimensions, [&](const Dimension& dimension) { return dimension.name == name; });
-  workload.dimensions.push_back({std::string(name), value});
-  return workload;
-}
-
-Workload with_micro_batch(Workload workload, std::int64_t micro_batch) {
-  if (micro_batch == 0) return workload;
-  return with_dimension(std::move(workload), kBatchDimension, static_cast<double>(micro_batch));
-}
 
 Result<Predictors> Predictors::make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                     const std::vector<std::int64_t>& micro_batches) {

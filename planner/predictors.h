@@ -14,15 +14,6 @@
 
 namespace fsdp::planner {
 
-/// The name of the dimension that counts the samples of a micro-batch.
-inline constexpr const char* kBatchDimension = "batch";
-
-/// The workload with another micro-batch; 0 leaves it.
-Workload with_micro_batch(Workload workload, std::int64_t micro_batch);
-
-/// The workload with one of its dimensions set.
-Workload with_dimension(Workload workload, std::string_view name, double value);
-
 class Predictors {
  public:
   /// Builds the model once for each micro-batch (0: the workload's own); leaves out those that the spec's formulas

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/plan/ddp_buckets.h"
+#include "planner/batches.h"
 #include "planner/checkpoint_limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
-#include "planner/objective.h"
 #include "planner/wrap_apart.h"
 
 namespace fsdp::planner {

@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "core/report/device_verdict.h"
+#include "planner/batches.h"
 #include "planner/predictors.h"
 #include "planner/remedy_kind.h"
 #include "planner/remedy_list.h"

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "core/base/name_pattern.h"
-#include "planner/plan_machines.h"
-#include "planner/predictors.h"
+#include "planner/batches.h"
 #include "planner/remedy_list.h"
 #include "planner/strategy_names.h"
 

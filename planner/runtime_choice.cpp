@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/report/device_verdict.h"
+#include "planner/batches.h"
 #include "planner/compared_search.h"
 #include "planner/ties.h"
 

@@ -10,91 +10,91 @@
 
 #include "planner/search.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
-#include "core/report/device_verdict.h"
 #include "planner/attempt.h"
 #include "planner/expandable_segments.h"
-#include "planner/explain.h"
-#include "planner/other_plans.h"
-#include "planner/predicted_cost.h"
 #include "planner/prepared_space.h"
-#include "planner/remedies.h"
 #include "planner/search_stages.h"
 #include "planner/searched_space.h"
-#include "planner/upgrade_note.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-/// What would give the plan room, or make it faster where it has room.
-Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
+const Stage* next_stage(SearchedSpace& searched) {
+  while (searched.num_stages < search_stages().size()) {
+    const Stage& stage = search_stages()[searched.num_stages++];
+    if (!searched.answer || stage.competes) return &stage;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<SearchedSpace> begin(const SearchTask& task, const SearchOptions& options, NextSpace next,
+                                     PreparedSpace prepared) {
+  std::optional<Space> wider = expanded(prepared.space, task.cluster);
+  return std::unique_ptr<SearchedSpace>(new SearchedSpace{.task = task,
+                                                          .options = options,
+                                                          .space = std::move(next.space),
+                                                          .prepared = std::move(prepared),
+                                                          .wider = std::move(wider),
+                                                          .added_settings = std::move(next.added_settings)});
+}
+
+/// The next space of a stage on its way; nullptr: the stage has had its turn.
+Result<std::unique_ptr<SearchedSpace>> take_turn(const Stage& stage, SearchedSpace& searched) {
+  if (stage.step != nullptr) {
+    if (is_stopped(searched.options)) return stopped();
+    if (auto done = stage.step(searched); !done) return tl::unexpected(std::move(done).error());
+    return nullptr;
+  }
+  FSDP_TRY(std::optional<NextSpace> next, stage.next(searched));
+  if (!next) return nullptr;
+  if (next->added_settings.empty()) next->added_settings = searched.added_settings;
   const SearchTask& task = searched.task;
-  const SearchOptions& options = searched.options;
-  const SearchResult& result = searched.result;
-  Candidate best = result.best;
-  if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
-  const bool fits = has_room(result.report);
-  // Where nothing fits, suggestions are the answer.
-  constexpr std::int64_t kTimesWhereNothingFits = 4;
-  const std::int64_t most_work =
-      fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
-  // Suggestions are searched as whoever types them would.
-  const bool may_gain = fits && task.space.objective == SearchObjective::Time && searched.added_settings.empty() &&
-                        may_gain_by_segments(task.space, task.cluster, searched.attempt(), result.best.step);
-  return remedies_for({.spec = task.spec,
-                       .workload = task.workload,
-                       .cluster = task.cluster,
-                       .predictor = searched.found.cost->predictor_of(searched.found.choice()),
-                       .best = best,
-                       .verdict = fits ? Verdict::Fits : Verdict::DoesNotFit,
-                       .should_stop = options.should_stop,
-                       .larger_gpus = options.larger_gpus,
-                       .space = &task.space,
-                       .with_segments = searched.with_segments,
-                       .may_gain_by_segments = may_gain,
-                       .added_settings = searched.added_settings,
-                       .predictors = options.predictors,
-                       .most_work = most_work});
+  FSDP_TRY(PreparedSpace prepared,
+           prepare(task.spec, task.workload, task.cluster, next->space, task.looking.predictors));
+  return begin(task, stage.is_quiet ? task.quiet : searched.options, *std::move(next), std::move(prepared));
 }
 
-/// The front, plans that were faster and do not fit, and suggestions, as far as they are asked for.
-Result<void> add_others(SearchedSpace& searched) {
-  const Space& space = searched.space;
-  SearchResult& result = searched.result;
-  const bool fits = result.verdict == Verdict::Fits;
-  // What is said of other plans compares times of steps.
-  if (fits && space.objective != SearchObjective::Time) return {};
-  Attempt& attempt = searched.attempt();
-  const Families& families = attempt.limit.within;
-  if (fits) {
-    result.pareto = front_of(attempt.cost, families, *searched.found.point, space.pareto_points, searched.options);
-  }
-  if (!space.explain) return {};
-  if (space.pareto_points > 0) {
-    result.explanation.rejected = rejected_of(attempt.cost, families, attempt.too_large(), result.best, result.verdict);
-  }
-  if (searched.options.on_progress) {
-    searched.options.on_progress({.stage = SearchStage::Remedies, .space = result.proof.space});
-  }
-  FSDP_TRY(result.explanation.remedies, remedies_of(searched));
-  return {};
-}
-
-/// Why this plan, as far as it is asked for.
-void explain(SearchedSpace& searched) {
-  SearchResult& result = searched.result;
-  result.explanation.binding = binding_of(result.report);
-  if (searched.space.explain) {
-    simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.choice());
-    result.explanation.upgrade = upgrade_note(result.best.plan, result.report, predictor);
-  }
-  const std::optional<Wrap>& wrap = searched.prepared.space.wrap;
-  if (wrap && is_policy(*wrap)) result.explanation.wrap = explain_policy(searched.prepared.model(), *wrap);
+/// Hands what a stage found to the space that it began in.
+void compare(SearchedSpace& from, std::unique_ptr<SearchedSpace> found) {
+  const Stage& stage = search_stages()[from.num_stages - 1];
+  if (!stage.is_better(from, *found)) return;
+  if (stage.add_note != nullptr) stage.add_note(from, *found);
+  from.answer = std::move(found);
 }
 
 }  // namespace
+
+Result<FoundPlan> find_by_stages(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                 const Space& space, const SearchOptions& options) {
+  if (Errors errors = simulator::check_rank(options.rank.value_or(0), cluster); !errors.empty()) {
+    return tl::unexpected(std::move(errors));
+  }
+  FSDP_TRY(PreparedSpace prepared, prepare(spec, workload, cluster, space, options.predictors));
+  auto task = std::make_unique<SearchTask>(spec, workload, cluster, space, options, prepared.predictors);
+  std::vector<std::unique_ptr<SearchedSpace>> waiting;
+  waiting.push_back(begin(*task, task->looking, {space}, std::move(prepared)));
+  while (true) {
+    SearchedSpace& searched = *waiting.back();
+    if (const Stage* stage = next_stage(searched)) {
+      FSDP_TRY(auto next, take_turn(*stage, searched));
+      if (next) waiting.push_back(std::move(next));
+      continue;
+    }
+    if (!searched.answer) {
+      if (auto done = finish(searched); !done) return tl::unexpected(std::move(done).error());
+    }
+    std::unique_ptr<SearchedSpace> found = std::move(searched.answer ? searched.answer : waiting.back());
+    waiting.pop_back();
+    if (waiting.empty()) return FoundPlan{std::move(task), std::move(found)};
+    compare(*waiting.back(), std::move(found));
+  }
+}
 
 Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                              const Space& space, const SearchOptions& options) {
@@ -114,23 +114,6 @@ Result<SearchResult> find_plan(const ModelSpec& spec, const Workload& workload, 
                                const Space& space, const SearchOptions& options) {
   FSDP_TRY(FoundPlan found, find_by_stages(spec, workload, cluster, space, options));
   return std::move(found.searched->result);
-}
-
-Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
-                            const SearchOptions& options) {
-  FSDP_TRY(FoundPlan found, find_by_stages(spec, workload, cluster, space, options));
-  SearchedSpace& searched = *found.searched;
-  SearchResult& result = searched.result;
-  // The stages have compared the reports of plans that have no room.
-  if (searched.space.room != Room::None) {
-    FSDP_TRY(result.report, report_of(searched));
-  }
-  explain(searched);
-  if (options.on_best) options.on_best(result);
-  if (is_stopped(searched.options)) return stopped();
-  if (auto others = add_others(searched); !others) return tl::unexpected(std::move(others).error());
-  if (is_stopped(options)) return stopped();
-  return std::move(result);
 }
 
 }  // namespace fsdp::planner

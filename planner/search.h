@@ -191,13 +191,9 @@ struct SearchOptions {
   std::shared_ptr<Predictors> predictors = {};
 };
 
-/// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
-/// result, not an error.
-Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
-                            const SearchOptions& options = {});
-
-/// The same without an explanation and other plans: best plan, proof and notes alone, with the report of a plan that
-/// has no room to spare.
+/// The best plan, its proof and the notes, with the report of a plan that has no room to spare;
+/// planner/explained_search.h has the rest. Errors: stopped, and those of the spec, the workload and the fixed choices,
+/// and of check_rank. "No plan fits" is a result, not an error.
 Result<SearchResult> find_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                const Space& space, const SearchOptions& options = {});
 

@@ -28,9 +28,10 @@
 #include "core/base/parse_units.h"
 #include "core/library/model_library.h"
 #include "core/report/device_verdict.h"
+#include "planner/batches.h"
 #include "planner/checkpointed_blocks.h"
-#include "planner/compared_search.h"
 #include "planner/explain.h"
+#include "planner/explained_search.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
 

@@ -265,49 +265,6 @@ constexpr std::array kStages = {
           .add_note = add_doubt_without},
 };
 
-const Stage* next_stage(SearchedSpace& searched) {
-  while (searched.num_stages < kStages.size()) {
-    const Stage& stage = kStages[searched.num_stages++];
-    if (!searched.answer || stage.competes) return &stage;
-  }
-  return nullptr;
-}
-
-std::unique_ptr<SearchedSpace> begin(const SearchTask& task, const SearchOptions& options, NextSpace next,
-                                     PreparedSpace prepared) {
-  std::optional<Space> wider = expanded(prepared.space, task.cluster);
-  return std::unique_ptr<SearchedSpace>(new SearchedSpace{.task = task,
-                                                          .options = options,
-                                                          .space = std::move(next.space),
-                                                          .prepared = std::move(prepared),
-                                                          .wider = std::move(wider),
-                                                          .added_settings = std::move(next.added_settings)});
-}
-
-/// The next space of a stage on its way; nullptr: the stage has had its turn.
-Result<std::unique_ptr<SearchedSpace>> take_turn(const Stage& stage, SearchedSpace& searched) {
-  if (stage.step != nullptr) {
-    if (is_stopped(searched.options)) return stopped();
-    if (auto done = stage.step(searched); !done) return tl::unexpected(std::move(done).error());
-    return nullptr;
-  }
-  FSDP_TRY(std::optional<NextSpace> next, stage.next(searched));
-  if (!next) return nullptr;
-  if (next->added_settings.empty()) next->added_settings = searched.added_settings;
-  const SearchTask& task = searched.task;
-  FSDP_TRY(PreparedSpace prepared,
-           prepare(task.spec, task.workload, task.cluster, next->space, task.looking.predictors));
-  return begin(task, stage.is_quiet ? task.quiet : searched.options, *std::move(next), std::move(prepared));
-}
-
-/// Hands what a stage found to the space that it began in.
-void compare(SearchedSpace& from, std::unique_ptr<SearchedSpace> found) {
-  const Stage& stage = kStages[from.num_stages - 1];
-  if (!stage.is_better(from, *found)) return;
-  if (stage.add_note != nullptr) stage.add_note(from, *found);
-  from.answer = std::move(found);
-}
-
 }  // namespace
 
 std::span<const Stage> search_stages() {
@@ -322,32 +279,6 @@ std::string describe_stages() {
     table += fmt::format("| {} | {} | {} | {} |\n", ++number, stage.name, stage.question, wins);
   }
   return table;
-}
-
-Result<FoundPlan> find_by_stages(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                                 const Space& space, const SearchOptions& options) {
-  if (Errors errors = simulator::check_rank(options.rank.value_or(0), cluster); !errors.empty()) {
-    return tl::unexpected(std::move(errors));
-  }
-  FSDP_TRY(PreparedSpace prepared, prepare(spec, workload, cluster, space, options.predictors));
-  auto task = std::make_unique<SearchTask>(spec, workload, cluster, space, options, prepared.predictors);
-  std::vector<std::unique_ptr<SearchedSpace>> waiting;
-  waiting.push_back(begin(*task, task->looking, {space}, std::move(prepared)));
-  while (true) {
-    SearchedSpace& searched = *waiting.back();
-    if (const Stage* stage = next_stage(searched)) {
-      FSDP_TRY(auto next, take_turn(*stage, searched));
-      if (next) waiting.push_back(std::move(next));
-      continue;
-    }
-    if (!searched.answer) {
-      if (auto done = finish(searched); !done) return tl::unexpected(std::move(done).error());
-    }
-    std::unique_ptr<SearchedSpace> found = std::move(searched.answer ? searched.answer : waiting.back());
-    waiting.pop_back();
-    if (waiting.empty()) return FoundPlan{std::move(task), std::move(found)};
-    compare(*waiting.back(), std::move(found));
-  }
 }
 
 }  // namespace fsdp::planner

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "planner/candidate.h"
 #include "planner/checkpoint_limits.h"
 #include "planner/choice.h"
-#include "planner/other_plans.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/ties.h"

@@ -14,8 +14,8 @@
 #include "core/base/split.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
+#include "planner/batches.h"
 #include "planner/choice.h"
-#include "planner/predictors.h"
 
 namespace fsdp::planner {
 

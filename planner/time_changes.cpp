@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "core/plan/torch_version.h"
+#include "planner/batches.h"
 #include "planner/changed_plans.h"
-#include "planner/predictors.h"
 #include "planner/remedy_kind.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"

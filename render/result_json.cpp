@@ -7,7 +7,7 @@
 
 #include "core/plan/plan_names.h"
 #include "core/report/report_json.h"
-#include "planner/compared_search.h"
+#include "planner/batches.h"
 #include "planner/objective.h"
 #include "planner/remedy_kind.h"
 #include "render/choice_words.h"

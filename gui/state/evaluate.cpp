@@ -8,14 +8,13 @@
 #include "core/library/model_library.h"
 #include "core/report/device_verdict.h"
 #include "gui/state/plan_edit.h"
+#include "planner/batches.h"
 #include "planner/explain.h"
+#include "planner/explained_search.h"
 #include "planner/larger_gpus.h"
-#include "planner/objective.h"
 #include "planner/plain_plan.h"
 #include "planner/plan_machines.h"
-#include "planner/predictors.h"
 #include "planner/remedies.h"
-#include "planner/step_samples.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::gui {

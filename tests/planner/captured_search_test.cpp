@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/spec/captured_model.h"
+#include "planner/explained_search.h"
 #include "planner/search.h"
 #include "tests/support/recorded_model.h"
 #include "tests/support/small_models.h"

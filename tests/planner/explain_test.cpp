@@ -1,6 +1,7 @@
 // What the search says about its answer.
 
 #include "planner/explain.h"
+#include "planner/batches.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "core/cluster/bf16_units.h"
 #include "core/plan/torch_version.h"
 #include "core/report/device_verdict.h"
+#include "planner/explained_search.h"
 #include "planner/plan_request.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"

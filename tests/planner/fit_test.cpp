@@ -1,4 +1,5 @@
 #include "planner/fit.h"
+#include "planner/explained_search.h"
 
 #include <gtest/gtest.h>
 

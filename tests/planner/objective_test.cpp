@@ -1,7 +1,5 @@
 // What --objective asks, against every plan of a space, each predicted.
 
-#include "planner/objective.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +7,8 @@
 #include <vector>
 
 #include "core/plan/plan.h"
-#include "planner/compared_search.h"
+#include "planner/batches.h"
+#include "planner/explained_search.h"
 #include "planner/search.h"
 #include "planner/space.h"
 #include "planner/ties.h"

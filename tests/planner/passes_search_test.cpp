@@ -8,6 +8,7 @@
 
 #include "core/base/files.h"
 #include "planner/branch_and_bound.h"
+#include "planner/explained_search.h"
 #include "planner/search.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"

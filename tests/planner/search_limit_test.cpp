@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/compared_search.h"
+#include "planner/explained_search.h"
 #include "planner/plan_request.h"
 #include "planner/search.h"
 #include "render/render_search.h"

@@ -1,6 +1,7 @@
 // The search with the real predictor against brute force with the real predictor.
 
 #include "planner/search.h"
+#include "planner/explained_search.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // What users write for the choices of a plan, and which plans the space holds.
 
 #include "planner/space.h"
+#include "planner/batches.h"
 
 #include <gtest/gtest.h>
 

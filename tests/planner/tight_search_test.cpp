@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/report/device_verdict.h"
+#include "planner/explained_search.h"
 #include "planner/search.h"
 #include "planner/ties.h"
 #include "tests/support/search_cases.h"
