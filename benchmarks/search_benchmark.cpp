@@ -16,9 +16,9 @@
 #include <string>
 #include <utility>
 
-#include "planner/explained_search.h"
-#include "planner/plan_request.h"
-#include "planner/search.h"
+#include "planner/advice/explained_search.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/search.h"
 
 namespace fsdp::planner {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/cluster/cpu_cluster.h"
 #include "core/library/model_library.h"
 #include "core/spec/captured_model.h"
-#include "planner/space.h"
+#include "planner/space/space.h"
 #include "runs/calibration_run.h"
 #include "runs/execute_ranks.h"
 #include "runs/gpus_here.h"

@@ -8,7 +8,7 @@
 #include "command/cli_machines.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
-#include "planner/fit.h"
+#include "planner/request/fit.h"
 #include "render/render_fit.h"
 #include "text/progress_line.h"
 

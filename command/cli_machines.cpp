@@ -8,8 +8,8 @@
 #include "command/cli_request.h"
 #include "command/cli_values.h"
 #include "core/base/split.h"
-#include "planner/plan_machines.h"
-#include "planner/plan_request.h"
+#include "planner/request/plan_machines.h"
+#include "planner/request/plan_request.h"
 
 namespace fsdp::planner {
 

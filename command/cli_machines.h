@@ -6,8 +6,8 @@
 
 #include "command/cli_options.h"
 #include "core/base/result.h"
-#include "planner/machine_choice.h"
-#include "planner/space.h"
+#include "planner/request/machine_choice.h"
+#include "planner/space/space.h"
 
 namespace fsdp::planner {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cassert>
 
-#include "planner/choice_table.h"
+#include "planner/space/choice_table.h"
 
 namespace fsdp::planner {
 

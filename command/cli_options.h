@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "planner/plan_choices.h"
+#include "planner/space/plan_choices.h"
 
 namespace fsdp::planner {
 

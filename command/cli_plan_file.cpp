@@ -16,8 +16,8 @@
 #include "core/cluster/cluster_library.h"
 #include "core/library/model_library.h"
 #include "core/plan/torch_version.h"
-#include "planner/checkpointed_blocks.h"
-#include "planner/space.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/space.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "planner/plan_machines.h"
+#include "planner/request/plan_machines.h"
 #include "render/choice_text.h"
 
 namespace fsdp::planner {

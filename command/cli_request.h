@@ -10,9 +10,9 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/spec/model_spec.h"
-#include "planner/plan_request.h"
-#include "planner/search.h"
-#include "planner/space.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/search.h"
+#include "planner/space/space.h"
 
 namespace fsdp::planner {
 

@@ -6,7 +6,7 @@
 
 #include "command/cli_commands.h"
 #include "command/cli_plan_file.h"
-#include "planner/trainers.h"
+#include "planner/trainers/trainers.h"
 
 namespace fsdp::planner {
 

@@ -21,8 +21,8 @@
 #include "gui/theme/style.h"
 #include "gui/window/main_window.h"
 #include "gui/window/screenshot.h"
-#include "planner/choice_table.h"
-#include "planner/objective.h"
+#include "planner/search/objective.h"
+#include "planner/space/choice_table.h"
 #include "render/choice_options.h"
 #include "render/read_value.h"
 

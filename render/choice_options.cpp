@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/split.h"
-#include "planner/choice_table.h"
+#include "planner/space/choice_table.h"
 
 namespace fsdp::planner {
 

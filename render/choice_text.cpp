@@ -12,7 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
-#include "planner/choice_table.h"
+#include "planner/space/choice_table.h"
 #include "render/read_value.h"
 
 namespace fsdp::planner {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan_choices.h"
+#include "planner/space/plan_choices.h"
 
 namespace fsdp::planner {
 

@@ -10,7 +10,7 @@
 #include "core/cluster/bf16_units.h"
 #include "core/formats/hf_config.h"
 #include "core/report/device_verdict.h"
-#include "planner/remedy_kind.h"
+#include "planner/advice/remedy_kind.h"
 #include "render/choice_words.h"
 #include "render/render_policy.h"
 #include "render/render_report.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/report/report.h"
-#include "planner/plan_sentence.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
+#include "planner/space/plan_sentence.h"
 #include "text/document.h"
 
 namespace fsdp::planner {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "planner/fit.h"
+#include "planner/request/fit.h"
 #include "text/document.h"
 
 namespace fsdp::planner {

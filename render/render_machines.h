@@ -2,7 +2,7 @@
 
 // The answer about several machines: the best one with its plan, and the others beside it.
 
-#include "planner/machine_choice.h"
+#include "planner/request/machine_choice.h"
 #include "render/render_brief.h"
 #include "render/render_report.h"
 #include "text/document.h"

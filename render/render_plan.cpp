@@ -9,7 +9,7 @@
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
-#include "planner/strategy_names.h"
+#include "planner/space/strategy_names.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "core/plan/plan.h"
-#include "planner/plan_sentence.h"
+#include "planner/space/plan_sentence.h"
 
 namespace fsdp::planner {
 
-/// The sentence of planner/plan_sentence.h; then what it counts, by name: the mesh and the units, the sizes of the
-/// workload, the checkpointed blocks, the numbers that are kept. One line each.
+/// The sentence of planner/space/plan_sentence.h; then what it counts, by name: the mesh and the units, the sizes of
+/// the workload, the checkpointed blocks, the numbers that are kept. One line each.
 std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
 
 }  // namespace fsdp::planner

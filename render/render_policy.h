@@ -2,7 +2,7 @@
 
 // The findings of PyTorch's auto-wrap policy at each module, as a part of an answer.
 
-#include "planner/wrap_policy.h"
+#include "planner/space/wrap_policy.h"
 #include "text/document.h"
 
 namespace fsdp::planner {

@@ -9,7 +9,7 @@
 #include "core/base/json_writer.h"
 #include "core/base/parse_units.h"
 #include "core/report/device_verdict.h"
-#include "planner/batches.h"
+#include "planner/space/batches.h"
 #include "render/render_brief.h"
 #include "render/render_plan.h"
 #include "text/curve_text.h"

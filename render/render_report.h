@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/report/report.h"
-#include "planner/plan_sentence.h"
+#include "planner/space/plan_sentence.h"
 #include "text/document.h"
 
 namespace fsdp::planner {

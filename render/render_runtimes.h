@@ -2,7 +2,7 @@
 
 // The answer about several frameworks: the best one with its plan, and the others beside it.
 
-#include "planner/runtime_choice.h"
+#include "planner/request/runtime_choice.h"
 #include "render/render_brief.h"
 #include "render/render_report.h"
 #include "text/document.h"

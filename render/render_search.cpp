@@ -9,7 +9,7 @@
 #include "core/base/name_ranges.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
-#include "planner/batches.h"
+#include "planner/space/batches.h"
 #include "render/choice_words.h"
 #include "render/render_plan.h"
 #include "render/render_policy.h"

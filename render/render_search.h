@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include "render/render_brief.h"
 #include "render/render_report.h"
 #include "text/document.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/report/report.h"
-#include "planner/time_changes.h"
+#include "planner/advice/time_changes.h"
 #include "text/document.h"
 
 namespace fsdp::planner {

@@ -7,9 +7,9 @@
 
 #include "core/plan/plan_names.h"
 #include "core/report/report_json.h"
-#include "planner/batches.h"
-#include "planner/objective.h"
-#include "planner/remedy_kind.h"
+#include "planner/advice/remedy_kind.h"
+#include "planner/search/objective.h"
+#include "planner/space/batches.h"
 #include "render/choice_words.h"
 
 namespace fsdp::planner {

@@ -6,9 +6,9 @@
 
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
-#include "planner/machine_choice.h"
-#include "planner/runtime_choice.h"
-#include "planner/search.h"
+#include "planner/request/machine_choice.h"
+#include "planner/request/runtime_choice.h"
+#include "planner/search/search.h"
 
 namespace fsdp::planner {
 

@@ -9,7 +9,7 @@
 
 #include "core/base/result.h"
 #include "core/plan/plan_names.h"
-#include "planner/trainers.h"
+#include "planner/trainers/trainers.h"
 #include "render/plan_code.h"
 
 namespace fsdp::planner {

@@ -7,7 +7,7 @@
 
 #include "core/model/model.h"
 #include "core/plan/plan.h"
-#include "planner/trainers.h"
+#include "planner/trainers/trainers.h"
 
 namespace fsdp::planner {
 

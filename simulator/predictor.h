@@ -66,7 +66,7 @@ struct Outcome {
   /// With `Detail::Live`: a nearer bound, because small and large tensors have their own pools.
   Bytes pools_lower_bound;
   /// With `Detail::Live`: nearer still, because no pool has less than its own segments. It bounds this plan only; the
-  /// other two also bound its neighbors (planner/predicted_cost.cpp).
+  /// other two also bound its neighbors (planner/search/predicted_cost.cpp).
   Bytes own_lower_bound;
   /// With `Detail::Memory`; reserved and device also with `Detail::Device` and `Detail::Tight`. These two are for the
   /// rank that needs most, the others for rank 0.

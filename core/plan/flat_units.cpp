@@ -11,7 +11,7 @@
 // _validate_tensors_to_flatten, _reset_is_grad_none), _init_utils.py (_init_core_state), torch 2.11.
 //
 // Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too (the
-// planner makes units of the trained ones, planner/wrap_apart.h); units
+// planner makes units of the trained ones, planner/space/wrap_apart.h); units
 // inside of checkpointed blocks; ignored modules; sync_module_states; buffers that are cast; autocast, which would keep
 // casts of weights and cast at every op; keep_low_precision_grads, with which PyTorch's Adam fails ("expected dtype
 // float for `end` but got dtype c10::BFloat16").

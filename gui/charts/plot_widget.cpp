@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "gui/charts/plot_paint.h"
-#include "planner/strategy_names.h"
+#include "planner/space/strategy_names.h"
 
 namespace fsdp::gui {
 

@@ -10,7 +10,7 @@
 #include "core/report/compare.h"
 #include "gui/charts/plot_paint.h"
 #include "gui/panels/comparison_panel.h"
-#include "planner/batches.h"
+#include "planner/space/batches.h"
 
 namespace fsdp::gui {
 

@@ -8,10 +8,10 @@
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
-#include "planner/checkpointed_blocks.h"
-#include "planner/choice_table.h"
-#include "planner/strategy_names.h"
-#include "planner/wrapping.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/choice_table.h"
+#include "planner/space/strategy_names.h"
+#include "planner/space/wrapping.h"
 #include "text/figures.h"
 
 namespace fsdp::gui {

@@ -12,7 +12,7 @@
 
 #include "gui/state/inputs.h"
 #include "gui/state/snapshot.h"
-#include "planner/plan_choices.h"
+#include "planner/space/plan_choices.h"
 
 namespace fsdp::gui {
 

@@ -8,8 +8,8 @@
 #include "core/library/model_library.h"
 #include "gui/state/machine.h"
 #include "gui/state/plan_edit.h"
-#include "planner/choice_table.h"
-#include "planner/objective.h"
+#include "planner/search/objective.h"
+#include "planner/space/choice_table.h"
 #include "render/choice_text.h"
 
 namespace fsdp::gui {

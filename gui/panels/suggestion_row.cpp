@@ -15,7 +15,7 @@
 #include "core/report/device_verdict.h"
 #include "gui/panels/flow_layout.h"
 #include "gui/theme/figure_text.h"
-#include "planner/remedy_kind.h"
+#include "planner/advice/remedy_kind.h"
 #include "render/choice_words.h"
 #include "render/render_search.h"
 

@@ -10,8 +10,8 @@
 
 #include "gui/state/inputs.h"
 #include "gui/state/snapshot.h"
-#include "planner/plan_request.h"
-#include "planner/search.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/search.h"
 
 namespace fsdp::gui {
 

@@ -9,7 +9,7 @@
 #include "core/base/json_document.h"
 #include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
-#include "planner/objective.h"
+#include "planner/search/objective.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
 #include "text/shell_text.h"

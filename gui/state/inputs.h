@@ -20,9 +20,9 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/plan/plan_file.h"
-#include "planner/plan_choices.h"
-#include "planner/plan_request.h"
-#include "planner/space.h"
+#include "planner/request/plan_request.h"
+#include "planner/space/plan_choices.h"
+#include "planner/space/space.h"
 #include "render/choice_options.h"
 
 namespace fsdp::gui {

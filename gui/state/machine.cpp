@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "planner/plan_machines.h"
+#include "planner/request/plan_machines.h"
 #include "render/choice_text.h"
 
 namespace fsdp::gui {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "planner/checkpointed_blocks.h"
-#include "planner/rewrap.h"
-#include "planner/space.h"
-#include "planner/strategy_names.h"
-#include "planner/wrapping.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/rewrap.h"
+#include "planner/space/space.h"
+#include "planner/space/strategy_names.h"
+#include "planner/space/wrapping.h"
 
 namespace fsdp::gui {
 

@@ -10,7 +10,7 @@
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
-#include "planner/plan_choices.h"
+#include "planner/space/plan_choices.h"
 
 namespace fsdp::gui {
 

@@ -15,7 +15,7 @@
 #include "core/plan/plan_file.h"
 #include "core/plan/plan_json.h"
 #include "core/version.h"
-#include "planner/objective.h"
+#include "planner/search/objective.h"
 
 namespace fsdp::gui {
 

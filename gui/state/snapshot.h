@@ -13,7 +13,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 #include "simulator/curves/step_curves.h"
 
 namespace fsdp::gui {

@@ -36,7 +36,7 @@
 #include "gui/state/recovery.h"
 #include "gui/state/settings.h"
 #include "gui/theme/theme.h"
-#include "planner/trainers.h"
+#include "planner/trainers/trainers.h"
 
 namespace fsdp::gui {
 

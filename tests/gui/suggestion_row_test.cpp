@@ -16,7 +16,7 @@
 
 #include "core/report/device_verdict.h"
 #include "gui/window/main_window.h"
-#include "planner/remedy_kind.h"
+#include "planner/advice/remedy_kind.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

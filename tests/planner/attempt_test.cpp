@@ -1,11 +1,11 @@
-#include "planner/attempt.h"
+#include "planner/search/attempt.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <optional>
 
-#include "planner/predictors.h"
+#include "planner/search/predictors.h"
 #include "tests/support/search_cases.h"
 
 namespace fsdp::planner {

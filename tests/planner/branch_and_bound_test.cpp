@@ -1,6 +1,6 @@
 // The search against brute force, on spaces and costs drawn at random.
 
-#include "planner/branch_and_bound.h"
+#include "planner/search/branch_and_bound.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "core/spec/captured_model.h"
-#include "planner/explained_search.h"
-#include "planner/search.h"
+#include "planner/advice/explained_search.h"
+#include "planner/search/search.h"
 #include "tests/support/recorded_model.h"
 #include "tests/support/small_models.h"
 

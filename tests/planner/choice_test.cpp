@@ -1,6 +1,6 @@
 // The plans that points of the space mean.
 
-#include "planner/choice.h"
+#include "planner/space/choice.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/plan/schedule.h"
-#include "planner/plan_sentence.h"
-#include "planner/strategy_names.h"
+#include "planner/space/plan_sentence.h"
+#include "planner/space/strategy_names.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

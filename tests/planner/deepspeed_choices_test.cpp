@@ -8,8 +8,8 @@
 #include <string>
 
 #include "core/spec/model_spec.h"
-#include "planner/choice.h"
-#include "planner/plan_request.h"
+#include "planner/request/plan_request.h"
+#include "planner/space/choice.h"
 
 namespace fsdp::planner {
 namespace {

@@ -1,7 +1,7 @@
 // What the search says about its answer.
 
-#include "planner/explain.h"
-#include "planner/batches.h"
+#include "planner/advice/explain.h"
+#include "planner/space/batches.h"
 
 #include <gtest/gtest.h>
 
@@ -12,13 +12,13 @@
 #include "core/cluster/bf16_units.h"
 #include "core/plan/torch_version.h"
 #include "core/report/device_verdict.h"
-#include "planner/explained_search.h"
-#include "planner/plan_request.h"
-#include "planner/predictors.h"
-#include "planner/remedies.h"
-#include "planner/remedy_kind.h"
-#include "planner/search.h"
-#include "planner/ties.h"
+#include "planner/advice/explained_search.h"
+#include "planner/advice/remedies.h"
+#include "planner/advice/remedy_kind.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/predictors.h"
+#include "planner/search/search.h"
+#include "planner/search/ties.h"
 #include "render/choice_words.h"
 #include "tests/support/small_models.h"
 

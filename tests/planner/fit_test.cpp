@@ -1,5 +1,5 @@
-#include "planner/fit.h"
-#include "planner/explained_search.h"
+#include "planner/request/fit.h"
+#include "planner/advice/explained_search.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/report/device_verdict.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 namespace fsdp::planner {
 

@@ -1,6 +1,6 @@
 // Which arguments of a framework are tried, and what is said of them.
 
-#include "planner/framework_arguments.h"
+#include "planner/space/framework_arguments.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "planner/known_predictions.h"
-#include "planner/explained_search.h"
+#include "planner/search/known_predictions.h"
+#include "planner/advice/explained_search.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "core/plan/plan_json.h"
-#include "planner/expandable_segments.h"
-#include "planner/predicted_cost.h"
-#include "planner/predictors.h"
-#include "planner/search.h"
+#include "planner/search/expandable_segments.h"
+#include "planner/search/predicted_cost.h"
+#include "planner/search/predictors.h"
+#include "planner/search/search.h"
 #include "tests/support/search_cases.h"
 
 namespace fsdp::planner {

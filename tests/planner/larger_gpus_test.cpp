@@ -1,6 +1,6 @@
 // Which GPUs are offered in the place of others: real ones, as the options that name them.
 
-#include "planner/larger_gpus.h"
+#include "planner/request/larger_gpus.h"
 
 #include <gtest/gtest.h>
 

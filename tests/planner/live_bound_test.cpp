@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "core/plan/plan.h"
-#include "planner/choice.h"
+#include "planner/space/choice.h"
 #include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/prepared/prediction.h"

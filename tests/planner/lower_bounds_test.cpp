@@ -1,7 +1,7 @@
 // The bounds from sums: below the prediction, and near it where one term is most of it. A term that is counted twice
 // would go unseen where others hide it.
 
-#include "planner/lower_bounds.h"
+#include "planner/search/lower_bounds.h"
 
 #include <gtest/gtest.h>
 

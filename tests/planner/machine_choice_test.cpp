@@ -1,7 +1,7 @@
 // Which of several machines is best: by the sample, each with the plan that naming it alone gives.
 
-#include "planner/machine_choice.h"
-#include "planner/explained_search.h"
+#include "planner/request/machine_choice.h"
+#include "planner/advice/explained_search.h"
 
 #include <gtest/gtest.h>
 

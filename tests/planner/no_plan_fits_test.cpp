@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/plan/torch_version.h"
-#include "planner/explained_search.h"
-#include "planner/search.h"
+#include "planner/advice/explained_search.h"
+#include "planner/search/search.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "core/plan/plan.h"
-#include "planner/batches.h"
-#include "planner/explained_search.h"
-#include "planner/search.h"
-#include "planner/space.h"
-#include "planner/ties.h"
+#include "planner/advice/explained_search.h"
+#include "planner/search/search.h"
+#include "planner/search/ties.h"
+#include "planner/space/batches.h"
+#include "planner/space/space.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
 

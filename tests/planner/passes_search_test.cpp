@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/files.h"
-#include "planner/branch_and_bound.h"
-#include "planner/explained_search.h"
-#include "planner/search.h"
+#include "planner/advice/explained_search.h"
+#include "planner/search/branch_and_bound.h"
+#include "planner/search/search.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
 

@@ -1,12 +1,12 @@
 // A plan to look at until the best one is known: valid, small, and as the user fixed it.
 
-#include "planner/plain_plan.h"
-#include "planner/batches.h"
+#include "planner/search/plain_plan.h"
+#include "planner/space/batches.h"
 
 #include <gtest/gtest.h>
 
 #include "core/plan/plan.h"
-#include "planner/plan_request.h"
+#include "planner/request/plan_request.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {

@@ -1,6 +1,6 @@
 // From choices to what a search is asked, and between choices and what people write.
 
-#include "planner/plan_request.h"
+#include "planner/request/plan_request.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include "command/cli_request.h"
 #include "core/cluster/bf16_units.h"
 #include "core/plan/plan_names.h"
-#include "planner/choice.h"
-#include "planner/choice_table.h"
-#include "planner/plan_machines.h"
+#include "planner/request/plan_machines.h"
+#include "planner/space/choice.h"
+#include "planner/space/choice_table.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
 

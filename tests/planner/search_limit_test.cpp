@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "planner/compared_search.h"
-#include "planner/explained_search.h"
-#include "planner/plan_request.h"
-#include "planner/search.h"
+#include "planner/advice/explained_search.h"
+#include "planner/request/compared_search.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/search.h"
 #include "render/render_search.h"
 #include "tests/support/search_cases.h"
 

@@ -1,4 +1,4 @@
-#include "planner/search_stages.h"
+#include "planner/search/search_stages.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/files.h"
-#include "planner/expandable_segments.h"
-#include "planner/search.h"
+#include "planner/search/expandable_segments.h"
+#include "planner/search/search.h"
 #include "tests/support/search_cases.h"
 
 namespace fsdp::planner {

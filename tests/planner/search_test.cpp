@@ -1,7 +1,7 @@
 // The search with the real predictor against brute force with the real predictor.
 
-#include "planner/search.h"
-#include "planner/explained_search.h"
+#include "planner/search/search.h"
+#include "planner/advice/explained_search.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "core/base/parse_units.h"
-#include "planner/choice.h"
-#include "planner/predicted_cost.h"
-#include "planner/predictors.h"
-#include "planner/ties.h"
+#include "planner/search/predicted_cost.h"
+#include "planner/search/predictors.h"
+#include "planner/search/ties.h"
+#include "planner/space/choice.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
 #include "tests/support/search_cases.h"

@@ -1,7 +1,7 @@
 // What users write for the choices of a plan, and which plans the space holds.
 
-#include "planner/space.h"
-#include "planner/batches.h"
+#include "planner/space/space.h"
+#include "planner/space/batches.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/choice.h"
-#include "planner/strategy_names.h"
+#include "planner/space/choice.h"
+#include "planner/space/strategy_names.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/report/device_verdict.h"
-#include "planner/explained_search.h"
-#include "planner/search.h"
-#include "planner/ties.h"
+#include "planner/advice/explained_search.h"
+#include "planner/search/search.h"
+#include "planner/search/ties.h"
 #include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
 

@@ -1,14 +1,14 @@
 // Where the time of a step goes, and what is said to shorten its waits.
 
-#include "planner/time_account.h"
+#include "planner/advice/time_account.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "planner/plan_request.h"
-#include "planner/space.h"
-#include "planner/time_changes.h"
+#include "planner/advice/time_changes.h"
+#include "planner/request/plan_request.h"
+#include "planner/space/space.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

@@ -1,6 +1,6 @@
 // What each trainer can say of a plan, and the nearest plan that it can.
 
-#include "planner/trainers.h"
+#include "planner/trainers/trainers.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "planner/accelerate_ends.h"
-#include "planner/checkpointed_blocks.h"
-#include "planner/space.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/space.h"
+#include "planner/trainers/accelerate_ends.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

@@ -1,11 +1,11 @@
-#include "planner/wrap_apart.h"
+#include "planner/space/wrap_apart.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "planner/checkpoint_limits.h"
+#include "planner/space/checkpoint_limits.h"
 
 namespace fsdp::planner {
 namespace {

@@ -1,14 +1,14 @@
 // The auto-wrap policies of PyTorch: what they choose, refuse and say. That they choose as PyTorch's own functions do
 // is tested in Python, beside those (tests/command/wrap_policies_test.py).
 
-#include "planner/wrap_policy.h"
+#include "planner/space/wrap_policy.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "planner/plan_request.h"
+#include "planner/request/plan_request.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -34,7 +34,7 @@ int add(Model& model, const std::string& name, const std::string& class_name, st
   return place;
 }
 
-/// The example of planner/wrap_policy.cpp.
+/// The example of planner/space/wrap_policy.cpp.
 Model example() {
   Model model{.name = "Example"};
   add(model, "", "Net");

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "planner/checkpointed_blocks.h"
+#include "planner/space/checkpointed_blocks.h"
 #include "render/trainer_config.h"
 #include "tests/support/small_models.h"
 

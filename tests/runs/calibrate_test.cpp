@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/cluster/cpu_cluster.h"
-#include "planner/space.h"
+#include "planner/space/space.h"
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
 

@@ -4,8 +4,8 @@
 //
 // torch.distributed._tools.fsdp_ilp chooses which modules become FSDP units so that the exposed communication is least
 // and a simple estimate of the peak stays within a budget. It leaves the search to a mixed-integer solver that may stop
-// within 5 % of the optimum. Here the same cost model is searched by planner/branch_and_bound.h, to the end. It is kept
-// as a check from outside: the search must find what that planner's own tests expect.
+// within 5 % of the optimum. Here the same cost model is searched by planner/search/branch_and_bound.h, to the end. It
+// is kept as a check from outside: the search must find what that planner's own tests expect.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 #include "core/base/result.h"
 #include "core/base/units.h"
-#include "planner/branch_and_bound.h"
+#include "planner/search/branch_and_bound.h"
 
 namespace fsdp::planner {
 

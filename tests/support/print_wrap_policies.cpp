@@ -14,7 +14,7 @@
 #include <string>
 
 #include "core/base/json_document.h"
-#include "planner/wrap_policy.h"
+#include "planner/space/wrap_policy.h"
 
 namespace fsdp::planner {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/torch_version.h"
 #include "core/plan/zero_quantization.h"
-#include "planner/batches.h"
+#include "planner/space/batches.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

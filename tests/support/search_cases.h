@@ -8,10 +8,10 @@
 
 #include "core/cluster/cluster.h"
 #include "core/spec/model_spec.h"
-#include "planner/choice.h"
-#include "planner/predicted_cost.h"
-#include "planner/predictors.h"
-#include "planner/space.h"
+#include "planner/search/predicted_cost.h"
+#include "planner/search/predictors.h"
+#include "planner/space/choice.h"
+#include "planner/space/space.h"
 
 namespace fsdp::planner {
 

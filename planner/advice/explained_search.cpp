@@ -1,0 +1,117 @@
+#include "planner/advice/explained_search.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/report/device_verdict.h"
+#include "planner/advice/explain.h"
+#include "planner/advice/other_plans.h"
+#include "planner/advice/remedies.h"
+#include "planner/advice/remedy_kind.h"
+#include "planner/advice/upgrade_note.h"
+#include "planner/search/attempt.h"
+#include "planner/search/expandable_segments.h"
+#include "planner/search/predicted_cost.h"
+#include "planner/search/search_stages.h"
+#include "planner/search/searched_space.h"
+#include "planner/space/wrap_policy.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Whether memory alone kept a search from plans that are faster than the `step` that it found, by what is worth a
+/// suggestion, and expandable segments may give room to one.
+bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step) {
+  return expanded(space, cluster) && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
+}
+
+/// What would give the plan room, or make it faster where it has room.
+Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
+  const SearchTask& task = searched.task;
+  const SearchOptions& options = searched.options;
+  const SearchResult& result = searched.result;
+  Candidate best = result.best;
+  if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
+  const bool fits = has_room(result.report);
+  // Where nothing fits, suggestions are the answer.
+  constexpr std::int64_t kTimesWhereNothingFits = 4;
+  const std::int64_t most_work =
+      fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
+  // Suggestions are searched as whoever types them would.
+  const bool may_gain = fits && task.space.objective == SearchObjective::Time && searched.added_settings.empty() &&
+                        may_gain_by_segments(task.space, task.cluster, searched.attempt(), result.best.step);
+  return remedies_for({.spec = task.spec,
+                       .workload = task.workload,
+                       .cluster = task.cluster,
+                       .predictor = searched.found.cost->predictor_of(searched.found.choice()),
+                       .best = best,
+                       .verdict = fits ? Verdict::Fits : Verdict::DoesNotFit,
+                       .should_stop = options.should_stop,
+                       .larger_gpus = options.larger_gpus,
+                       .space = &task.space,
+                       .with_segments = searched.with_segments,
+                       .may_gain_by_segments = may_gain,
+                       .added_settings = searched.added_settings,
+                       .predictors = options.predictors,
+                       .most_work = most_work});
+}
+
+/// The front, plans that were faster and do not fit, and suggestions, as far as they are asked for.
+Result<void> add_others(SearchedSpace& searched) {
+  const Space& space = searched.space;
+  SearchResult& result = searched.result;
+  const bool fits = result.verdict == Verdict::Fits;
+  // What is said of other plans compares times of steps.
+  if (fits && space.objective != SearchObjective::Time) return {};
+  Attempt& attempt = searched.attempt();
+  const Families& families = attempt.limit.within;
+  if (fits) {
+    result.pareto = front_of(attempt.cost, families, *searched.found.point, space.pareto_points, searched.options);
+  }
+  if (!space.explain) return {};
+  if (space.pareto_points > 0) {
+    result.explanation.rejected = rejected_of(attempt.cost, families, attempt.too_large(), result.best, result.verdict);
+  }
+  if (searched.options.on_progress) {
+    searched.options.on_progress({.stage = SearchStage::Remedies, .space = result.proof.space});
+  }
+  FSDP_TRY(result.explanation.remedies, remedies_of(searched));
+  return {};
+}
+
+/// Why this plan, as far as it is asked for.
+void explain(SearchedSpace& searched) {
+  SearchResult& result = searched.result;
+  result.explanation.binding = binding_of(result.report);
+  if (searched.space.explain) {
+    simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.choice());
+    result.explanation.upgrade = upgrade_note(result.best.plan, result.report, predictor);
+  }
+  const std::optional<Wrap>& wrap = searched.prepared.space.wrap;
+  if (wrap && is_policy(*wrap)) result.explanation.wrap = explain_policy(searched.prepared.model(), *wrap);
+}
+
+}  // namespace
+
+Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+                            const SearchOptions& options) {
+  FSDP_TRY(FoundPlan found, find_by_stages(spec, workload, cluster, space, options));
+  SearchedSpace& searched = *found.searched;
+  SearchResult& result = searched.result;
+  // The stages have compared the reports of plans that have no room.
+  if (searched.space.room != Room::None) {
+    FSDP_TRY(result.report, report_of(searched));
+  }
+  explain(searched);
+  if (options.on_best) options.on_best(result);
+  if (is_stopped(searched.options)) return stopped();
+  if (auto others = add_others(searched); !others) return tl::unexpected(std::move(others).error());
+  if (is_stopped(options)) return stopped();
+  return std::move(result);
+}
+
+}  // namespace fsdp::planner

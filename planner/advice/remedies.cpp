@@ -1,0 +1,356 @@
+// A remedy is the plan with one thing changed. Nothing is estimated: each changed plan is predicted in full, on a model
+// and a cluster built anew where the change is in them.
+//
+// A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
+// fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
+// GPUs), a search runs. It runs as well for the first changes that a short answer shows, so that they say what comes of
+// typing them: where nothing fits, the plan that needs least memory is far from the fastest of what then fits, and the
+// fastest plan may want to be wrapped in another way once the change is made, and a plan that does not fit with the
+// change may have a neighbor that does. A change of the samples of a step is said.
+//
+// When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
+// a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
+// smaller batch or length never needs more live memory). Another plan may do with even less; what is printed is enough.
+// Only machines are offered that can be had, and only choices that can be made beside those that were made.
+//
+// What costs nothing stands before what changes the training, and that before other machines. Fewer bits of weights,
+// gradients or states, frozen parameters, other samples and lengths are another training: somebody has to want it.
+
+#include "planner/advice/remedies.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/report/device_verdict.h"
+#include "planner/advice/remedy_kind.h"
+#include "planner/advice/remedy_list.h"
+#include "planner/search/predictors.h"
+#include "planner/space/batches.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Changes below these are noise of the allocator and the timeline, or not worth a word, and no remedies.
+constexpr Bytes kLeastSaving(8 << 20);
+constexpr double kLeastSavedMemory = 0.01;  ///< Share of the device's peak.
+
+/// Changes that are searched: those that a short answer shows.
+constexpr std::size_t kMostSearched = 3;
+
+/// Whether two workloads differ in sizes at most.
+bool trains_the_same(const Workload& a, const Workload& b) {
+  return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
+         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits;
+}
+
+/// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
+Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
+  FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Tight));
+  FSDP_TRY(const simulator::Outcome times, predictor.evaluate(plan, simulator::Detail::Time));
+  outcome.step = times.step;
+  return outcome;
+}
+
+}  // namespace
+
+bool runs_tight(const simulator::Outcome& outcome) {
+  const bool runs = outcome.is_whole && outcome.device.verdict == Verdict::Fits && outcome.host_missing == Bytes(0);
+  return runs && !outcome.device.has_room();
+}
+
+Verdict verdict_of(const simulator::Outcome& outcome) {
+  return outcome.fits || runs_tight(outcome) ? Verdict::Fits : Verdict::DoesNotFit;
+}
+
+std::int64_t RemedyList::work_of_request() const {
+  return request_.predictors ? request_.predictors->work() : request_.predictor.work();
+}
+
+std::optional<std::int64_t> RemedyList::work_left() const {
+  if (request_.most_work == 0) return std::nullopt;
+  return request_.most_work / 100 * percent_ - (work_of_request() - work_before_) - other_work_;
+}
+
+// To expand a spec takes as long as some predictions. Where a change is in the machine, there is the model that it
+// makes.
+Result<Model> RemedyList::model_of(const Workload& workload) const {
+  const Model& known = request_.predictor.model();
+  const bool is_known =
+      trains_the_same(workload, request_.workload) &&
+      std::all_of(workload.dimensions.begin(), workload.dimensions.end(), [&](const Dimension& dimension) {
+        const Dimension* now = find_dimension(known.dimensions, dimension.name);
+        return now != nullptr && now->value == dimension.value;
+      });
+  return is_known ? Result<Model>(known) : build_model(request_.spec, workload);
+}
+
+void RemedyList::keep(Remedy remedy, const Plan& plan) {
+  if (!is_over() && check(plan, request_.predictor.index()).empty()) {
+    if (const auto outcome = price(request_.predictor, plan)) remedy.same_plan = price_of(*outcome);
+  }
+  keep_if_it_helps(std::move(remedy));
+}
+
+void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
+  if (is_over() || !check(plan, request_.predictor.index()).empty()) return;
+  if (!is_offered(plan, request_.predictor.model())) return;
+  auto ground = ground_with(change, plan, request_.workload, request_.cluster);
+  add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
+}
+
+bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
+  if (is_over()) return false;
+  Result<Model> model = model_of(workload);
+  // What would be refused is no remedy.
+  if (!model || !check(plan, *model).empty() || !is_offered(plan, *model)) return false;
+  simulator::Predictor predictor(*std::move(model), cluster);
+  const auto outcome = price(predictor, plan);
+  other_work_ += predictor.work();
+  auto ground = ground_with(trial.change, plan, workload, cluster);
+  add(std::move(trial), outcome, std::move(ground));
+  return outcome && outcome->fits;
+}
+
+std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload, const Cluster& cluster) {
+  if (is_over()) return std::nullopt;
+  Result<Model> model = model_of(workload);
+  if (!model) return std::nullopt;
+  simulator::Predictor predictor(*std::move(model), cluster);
+  const auto outcome = predictor.evaluate(plan, simulator::Detail::Device, cluster.gpu.usable_memory.value);
+  other_work_ += predictor.work();
+  if (!outcome) return std::nullopt;
+  return outcome->fits;
+}
+
+std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
+                                           const Space& space, const Plan* same_plan) {
+  if (request_.is_offered) return std::nullopt;
+  const Ground ground{workload, cluster, space};
+  std::optional<Remedy> remedy = searched(std::move(trial), ground, search_options(ground));
+  if (!remedy) return std::nullopt;
+  const bool fits = remedy->has_room();
+  same_plan != nullptr ? keep(*std::move(remedy), *same_plan) : keep_if_it_helps(*std::move(remedy));
+  return fits;
+}
+
+// What is known of the models and layouts of the same sizes and machine is known to a search with another plan, too.
+SearchOptions RemedyList::search_options(const Ground& ground, std::int64_t parts) const {
+  SearchOptions options{.should_stop = request_.should_stop, .gives_up = true};
+  const std::optional<std::int64_t> left = work_left();
+  options.most_work = left ? std::max<std::int64_t>(1, *left / parts) : 0;
+  const bool is_same = trains_the_same(ground.workload, request_.workload) &&
+                       ground.workload.dimensions == request_.workload.dimensions && ground.cluster == request_.cluster;
+  options.predictors = is_same && request_.predictors ? request_.predictors : std::make_shared<Predictors>();
+  return options;
+}
+
+void RemedyList::count_work(const SearchOptions& options) {
+  if (options.predictors != request_.predictors) other_work_ += options.predictors->work();
+}
+
+// Settings that the search added are typed with every change.
+Space RemedyList::as_typed(Space space, const PlanChoices& change) const {
+  if (request_.added_settings.empty() || change.allocator_settings) return space;
+  space.base.runtime.allocator_settings = request_.added_settings;
+  space.may_expand_segments = false;
+  return space;
+}
+
+std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, const SearchOptions& options) {
+  if (is_over()) return std::nullopt;
+  Space bounded = as_typed(ground.space, trial.change);
+  bounded.explain = false;
+  bounded.pareto_points = 0;
+  const auto found = find_plan(request_.spec, ground.workload, ground.cluster, bounded, options);
+  count_work(options);
+  if (!found || found->proof.stopped_early) return std::nullopt;
+  return Remedy{.what = std::move(trial.what),
+                .change = std::move(trial.change),
+                .is_searched = true,
+                .samples = trial.samples,
+                .delta_bytes = found->best.device_peak - request_.best.device_peak,
+                .delta_time = found->best.step - request_.best.step,
+                .verdict = found->verdict,
+                .is_tight = is_tight(found->report)};
+}
+
+/// Nothing where the choices say more of a search than what is copied here: a batch, a mesh for another world, or how
+/// reduce-scatters run.
+std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& change, const Plan& plan,
+                                                          const Workload& workload, const Cluster& cluster) const {
+  const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
+  const bool says_how_it_reduces = change.reduce_scatter_buffers || change.separate_reduce_scatter;
+  const bool says_more = change.batch || change.accumulation || says_how_it_reduces;
+  const bool is_searched = request_.space != nullptr && !request_.is_offered;
+  if (!is_searched || says_more || is_other_world) return std::nullopt;
+  Space space = *request_.space;
+  space.base.optimizer = plan.optimizer;
+  space.base.initialization = plan.initialization;
+  space.base.runtime = plan.runtime;
+  if (!change.allocator_settings) {
+    space.base.runtime.allocator_settings = request_.space->base.runtime.allocator_settings;
+  }
+  space.base.parameter_dtype = plan.parameter_dtype;
+  space.base.mixed_precision = plan.mixed_precision;
+  // What was asked for, and the sizes that are other ones now: the rest is the search's to choose.
+  Workload asked = request_.workload;
+  asked.frozen = workload.frozen;
+  for (const Dimension& dimension : workload.dimensions) {
+    const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
+    if (now != nullptr && now->value == dimension.value) continue;
+    asked = with_dimension(std::move(asked), dimension.name, dimension.value);
+  }
+  if (change.allocator_settings) space.may_expand_segments = false;
+  if (change.checkpoint) space.checkpoint = change.checkpoint;
+  if (change.wrap) space.wrap = change.wrap;
+  if (change.wrap_ends) space.wrap_ends = change.wrap_ends;
+  if (change.forward_prefetch) space.forward_prefetch = change.forward_prefetch;
+  if (change.backward_prefetch) space.backward_prefetch = change.backward_prefetch;
+  if (change.cpu_offload) space.cpu_offload = change.cpu_offload->is_on;
+  if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
+  return Ground{std::move(asked), cluster, std::move(space)};
+}
+
+RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
+  return {.delta_bytes = outcome.peaks.device - request_.best.device_peak,
+          .delta_time = outcome.step - request_.best.step,
+          .verdict = verdict_of(outcome),
+          .is_tight = runs_tight(outcome)};
+}
+
+void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
+  if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
+  if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
+  const RemedyPrice priced = price_of(*outcome);
+  keep_if_it_helps({.what = std::move(trial.what),
+                    .change = std::move(trial.change),
+                    .samples = trial.samples,
+                    .delta_bytes = priced.delta_bytes,
+                    .delta_time = priced.delta_time,
+                    .verdict = priced.verdict,
+                    .is_tight = priced.is_tight},
+                   std::move(ground));
+}
+
+bool RemedyList::helps(const Remedy& remedy) const {
+  const auto part_of_peak =
+      Bytes(static_cast<std::int64_t>(kLeastSavedMemory * static_cast<double>(request_.best.device_peak.count())));
+  const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
+  const bool saves_time = remedy.delta_time <= -kLeastSavedTime * request_.best.step;
+  const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.has_room();
+  return saves_bytes || saves_time || begins_to_fit;
+}
+
+void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
+  if (helps(remedy)) remedies_.push_back({std::move(remedy), std::move(ground)});
+}
+
+void RemedyList::sort() {
+  // For a plan that fits, what makes it faster comes before what makes it smaller.
+  const auto is_second = [&](const Remedy& remedy) {
+    return request_.verdict == Verdict::Fits && remedy.delta_time > -kLeastSavedTime * request_.best.step;
+  };
+  std::stable_sort(remedies_.begin(), remedies_.end(), [&](const Kept& one, const Kept& other) {
+    const Remedy& a = one.remedy;
+    const Remedy& b = other.remedy;
+    if (a.has_room() != b.has_room()) return a.has_room();
+    if (a.is_tight != b.is_tight) return a.is_tight;
+    if (is_second(a) != is_second(b)) return is_second(b);
+    if (kind_of(a) != kind_of(b)) return kind_of(a) < kind_of(b);
+    if (!a.has_room()) return a.delta_bytes < b.delta_bytes;
+    if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
+    return a.delta_bytes < b.delta_bytes;
+  });
+}
+
+std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts) {
+  if (is_over()) return std::nullopt;
+  const Ground& ground = *kept.ground;
+  const SearchOptions options = search_options(ground, parts);
+  // What does not fit by one plan may do so by another.
+  if (!kept.remedy.has_room()) {
+    const Space asked = as_typed(ground.space, kept.remedy.change);
+    const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, asked, options);
+    if (!fits || !fits->value_or(false)) {
+      count_work(options);
+      return std::nullopt;
+    }
+  }
+  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, ground, options);
+}
+
+// Those that a short answer shows: two that are free at most where there are others.
+std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
+  std::vector<Kept*> first;
+  std::vector<Kept*> more_free;
+  for (Kept& kept : remedies_) {
+    const bool is_shown =
+        request_.verdict != Verdict::Fits || kept.remedy.delta_time <= -kLeastSavedTime * request_.best.step;
+    if ((request_.verdict == Verdict::Fits && !kept.remedy.has_room()) || !is_shown || first.size() == kMostSearched)
+      break;
+    // What is frozen makes another job of it, and a line too long for a short answer.
+    if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
+    const bool is_one_more = kind_of(kept.remedy) == RemedyKind::Free && first.size() + 1 == kMostSearched;
+    (is_one_more ? more_free : first).push_back(&kept);
+  }
+  if (first.size() < kMostSearched && !more_free.empty()) first.push_back(more_free.front());
+  return first;
+}
+
+void RemedyList::search_the_first() {
+  const std::vector<Kept*> first = first_to_search();
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    std::optional<Remedy> found = searched(*first[i], static_cast<std::int64_t>(first.size() - i));
+    if (!found || !found->has_room()) continue;
+    found->same_plan = first[i]->remedy.price();
+    first[i]->remedy = *std::move(found);
+  }
+  // A search may name what needs less for what is as fast as the plan that there is.
+  std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });
+}
+
+std::vector<Remedy> RemedyList::take() {
+  sort();
+  search_the_first();
+  sort();
+  std::vector<Remedy> remedies;
+  for (Kept& kept : remedies_) {
+    PlanChoices& change = kept.remedy.change;
+    if (!change.allocator_settings && !request_.added_settings.empty()) {
+      change.allocator_settings = request_.added_settings;
+    }
+    remedies.push_back(std::move(kept.remedy));
+  }
+  return remedies;
+}
+
+RemedyKind kind_of(const Remedy& remedy) {
+  const PlanChoices& change = remedy.change;
+  if (change.gpus || change.nodes || change.gpu_name || change.memory || change.cluster_file || change.host_memory) {
+    return RemedyKind::OtherMachine;
+  }
+  const bool is_other_training = change.precision || change.reduce_dtype || change.optimizer ||
+                                 change.optimizer_states || change.clip || change.sequence || remedy.samples > 0 ||
+                                 !change.trainable.empty() || !change.frozen.empty() || !change.dimensions.empty();
+  return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
+}
+
+// Each group leaves work for those after it: what makes a plan fit may be in the last.
+Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request) {
+  constexpr int kOfPlan = 35;
+  constexpr int kOfSizes = 60;
+  RemedyList list(request);
+  list.allow(kOfPlan);
+  try_plan_changes(list);
+  list.allow(kOfSizes);
+  try_size_changes(list);
+  list.allow(100);
+  return list.take();
+}
+
+}  // namespace fsdp::planner

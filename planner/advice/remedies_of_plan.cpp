@@ -1,0 +1,247 @@
+// Changes of the plan alone: less kept, or kept elsewhere, or kept in fewer bytes.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/plan/optimizer_table.h"
+#include "core/plan/torch_version.h"
+#include "planner/advice/changed_plans.h"
+#include "planner/advice/remedy_list.h"
+#include "planner/search/expandable_segments.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/plan_sentence.h"
+#include "planner/space/rewrap.h"
+#include "planner/space/strategy_names.h"
+#include "planner/space/wrapping.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+Plan with_checkpointing(Plan plan, const std::vector<std::vector<std::string>>& stacks, std::size_t blocks,
+                        const CheckpointWay& way) {
+  checkpoint_first(plan, stacks, static_cast<std::int64_t>(blocks), way);
+  return plan;
+}
+
+void try_checkpointing(RemedyList& list) {
+  const auto stacks = blocks_of(list.request().predictor.model());
+  std::size_t longest = 0;
+  for (const auto& stack : stacks) longest = std::max(longest, stack.size());
+  if (longest == 0) return;
+  const auto& entries = list.plan().checkpointing.entries;
+  const auto counts = first_blocks_of(list.plan(), stacks);
+  const bool are_alike = counts && is_alike(*counts, stacks);
+  const std::size_t now = are_alike ? static_cast<std::size_t>(*std::max_element(counts->begin(), counts->end())) : 0;
+  const bool is_selective = !entries.empty() && entries.front().mode == CheckpointMode::Selective;
+  const CheckpointWay way = way_of(list.plan().checkpointing).value_or(CheckpointMode::Full);
+  const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
+  if (are_alike && more > now && more < longest) {
+    list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
+                  {.checkpoint = CheckpointChoice{way, static_cast<std::int64_t>(more)}},
+                  with_checkpointing(list.plan(), stacks, more, way));
+  }
+  if (now < longest) {
+    list.try_plan("checkpoint all blocks", {.checkpoint = CheckpointChoice{way, {}}},
+                  with_checkpointing(list.plan(), stacks, longest, way));
+  }
+  const CheckpointWay other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
+  const std::string other_name = is_selective ? "full" : "selective";
+  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name), {.checkpoint = CheckpointChoice{other, {}}},
+                with_checkpointing(list.plan(), stacks, longest, other));
+}
+
+void try_optimizer(RemedyList& list) {
+  Plan plan = list.plan();
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  if (plan.optimizer.implementation == OptimizerImplementation::Foreach && row.has_fused_shards) {
+    plan.optimizer.implementation = OptimizerImplementation::Fused;
+    list.try_plan("use the fused optimizer", {.optimizer_implementation = OptimizerImplementation::Fused}, plan);
+  }
+  plan = list.plan();
+  if (plan.optimizer.states == OptimizerStates::AsParameter && row.has_small_states) {
+    plan.optimizer.states = OptimizerStates::BFloat16;
+    list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
+    // Those that there are update whole tensors, and no shards of DTensor.
+    if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) return;
+    plan.optimizer.states = OptimizerStates::EightBit;
+    list.try_plan("8-bit optimizer states", {.optimizer_states = OptimizerStates::EightBit}, plan);
+  }
+}
+
+/// Shards alone, where each GPU makes the whole model first.
+void try_initialization(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.initialization != Initialization::Device || is_replicated(plan)) return;
+  plan.initialization = Initialization::Meta;
+  list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
+}
+
+/// A loss that makes no tensors as large as the logits but their gradient.
+void try_cross_entropy(RemedyList& list) {
+  Plan plan = list.plan();
+  if (list.request().cluster.gpu.compute_capability == 0) return;  // It is a kernel of Triton.
+  if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) return;
+  set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
+  list.try_plan("flash-attn's cross entropy", {.cross_entropy = CrossEntropyImplementation::FlashAttn}, plan);
+}
+
+/// 16 bits where more is kept, or where nothing is computed in those that the GPU has units for.
+void try_precision(RemedyList& list) {
+  const Gpu& gpu = list.request().cluster.gpu;
+  const bool is_gpu = gpu.compute_capability > 0;
+  if (!gpu.bf16 && !(is_gpu && gpu.fp16)) return;
+  Plan plan = list.plan();
+  const Dtype units = gpu.bf16 ? Dtype::BFloat16 : Dtype::Float16;
+  const Dtype compute = activation_dtype(list.request().predictor.model(), plan);
+  const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
+  if (compute == Dtype::Float32 || (compute == Dtype::BFloat16 && !gpu.bf16)) {
+    plan.parameter_dtype = Dtype::Float32;
+    // DeepSpeed reduces in what it computes in.
+    plan.mixed_precision = {.param_dtype = units, .reduce_dtype = is_zero(plan) ? units : Dtype::Float32};
+    list.try_plan(fmt::format("{} mixed precision", short_name(units)),
+                  {.precision = gpu.bf16 ? Precision::Mixed : Precision::MixedFloat16}, plan);
+  } else if (has_master_weights) {
+    plan.parameter_dtype = Dtype::BFloat16;
+    plan.mixed_precision = {};
+    list.try_plan("pure bf16, without fp32 master weights", {.precision = Precision::BFloat16}, plan);
+  }
+}
+
+/// Gradients are reduced in what is computed in, as accelerate's and DDP's are, and in half the bytes.
+void try_reduction(RemedyList& list) {
+  Plan plan = list.plan();
+  const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
+  if (is_zero(plan) || compute != Dtype::BFloat16 || plan.mixed_precision.reduce_dtype != Dtype::Float32) return;
+  plan.mixed_precision.reduce_dtype = compute;
+  list.try_plan("reduce gradients in bf16", {.reduce_dtype = compute}, plan);
+}
+
+void try_allocator(RemedyList& list) {
+  Plan plan = list.plan();
+  std::string& settings = plan.runtime.allocator_settings;
+  if (settings.find("expandable_segments") != std::string::npos) return;
+  settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
+  // The same plan is no faster with them. What fits beside it may be.
+  const RemedyRequest& request = list.request();
+  if (request.with_segments) return list.keep(*request.with_segments, plan);
+  if (request.may_gain_by_segments) {
+    const Space wider = *expanded(*request.space, request.cluster);
+    const Trial trial{"use expandable segments", {.allocator_settings = settings}};
+    if (list.try_search(trial, request.workload, request.cluster, wider, &plan)) return;
+  }
+  list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
+}
+
+void try_offload(RemedyList& list) {
+  Plan plan = list.plan();
+  const bool lacks_host = list.request().verdict != Verdict::Fits && list.request().best.missing == Bytes(0);
+  if (plan.cpu_offload) {
+    set_offload(plan, false);
+    if (lacks_host) list.try_plan("keep shards, gradients and optimizer on the GPU", {.cpu_offload = false}, plan);
+    return;
+  }
+  plan.cpu_offload = true;
+  list.try_plan("CPU offload", {.cpu_offload = true}, plan);
+}
+
+void try_gradient_sync(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.accumulation < 2 || is_simple_fsdp(plan)) return;
+  if (!list.request().predictor.model().says_last_micro_batch && plan.sync_every_micro_batch) return;
+  plan.sync_every_micro_batch = !plan.sync_every_micro_batch;
+  const bool is_every = plan.sync_every_micro_batch;
+  list.try_plan(is_every ? "reduce gradients after every micro-batch" : "reduce gradients once a step",
+                {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
+}
+
+/// What a search leaves as FSDP2 has it. Where the plan's PyTorch can run reduce-scatters apart, that was searched.
+void try_collectives(RemedyList& list) {
+  std::vector<ChangedPlan> changed = prefetching_more(list.plan(), 1);
+  if (!torch_version_of(list.plan().runtime).has_reduce_scatter_settings) {
+    for (ChangedPlan& apart : reducing_apart(list.plan())) changed.push_back(std::move(apart));
+  }
+  for (ChangedPlan& each : changed) list.try_plan(std::move(each.what), std::move(each.change), each.plan);
+}
+
+void try_ends(RemedyList& list) {
+  const Model& model = list.request().predictor.model();
+  Plan plan = list.plan();
+  for (const int end : wrappables_of(model).ends) {
+    const std::string& name = model.modules[end].name;
+    if (unit_of(plan, name) < 0) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
+  }
+  if (plan.units != list.plan().units) {
+    list.try_plan("wrap embeddings and heads separately", {.wrap_ends = true}, plan);
+  }
+}
+
+/// Units inside blocks, for a plan that does not fit.
+void try_parts(RemedyList& list) {
+  if (list.request().verdict == Verdict::Fits) return;
+  const Model& model = list.request().predictor.model();
+  const Wrappables wrappables = wrappables_of(model);
+  const bool ends = has_ends(list.plan(), model, wrappables);
+  for (const BlockParts parts : {BlockParts::Sublayers, BlockParts::Projections}) {
+    const Wrap wrap{1, {}, parts};
+    const Result<Plan> plan = with_wrap(list.plan(), wrap, ends, model, wrappables);
+    if (!plan) return;
+    if (plan->units == list.plan().units) continue;
+    list.try_plan(fmt::format("wrap the {} of each block separately", to_text(wrap)), {.wrap = wrap}, *plan);
+  }
+}
+
+/// What shards, for a plan of DDP that does not fit.
+void try_fsdp2(RemedyList& list) {
+  const RemedyRequest& request = list.request();
+  const bool shards = !is_replicated(list.plan()) || request.space == nullptr;
+  if (shards || request.verdict == Verdict::Fits || list.plan().mesh.world_size() == 1) return;
+  const Space ranges;
+  Space space = *request.space;
+  space.base.runtime.framework = Framework::Fsdp2;
+  space.base.ddp = {};
+  space.base.zero = {};
+  space.arguments.clear();
+  if (!is_simple_fsdp(list.plan())) space.shard.reset();
+  space.wrap.reset();
+  space.wrap_ends.reset();
+  space.cpu_offloads = ranges.cpu_offloads;
+  PlanChoices change{.runtime = Framework::Fsdp2};
+  if (is_simple_fsdp(list.plan())) space.sync_every_micro_batch = ranges.sync_every_micro_batch;
+  if (is_zero(list.plan())) {
+    // Its stage said when gradients are reduced, and DeepSpeed's bf16 in which dtype.
+    space.sync_every_micro_batch = ranges.sync_every_micro_batch;
+    if (space.base.mixed_precision.param_dtype) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;
+  }
+  list.try_search({fmt::format("FSDP2 instead of {}", strategy_name(list.plan())), std::move(change)}, request.workload,
+                  request.cluster, space);
+}
+
+}  // namespace
+
+// What makes a step faster at no cost comes first: of a large model not all of them are tried.
+void try_plan_changes(RemedyList& list) {
+  const bool is_simple = is_simple_fsdp(list.plan());
+  const bool copies = is_replicated(list.plan()) && !is_simple;
+  try_fsdp2(list);
+  try_optimizer(list);
+  try_cross_entropy(list);
+  if (!copies) try_precision(list);
+  try_checkpointing(list);
+  if (!is_replicated(list.plan()) || is_zero(list.plan())) try_offload(list);
+  try_gradient_sync(list);
+  try_initialization(list);
+  try_allocator(list);
+  if (copies) return;
+  try_reduction(list);
+  if (is_simple) return;
+  try_collectives(list);
+  try_ends(list);
+  try_parts(list);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,543 @@
+#include "planner/request/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/base/foreign_files.h"
+#include "core/cluster/cluster_library.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
+#include "core/plan/torch_version.h"
+#include "core/spec/captured_model.h"
+#include "planner/request/deepspeed_choices.h"
+#include "planner/request/larger_gpus.h"
+#include "planner/request/plan_machines.h"
+#include "planner/search/objective.h"
+#include "planner/space/batches.h"
+#include "planner/space/default_precision.h"
+#include "planner/space/framework_arguments.h"
+#include "planner/space/strategy_names.h"
+#include "simulator/allocator/allocator_settings.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+void set_precision(Plan& plan, Precision precision) {
+  const auto all_in = [&](Dtype dtype) {
+    plan.parameter_dtype = dtype;
+    plan.mixed_precision = {};
+  };
+  const auto mixed_in = [&](Dtype dtype) {
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = Dtype::Float32};
+  };
+  switch (precision) {
+    case Precision::BFloat16:
+      return all_in(Dtype::BFloat16);
+    case Precision::Float16:
+      return all_in(Dtype::Float16);
+    case Precision::Float32:
+      return all_in(Dtype::Float32);
+    case Precision::Mixed:
+      return mixed_in(Dtype::BFloat16);
+    case Precision::MixedFloat16:
+      return mixed_in(Dtype::Float16);
+  }
+}
+
+void fail(Errors& errors, PlanChoice choice, std::string what, std::string hint = {}) {
+  errors.push_back({std::string(place_of(choice)), std::move(what), std::move(hint)});
+}
+
+template <class T>
+std::optional<T> keep(Result<T> result, Errors& errors) {
+  if (result) return *std::move(result);
+  append(errors, std::move(result).error());
+  return std::nullopt;
+}
+
+/// What the user fixes of the plan, but for the mesh.
+void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
+  if (choices.wrap && choices.wrap_ends && names_units(*choices.wrap)) {
+    fail(errors, PlanChoice::WrapEnds,
+         fmt::format("{} {} already defines the units.", place_of(PlanChoice::Wrap), to_text(*choices.wrap)),
+         "Give one of the two.");
+  }
+  space.reshard = choices.reshard;
+  space.wrap = choices.wrap;
+  space.checkpoint = choices.checkpoint;
+  space.wrap_ends = choices.wrap_ends;
+  if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
+  if (choices.cpu_offload) {
+    if (auto misfit = offload_misfit(*choices.cpu_offload, choices.runtime)) errors.push_back(std::move(*misfit));
+  }
+  space.may_expand_segments = !choices.allocator_settings;
+  space.room = Room::Either;
+  if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
+  space.forward_prefetch = choices.forward_prefetch;
+  space.backward_prefetch = choices.backward_prefetch;
+  space.global_batch = choices.global_batch;
+  if (space.global_batch) {
+    space.micro_batch = choices.batch;
+    space.accumulation = choices.accumulation;
+  } else if (choices.accumulation) {
+    space.base.accumulation = *choices.accumulation;
+  }
+}
+
+/// A value was given and could not be read, which is said already.
+bool is_unread(const PlanRequest& request, PlanChoice choice) {
+  return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
+}
+
+void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  const std::int64_t world = world_size(cluster);
+  if (choices.strategy) {
+    for (const PlanChoice other : {PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard}) {
+      if (!is_unread(request, other) && !has(choices, other)) continue;
+      fail(errors, other, fmt::format("{} decides this already.", place_of(PlanChoice::Strategy)),
+           "Give one of the two.");
+    }
+    const Result<void> applied = apply_strategy(*choices.strategy, cluster, space);
+    if (!applied) append(errors, applied.error());
+    return;
+  }
+  const std::optional<std::int64_t> shard = choices.shard;
+  const std::optional<std::int64_t> replicate = choices.replicate;
+  if (shard && replicate && *shard * *replicate != world) {
+    fail(errors, PlanChoice::Replicate,
+         fmt::format("{} copies over {} GPUs each need {} GPUs; there are {}.", *replicate, *shard, *shard * *replicate,
+                     world),
+         "Give one of the two.");
+  } else if (replicate && world % *replicate != 0) {
+    fail(errors, PlanChoice::Replicate, fmt::format("{} GPUs cannot be split into {} equal groups.", world, *replicate),
+         "Write a divisor of the number of GPUs.");
+  } else if (replicate) {
+    space.shard = world / *replicate;
+    space.replicate = replicate;
+  }
+  if (shard) space.shard = *shard;
+}
+
+/// What the user fixes of FSDP2's reductions, and what cannot be had of the release or the framework.
+void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  const TorchVersion& version = torch_version_of(base.runtime);
+  const bool asks_for_buffers = choices.reduce_scatter_buffers.value_or(1) != 1;
+  const bool asks_for_a_group = choices.separate_reduce_scatter.value_or(false);
+  for (const PlanChoice choice : {PlanChoice::ReduceScatterBuffers, PlanChoice::SeparateReduceScatter}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    const bool is_other = choice == PlanChoice::ReduceScatterBuffers ? asks_for_buffers : asks_for_a_group;
+    if (base.runtime.framework != Framework::Fsdp2) {
+      fail(errors, choice, "FSDP2 alone has this setting.", "Leave it out, or plan for --runtime fsdp2.");
+    } else if (is_other && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
+      fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
+           "Leave it out, or plan for --torch 2.13 or later.");
+    }
+  }
+  base.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(1);
+  base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
+}
+
+std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std::vector<FrameworkArguments> all) {
+  std::erase_if(all, [&](const FrameworkArguments& each) {
+    return (choices.reduce_scatter_buffers && each.reduce_scatter_buffers != *choices.reduce_scatter_buffers) ||
+           (choices.separate_reduce_scatter && each.separate_reduce_scatter_group != *choices.separate_reduce_scatter);
+  });
+  return all;
+}
+
+/// DDP has no units and one mesh, and computes in the dtype of the parameters.
+void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  for (const PlanChoice choice :
+       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    fail(errors, choice, "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.cpu_offload.value_or(false)) {
+    fail(errors, PlanChoice::Offload, "DDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+  }
+  const MixedPrecision& precision = space.base.mixed_precision;
+  if (precision.reduce_dtype && choices.reduce_dtype) {
+    fail(errors, PlanChoice::ReduceDtype, "DDP reduces gradients in their own dtype.", "Leave it out.");
+  } else if ((precision.param_dtype || precision.reduce_dtype) && !is_unread(request, PlanChoice::Precision)) {
+    fail(errors, PlanChoice::Precision,
+         fmt::format("DDP computes in the dtype of the parameters, and {} mixed precision.",
+                     choices.precision ? "this is" : "the recipe asks for"),
+         "Write bf16, fp16 or fp32; autocast is not predicted.");
+  }
+  space.shard = 1;
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();  // Units of frozen modules neither.
+  space.cpu_offloads = {false};
+  // The same values for less memory.
+  space.base.ddp.gradient_as_bucket_view = true;
+}
+
+/// SimpleFSDP has a mesh and no units, reduces in every micro-batch, and is made on the meta device.
+void fix_simple_fsdp(const PlanRequest& request, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  for (const PlanChoice choice : {PlanChoice::Strategy, PlanChoice::Reshard, PlanChoice::Wrap, PlanChoice::WrapEnds,
+                                  PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    const bool is_mode = choice == PlanChoice::Strategy;
+    fail(errors, choice,
+         is_mode ? "The mode of SimpleFSDP is what the mesh says: fully_shard, hybrid_shard or replicate."
+                 : "SimpleFSDP gathers each parameter when it is read: it has no units, and nothing is gathered ahead.",
+         is_mode ? "Write --shard or --replicate, or leave it out." : "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.gradient_sync && *choices.gradient_sync != GradientSync::Every) {
+    fail(errors, PlanChoice::GradientSync, "SimpleFSDP reduces gradients after every micro-batch.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.cpu_offload.value_or(false)) {
+    fail(errors, PlanChoice::Offload, "SimpleFSDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (space.base.initialization != Initialization::Meta && !is_unread(request, PlanChoice::Initialization)) {
+    fail(errors, PlanChoice::Initialization,
+         "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
+  }
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();
+  space.cpu_offloads = {false};
+  space.sync_every_micro_batch = true;
+}
+
+/// fp16.enabled and bf16.enabled keep an fp32 copy of the parameters; bf16_master_weights_and_grads with
+/// bf16_optimizer_states keeps none. Gradients are in the parameters' dtype, and reduced in it.
+void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) {
+  const std::optional<Dtype> compute = base.mixed_precision.param_dtype;
+  const bool is_16_bit = compute == Dtype::BFloat16 || compute == Dtype::Float16;
+  const bool is_mixed = base.parameter_dtype == Dtype::Float32 && is_16_bit;
+  const bool is_plain = !compute && (base.parameter_dtype == Dtype::Float32 || base.parameter_dtype == Dtype::BFloat16);
+  const Dtype sent = is_mixed ? *compute : base.parameter_dtype.value_or(Dtype::Float32);
+  if (choices.reduce_dtype && (is_mixed || is_plain) && *choices.reduce_dtype != sent) {
+    fail(errors, PlanChoice::ReduceDtype, "Another communication_data_type than the parameters' is not predicted.",
+         "Leave it out.");
+  } else if (!is_mixed && !is_plain) {
+    fail(errors, PlanChoice::Precision,
+         base.parameter_dtype == Dtype::Float16
+             ? "DeepSpeed's fp16 keeps an fp32 copy of the parameters, which is mixed precision."
+             : "DeepSpeed computes in bf16 or fp16 with an fp32 copy of the parameters, in bf16 alone, or in fp32.",
+         base.parameter_dtype == Dtype::Float16 ? "Write fp16-mixed, or bf16, which needs none."
+                                                : "Write mixed, fp16-mixed, bf16 or fp32.");
+  }
+  base.mixed_precision = {};
+  if (is_mixed) base.mixed_precision = {.param_dtype = compute, .reduce_dtype = compute};
+  if (!is_plain) base.parameter_dtype = Dtype::Float32;
+}
+
+/// DeepSpeed's ZeRO knows no units and cuts over all ranks.
+void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, Errors& errors) {
+  const PlanRequest& request = asked.request;
+  const PlanChoices& choices = request.choices;
+  Plan& base = space.base;
+  for (const PlanChoice choice :
+       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync}) {
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
+    fail(errors, choice,
+         base.runtime.framework == Framework::Zero3
+             ? "ZeRO-3 gathers parameters as its thresholds say, and reduces gradients in each micro-batch."
+             : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
+    fail(errors, PlanChoice::OptimizerStatesName,
+         "ZeRO's optimizer updates one flat tensor, with states of its dtype; others are not predicted.",
+         "Write as_parameter.");
+  }
+  fix_zero_precision(choices, base, errors);
+  space.shard = world;
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();
+  base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
+  const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
+  base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
+  if (zero_dtype(base) != Dtype::Float16) base.zero.fp16 = {};  // Another precision overrides the file's.
+  if (is_its_stage && !space.cpu_offload) space.cpu_offload = asked.config->offload;
+  if (choices.cpu_offload && is_zero3(base)) {
+    const bool offloads = base.cpu_offload;
+    apply_offload(base, *choices.cpu_offload);
+    base.cpu_offload = offloads;  // It is the space that says so.
+  }
+  space.sync_every_micro_batch = base.sync_every_micro_batch;
+}
+
+constexpr auto names_batch = [](const auto& dimensions) {
+  return find_dimension(dimensions, kBatchDimension) != nullptr;
+};
+
+bool gives_micro_batch(const PlanChoices& choices) {
+  return choices.batch || names_batch(choices.dimensions);
+}
+
+std::string spec_batch_of(const ModelSpec& spec) {
+  const SpecDimension* batch = find_dimension(spec.dimensions, kBatchDimension);
+  return batch == nullptr ? "1" : batch->value.text;
+}
+
+/// What a recipe or a spec is about is the samples of a step; how they are shared out over micro-batches is for the
+/// search, and of a chosen micro-batch the accumulation follows. Not where a batch norm's statistics are those of a
+/// micro-batch.
+std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload workload, const Plan& base) {
+  std::erase_if(workload.dimensions, [](const Dimension& dimension) { return dimension.name == kBatchDimension; });
+  const Result<Recipe> recipe = find_recipe(spec, base.recipe);
+  const bool recipe_has_batch = recipe && names_batch(recipe->dimensions);
+  const std::int64_t accumulation = recipe ? recipe->accumulation : 1;
+  // A large model takes a while to build, and most specs have one sample.
+  if (accumulation == 1 && !recipe_has_batch && spec_batch_of(spec) == "1") return std::nullopt;
+  const Result<Model> model = build_model(spec, workload);
+  if (!model) return std::nullopt;
+  const Dimension* batch = find_dimension(model->dimensions, kBatchDimension);
+  if (batch == nullptr) return std::nullopt;
+  const std::int64_t samples = static_cast<std::int64_t>(batch->value) * accumulation;
+  if (has_batch_norm(*model) || samples < 2) return std::nullopt;
+  return samples;
+}
+
+/// The micro-batch that the choices fix; nothing: it is free, or no whole number, which is said elsewhere.
+std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
+  if (choices.batch) return choices.batch;
+  const Dimension* batch = find_dimension(choices.dimensions, kBatchDimension);
+  constexpr double kMost = 1e9;
+  if (batch == nullptr || batch->value < 1 || batch->value > kMost) return std::nullopt;
+  return static_cast<std::int64_t>(batch->value);
+}
+
+/// Shares the usual samples of a step out: over micro-batches that are chosen, or by the search. Returns them; nothing:
+/// the choices say how many there are, or nobody does.
+std::optional<std::int64_t> keep_usual_samples(const PlanChoices& choices, ResolvedRequest& resolved) {
+  if (choices.global_batch || choices.accumulation) return std::nullopt;
+  Space& space = resolved.space;
+  const auto usual = usual_samples(resolved.spec, resolved.workload, space.base);
+  const std::optional<std::int64_t> micro_batch = chosen_micro_batch(choices);
+  if (!micro_batch) space.samples_per_gpu = usual;
+  if (micro_batch && usual) space.base.accumulation = accumulation_of(*usual, *micro_batch);
+  return usual;
+}
+
+/// Where the batch comes from, as far as no choice says it. `usual`: of keep_usual_samples.
+std::string batch_origin_of(const PlanChoices& choices, const ResolvedRequest& resolved,
+                            std::optional<std::int64_t> usual) {
+  const ModelSpec& spec = resolved.spec;
+  const Space& space = resolved.space;
+  const bool has_batch = gives_micro_batch(choices);
+  const bool has_accumulation = choices.accumulation.has_value();
+  if (choices.global_batch || (has_batch && has_accumulation)) return "";
+  if (has_batch && space.base.accumulation == 1 && !usual) return "";
+  const Result<Recipe> recipe = find_recipe(spec, space.base.recipe);
+  if (!recipe) return "";
+  const bool is_of_recipe = names_batch(recipe->dimensions) || recipe->accumulation > 1;
+  const std::string own = spec.captured != nullptr ? "the capture" : "the model's spec";
+  const std::string source = is_of_recipe && spec.captured == nullptr ? fmt::format("recipe {}", recipe->name) : own;
+  if (const auto micro_batch = chosen_micro_batch(choices); micro_batch && usual) {
+    const bool are_kept = *micro_batch * space.base.accumulation == *usual;
+    return are_kept ? fmt::format("as many as {} has", source)
+                    : fmt::format("where {} has {}", source, *usual * world_size(resolved.cluster));
+  }
+  if (has_batch) return fmt::format("accumulation from {}", source);
+  if (has_accumulation) return fmt::format("micro-batch from {}", source);
+  return fmt::format("from {}", source);
+}
+
+bool has_unread_machines(const PlanRequest& request) {
+  return std::any_of(request.unread.begin(), request.unread.end(), is_about_machines);
+}
+
+/// What is assumed where a model was captured on another card than is planned for.
+std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& gpu) {
+  if (spec.captured == nullptr || spec.captured->gpu.empty()) return std::nullopt;
+  const std::string& seen = spec.captured->gpu;
+  const auto is_seen = [&](const std::string& name) { return is_same_gpu_name(name, seen); };
+  if (is_seen(gpu.name) || std::any_of(gpu.aliases.begin(), gpu.aliases.end(), is_seen)) return std::nullopt;
+  return fmt::format(
+      "The model was captured on a stub {}. Another card may choose kernels with other temporaries: --gpu says the "
+      "card "
+      "to `capture`, too.",
+      seen);
+}
+
+/// What is wrong with the release of PyTorch that was asked for.
+void check_release(const PlanRequest& request, const ResolvedRequest& resolved, Errors& errors) {
+  const Plan& base = resolved.space.base;
+  if (!request.choices.torch || is_unread(request, PlanChoice::Torch)) return;
+  for (const Error& error : check_torch(base)) {
+    if (error.where == "runtime/version") fail(errors, PlanChoice::Torch, error.what, error.hint);
+  }
+  const TorchVersion& version = torch_version_of(base.runtime);
+  const auto& captured = resolved.spec.captured;
+  if (captured == nullptr || captured->framework.find(version.name) != std::string::npos) return;
+  fail(errors, PlanChoice::Torch,
+       fmt::format("The model was captured under {}, and its blocks are what that did.", captured->framework),
+       fmt::format("Capture it again under PyTorch {}.", version.name));
+}
+
+/// `known`: the spec, where it was read before.
+ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& library, const ModelSpec* known,
+                        Errors& errors) {
+  const PlanRequest& request = asked.request;
+  const PlanChoices& choices = request.choices;
+  ResolvedRequest resolved;
+  resolved.workload = workload_of(choices, errors);
+  auto spec = known != nullptr ? std::optional(*known) : keep(read_spec(request, library), errors);
+  if (spec) {
+    if (auto base = keep(base_plan(*spec, resolved.workload), errors)) resolved.space.base = *std::move(base);
+    resolved.spec = *std::move(spec);
+  }
+  resolved.space.base.model_file = request.model;  // As given: a plan names no folder of this machine.
+  // What the user says goes over what the recipe says.
+  apply_work_choices(choices, resolved.space.base, errors);
+  apply_implementations(resolved.space.base.runtime.implementations, resolved.workload);
+  fix_space(choices, resolved.space, errors);
+  if (has_unread_machines(request)) {
+    append(errors, check_machines(choices, library));
+    return resolved;
+  }
+  resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
+  fix_reductions(request, resolved.space.base, errors);
+  check_release(request, resolved, errors);
+  const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
+  if (is_ddp) fix_ddp(request, resolved.space, errors);
+  // Who named another file than a model is told that, and nothing of machines that nobody said.
+  const bool names_none =
+      !choices.gpus && !choices.nodes && !choices.gpu_name && !choices.memory && !choices.cluster_file;
+  if (names_none && std::any_of(errors.begin(), errors.end(), is_about_foreign_file)) return resolved;
+  auto cluster = keep(resolve_machines(choices, library), errors);
+  if (!cluster) return resolved;
+  if (!choices.precision && !is_ddp) {
+    if (auto adapted = adapt_precision(resolved.spec, cluster->gpu, resolved.space.base)) {
+      cluster->assumptions.push_back(*std::move(adapted));
+    }
+  }
+  if (is_zero(resolved.space.base)) {
+    // A recipe without a dtype trains the parameters as the checkpoint has them.
+    Plan& base = resolved.space.base;
+    if (!base.parameter_dtype && !base.mixed_precision.param_dtype) base.parameter_dtype = resolved.spec.dtype;
+    fix_zero(asked, world_size(*cluster), resolved.space, errors);
+    if (spec && asked.config && asked.config->framework == base.runtime.framework) {
+      if (auto line = fill_auto_sizes(*asked.config, resolved.spec, resolved.workload, base.zero, errors)) {
+        cluster->assumptions.push_back(*std::move(line));
+      }
+    }
+  } else if (!is_ddp) {
+    fix_mesh(request, *cluster, resolved.space, errors);
+    if (is_simple_fsdp(resolved.space.base)) fix_simple_fsdp(request, resolved.space, errors);
+  }
+  const Plan& base = resolved.space.base;
+  const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
+  // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
+  if (!is_its_stage) {
+    resolved.space.arguments =
+        fixed_arguments(choices, arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node));
+  }
+  resolved.cluster = *std::move(cluster);
+  auto& assumptions = resolved.cluster.assumptions;
+  assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());
+  if (auto other = captured_elsewhere(resolved.spec, resolved.cluster.gpu)) assumptions.push_back(*std::move(other));
+  return resolved;
+}
+
+}  // namespace
+
+void add_once(Errors& errors, const Errors& more) {
+  for (const Error& error : more) {
+    if (std::find(errors.begin(), errors.end(), error) == errors.end()) errors.push_back(error);
+  }
+}
+
+Workload workload_of(const PlanChoices& choices, Errors& errors) {
+  Workload workload;
+  workload.recipe = choices.recipe.value_or("");
+  workload.trainable = choices.trainable;
+  workload.frozen = choices.frozen;
+  if (choices.batch && !choices.global_batch) {
+    workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
+  }
+  if (choices.sequence) workload.dimensions.push_back({"seq", static_cast<double>(*choices.sequence)});
+  for (const Dimension& size : choices.dimensions) {
+    for (const Dimension& given : workload.dimensions) {
+      if (given.name == size.name) {
+        fail(errors, PlanChoice::SetDimension, fmt::format("\"{}\" is given twice.", size.name));
+      }
+    }
+    workload.dimensions.push_back(size);
+  }
+  return workload;
+}
+
+void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) {
+  if (choices.precision) set_precision(plan, *choices.precision);
+  if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
+  Optimizer& optimizer = plan.optimizer;
+  optimizer.kind = choices.optimizer.value_or(optimizer.kind);
+  if (choices.optimizer) optimizer.muon.reset();
+  optimizer.implementation = choices.optimizer_implementation.value_or(optimizer.implementation);
+  optimizer.states = choices.optimizer_states.value_or(optimizer.states);
+  if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;
+  if (choices.initialization) plan.initialization = *choices.initialization;
+  if (choices.flavor) {
+    const Result<Runtime> of_flavor = runtime_of_flavor(*choices.flavor);
+    if (of_flavor) {
+      plan.runtime.flavor = of_flavor->flavor;
+      plan.runtime.implementations = of_flavor->implementations;
+    }
+    if (!of_flavor) fail(errors, PlanChoice::Flavor, of_flavor.error()[0].what, of_flavor.error()[0].hint);
+  }
+  if (choices.torch) {
+    const Result<TorchVersion> version = find_torch_version(*choices.torch);
+    if (version) set_torch_version(plan.runtime, *version);
+    if (!version) fail(errors, PlanChoice::Torch, version.error()[0].what, version.error()[0].hint);
+  }
+  if (choices.cross_entropy) set_cross_entropy(plan, *choices.cross_entropy);
+  if (choices.allocator_settings) {
+    const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
+    if (!parsed) append(errors, parsed.error());
+    plan.runtime.allocator_settings = *choices.allocator_settings;
+  }
+}
+
+Errors check_request(const PlanRequest& request, const std::string& library) {
+  Errors errors;
+  const DeepSpeedRequest asked = with_deepspeed(request, library, errors);
+  resolve(asked, library, nullptr, errors);
+  return errors;
+}
+
+void set_objective(SearchObjective objective, const PlanChoices& choices, ResolvedRequest& request) {
+  request.space.objective = objective;
+  if (objective != SearchObjective::Tokens || choices.global_batch) return;
+  // The workload has the micro-batch already, by whichever name it was given.
+  if (gives_micro_batch(choices)) request.space.micro_batch = 0;
+  request.space.accumulation = choices.accumulation;
+  request.batch_origin.clear();
+}
+
+Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& library) {
+  FSDP_TRY(const std::string path, find_model_file(request.model, library));
+  return read_model_file(path);
+}
+
+Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known) {
+  Errors errors;
+  const DeepSpeedRequest asked = with_deepspeed(request, library, errors);
+  ResolvedRequest resolved = resolve(asked, library, known, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  keep_recorded(resolved.spec, resolved.space);
+  const auto usual = keep_usual_samples(asked.request.choices, resolved);
+  resolved.batch_origin = batch_origin_of(asked.request.choices, resolved, usual);
+  resolved.larger_gpus = [choices = request.choices, now = resolved.cluster, library] {
+    return larger_gpus(choices, now, false, library);
+  };
+  return resolved;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,85 @@
+// Which plan needs least is another question than whether one fits. Its live bytes are no more than those of thousands
+// of others, because what the allocator wastes is a fifth and more where memory is short, so a proof would predict them
+// all. The smallest plans of the families with the least live bytes are predicted first, and then the space is searched
+// as far as that is cheap: the plan that is named is the smallest that was found, and the answer says how little
+// another one could need.
+//
+// If families were taken out of the space for the memory of a node (planner/search/host_limit.h), they are searched
+// first, those that need least of it before the others: the fastest plan that the devices can hold says how much a node
+// lacks.
+
+#include "planner/search/closest_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "planner/search/branch_and_bound.h"
+#include "planner/search/host_limit.h"
+#include "planner/search/ties.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Among plans that are as small, where none is known to be the smallest.
+EvaluatedPoint simplest_of(const SmallestCost& memory, PredictedCost& cost, const Families& families) {
+  EvaluatedPoint simplest = *memory.smallest();
+  for (const EvaluatedPoint& point : memory.as_small()) {
+    const int complexity = complexity_of(families, cost.choice_of(point.point));
+    if (complexity < complexity_of(families, cost.choice_of(simplest.point))) simplest = point;
+  }
+  return simplest;
+}
+
+/// In predictions. A walk of live bytes costs a small part of one.
+std::int64_t effort_of(const SmallestCost& memory) {
+  constexpr std::int64_t kWalksForAPrediction = 4;
+  return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction;
+}
+
+FoundPoint least_of(FoundPoint in, BranchAndBound& smallest, SmallestCost& memory, const Space& space,
+                    const SearchOptions& options) {
+  // Live bytes of many plans are below the peak of the one that needs least, by what the allocator wastes of its
+  // memory. So a proof may take all of them: the best of those that are likely to need little comes first.
+  constexpr std::int64_t kMost = 300;
+  const std::int64_t most = space.max_predictions == 0 ? 0 : std::min(space.max_predictions, kMost);
+  memory.probe_by_live_bytes(
+      [&] { return is_stopped(options) || (has_spent(options) && memory.smallest().has_value()); });
+  const std::int64_t begin = effort_of(memory);
+  smallest.on_progress(teller(options, SearchStage::Smallest, *in.families));
+  smallest.stop_when(
+      [&] { return is_stopped(options) || has_spent(options) || (most > 0 && effort_of(memory) - begin >= most); });
+  smallest.settle_when({});
+  in.point = smallest.next(std::numeric_limits<std::int64_t>::max());
+  if (in.point || is_stopped(options)) return in;
+  in.point = simplest_of(memory, *in.cost, *in.families);
+  in.at_least = Bytes(static_cast<std::int64_t>(smallest.at_least()));
+  return in;
+}
+
+}  // namespace
+
+FoundPoint ClosestPlan::find(const Space& space, Attempt& attempt, const PredictorOf& predictor_of,
+                             const SearchOptions& options) {
+  const HostLimit& limit = attempt.limit;
+  for (const HostLimit::Beyond& beyond : limit.beyond) {
+    cost_.emplace(space.base, beyond.families, predictor_of, space.room, known_to(options));
+    BranchAndBound fastest(*cost_, Objective::Time);
+    fastest.stop_when(options.should_stop);
+    fastest.settle_when(options.has_spent);
+    const std::int64_t budget = budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
+    if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
+    if (is_stopped(options)) return {};
+  }
+  if (limit.beyond.empty()) {
+    if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
+    return least_of({&attempt.cost, &limit.within, {}}, *attempt.smallest, attempt.memory, space, options);
+  }
+  cost_.emplace(space.base, attempt.families, predictor_of, space.room, known_to(options));
+  SmallestCost memory(*cost_);
+  BranchAndBound smallest(memory, Objective::Memory);
+  return least_of({&*cost_, &attempt.families, {}}, smallest, memory, space, options);
+}
+
+}  // namespace fsdp::planner

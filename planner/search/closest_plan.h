@@ -1,0 +1,39 @@
+#pragma once
+
+// The plan to name when no plan fits.
+
+#include <optional>
+
+#include "core/base/units.h"
+#include "planner/search/attempt.h"
+#include "planner/search/lower_bounds.h"
+#include "planner/search/predicted_cost.h"
+#include "planner/search/search.h"
+#include "planner/space/choice.h"
+#include "planner/space/space.h"
+
+namespace fsdp::planner {
+
+/// A point, with the cost model and the families that it is a point of.
+struct FoundPoint {
+  PredictedCost* cost = nullptr;
+  const Families* families = nullptr;
+  std::optional<EvaluatedPoint> point;
+  /// If another plan may need less than this one: what it needs at least.
+  std::optional<Bytes> at_least = {};
+
+  /// REQUIRES: a point.
+  Choice choice() const { return cost->choice_of(point->point); }
+};
+
+class ClosestPlan {
+ public:
+  /// The fastest plan that lacks only host memory, the least of it; else the one that needs the least memory of the
+  /// devices. No point if it was stopped. REQUIRES: the arguments and this object outlive the result.
+  FoundPoint find(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options);
+
+ private:
+  std::optional<PredictedCost> cost_;
+};
+
+}  // namespace fsdp::planner

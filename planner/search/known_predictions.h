@@ -1,0 +1,60 @@
+#pragma once
+
+// What the predictors of one search have said so far, by plan: the searches of an answer (without CPU offload, over the
+// whole space, of a suggestion) come by the same plans, each in a space of its own.
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/choice.h"
+#include "planner/space/framework_arguments.h"
+#include "planner/space/space.h"
+#include "planner/space/wrapping.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+/// For one spec, workload and cluster.
+class KnownPredictions {
+ public:
+  /// A plan, whatever space it is a point of.
+  struct Key {
+    int family = 0;  ///< number_of its family.
+    std::int32_t kept = 0;
+    CheckpointWay way;
+    StackCounts checkpointed;  ///< [stack]
+
+    auto operator<=>(const Key&) const = default;
+  };
+
+  /// Two families have one number if they make the same plan of the same kept units and checkpointed blocks. It is that
+  /// of the first such family.
+  int number_of(const Plan& base, const Families& families, const Family& family);
+
+  /// `family`: its number.
+  static Key key_of(int family, const Families& families, const Choice& choice);
+
+  /// nullptr: it was not asked. Stays where it is until the same is kept anew.
+  const simulator::Outcome* find(simulator::Detail detail, const Key& key) const;
+  void keep(simulator::Detail detail, const Key& key, const simulator::Outcome& outcome);
+
+ private:
+  using Ints = std::tuple<int, int, int, std::int64_t, std::int64_t, ReshardAfterForward::Kind, std::int64_t, int,
+                          std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool>;
+  static constexpr std::size_t kNumDetails = static_cast<std::size_t>(simulator::Detail::Memory) + 1;
+
+  std::vector<Plan> bases_;
+  std::vector<Wrapping> wrappings_;
+  std::vector<FrameworkArguments> arguments_;
+  std::map<Ints, int> families_;
+  std::array<std::map<Key, simulator::Outcome>, kNumDetails> outcomes_;  ///< [detail]
+};
+
+}  // namespace fsdp::planner

@@ -1,0 +1,392 @@
+// A box holds the plans of one family whose number of kept units, number of checkpointed blocks and way to checkpoint
+// lie in three intervals. Blocks are checkpointed in an order that the family has: of two numbers the larger has all of
+// the smaller's blocks; and of two ways the later one saves all that the earlier one does.
+//
+// Keeping one more unit unsharded takes an all-gather and a copy out of the backward, and holds that unit from its
+// forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its
+// recomputation and drops what it kept: time does not fall, memory does not rise. Saving more of it is the opposite. So
+// one plan of a box, the one that keeps most and recomputes least, is its fastest, and one, the opposite, is its
+// smallest. Their predictions bound the box: the step time of the fastest, and the live bytes of the smallest, under
+// FSDP2 in the allocator's pools. (The allocator's reserve is no such bound: it can shrink when a tensor is added. That
+// is why a point within the budget by its live bytes is always predicted in full.)
+//
+// Sums leave out how collectives and computing wait for each other, and are a sixth to a half too low. The step time of
+// the fastest plan without its CPU is nearly the step time itself, at a hundredth of the cost: where it is known
+// (LowerBounds::time_in_order), boxes go by it, and points alone by the step time.
+//
+// Two things break the law of time. Code that caches keys and values in training stops doing so with the first
+// checkpointed block: plans without one are boxes of their own there. And where units lie inside blocks, recomputing a
+// block gathers all of them at once, ahead of the gradients' reductions, while the backward of a block that is kept
+// gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
+// checkpointed blocks only, and sums the others; no order of events changes what a sum adds up. The same holds for
+// ZeRO-3, whose coordinator gathers ahead by what it may hold, and for FSDP1 with CPU offload, where copies to and from
+// the host are on the way of gathers and reductions: a recomputation can move them to where less waits for them.
+//
+// These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
+// every point that turns out cheaper than a bound said.
+
+#include "planner/search/predicted_cost.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/device_terms.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+using simulator::Detail;
+
+/// Times are compared in whole nanoseconds. Bounds are rounded down by one more: sums in another order differ in the
+/// last digits.
+double rounded(Seconds time) {
+  return std::round(time.count() * 1e9);
+}
+double rounded_down(Seconds time) {
+  return std::floor(time.count() * 1e9 * (1 - 1e-12)) - 1;
+}
+
+/// Whether the peaks of an allocator's pools obey the law, too: it is known of FSDP2 alone.
+bool has_law_of_pools(const Plan& plan) {
+  return plan.runtime.framework == Framework::Fsdp2;
+}
+
+}  // namespace
+
+Bytes budget_of(const Cluster& cluster) {
+  return cluster.gpu.usable_memory.value;
+}
+
+PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room,
+                             KnownPredictions* shared)
+    : base_(base),
+      families_(families),
+      predictor_of_(std::move(predictor_of)),
+      is_tight_(room == Room::None),
+      lower_bounds_(base, families, predictor_of_, is_tight_),
+      shared_(shared),
+      shared_numbers_(families.families.size(), -1) {}
+
+std::vector<Box> PredictedCost::space() const {
+  std::vector<Box> boxes;
+  for (std::size_t i = 0; i < families_.families.size(); ++i) {
+    const Family& family = families_.families[i];
+    Box box;
+    box.family = static_cast<std::int32_t>(i);
+    box.num_coordinates = 3;
+    box.ranges[0].last = static_cast<std::int32_t>(family.kept.size()) - 1;
+    box.ranges[1].last = static_cast<std::int32_t>(family.checkpointed.size()) - 1;
+    box.ranges[2].last = static_cast<std::int32_t>(family.ways.size()) - 1;
+    // Where nothing is checkpointed there is one way. And where the first checkpointed block takes work off the step,
+    // such plans stand alone.
+    const bool stands_alone = lower_bounds_.first_checkpoint_saves_work() || family.ways.size() > 1;
+    if (family.has_none() && stands_alone) {
+      Box none = box;
+      none.ranges[1].last = none.ranges[2].last = 0;
+      boxes.push_back(none);
+      box.ranges[1].first = 1;
+    }
+    if (box.ranges[1].size() > 0) boxes.push_back(box);
+  }
+  return boxes;
+}
+
+std::string PredictedCost::level_name(int level) const {
+  switch (static_cast<CostLevel>(level)) {
+    case CostLevel::Sums:
+      return "sums over units and blocks";
+    case CostLevel::Order:
+    case CostLevel::Time:
+      return "step time";
+    case CostLevel::Live:
+      return "live bytes";
+    case CostLevel::Memory:
+      return "device memory";
+  }
+  return "";
+}
+
+Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const {
+  const Family& numbers = families_.families[family];
+  return {family, numbers.kept[kept], numbers.checkpointed[checkpointed], way};
+}
+
+Choice PredictedCost::fastest_of(const Box& box) const {
+  return choice_at(box.family, box.ranges[0].last, box.ranges[1].first, box.ranges[2].last);
+}
+
+Choice PredictedCost::smallest_of(const Box& box) const {
+  return choice_at(box.family, box.ranges[0].first, box.ranges[1].last, box.ranges[2].first);
+}
+
+Choice PredictedCost::choice_of(const Box& point) const {
+  assert(point.is_point());
+  return fastest_of(point);
+}
+
+simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
+  return predictor_of_(families_.families[choice.family].micro_batch);
+}
+
+Plan PredictedCost::plan_of(const Choice& choice) {
+  Plan plan = planner::plan_of(base_, families_, choice);
+  plan.dimensions = predictor_of(choice).model().dimensions;
+  return plan;
+}
+
+KnownPredictions::Key PredictedCost::key_of(const Choice& choice) {
+  const auto family = static_cast<std::size_t>(choice.family);
+  int& number = shared_numbers_[family];
+  if (number < 0) number = shared_->number_of(base_, families_, families_.families[family]);
+  return KnownPredictions::key_of(number, families_, choice);
+}
+
+simulator::Outcome PredictedCost::predict(const Choice& choice, Detail detail, Bytes enough, Bytes too_large) {
+  const std::optional<KnownPredictions::Key> key = shared_ ? std::optional(key_of(choice)) : std::nullopt;
+  if (const simulator::Outcome* known = key ? shared_->find(detail, *key) : nullptr) {
+    if (known->is_whole || known->needed > std::min(enough, too_large)) return *known;
+  }
+  const bool is_memory = detail == Detail::Device || detail == Detail::Tight;
+  (is_memory ? asked_.memory : detail == Detail::Time ? asked_.time : asked_.live) += 1;
+  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail, enough, too_large);
+  assert(outcome.has_value());
+  if (key) shared_->keep(detail, *key, *outcome);
+  return *std::move(outcome);
+}
+
+simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
+  const Point point = point_of(choice);
+  std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
+  const auto found = known.find(point);
+  if (found != known.end()) {
+    simulator::Outcome& outcome = found->second;
+    if (outcome.is_whole || outcome.needed > std::min(enough, too_large)) return outcome;
+  }
+  simulator::Outcome outcome =
+      is_tight_ ? predict(choice, Detail::Tight) : predict(choice, Detail::Device, enough, too_large);
+  return known.insert_or_assign(point, outcome).first->second;
+}
+
+const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
+  simulator::Outcome& outcome = memory_up_to(choice, enough, too_large);
+  const simulator::Outcome& times = this->outcome(choice, Detail::Time);
+  outcome.step = times.step;
+  outcome.compute = times.compute;
+  outcome.exposed_communication = times.exposed_communication;
+  return outcome;
+}
+
+const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
+  if (detail == Detail::Device) return outcome_up_to(choice, simulator::kWholePrediction);
+  const Point point = point_of(choice);
+  std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(detail)];
+  if (const auto found = known.find(point); found != known.end()) return found->second;
+  return known.emplace(point, predict(choice, detail)).first->second;
+}
+
+std::vector<Choice> PredictedCost::predicted() const {
+  std::vector<Choice> choices;
+  for (const auto& [point, outcome] : known_[static_cast<std::size_t>(Detail::Device)]) {
+    if (outcome.is_whole) choices.push_back({point[0], point[1], point[2], point[3]});
+  }
+  return choices;
+}
+
+std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
+  return outcome.needed.count();
+}
+
+const PredictedCost::Outside& PredictedCost::outside_of(const Choice& choice) {
+  const Mesh& mesh = families_.families[choice.family].mesh;
+  const auto key = std::pair(mesh.dp_shard(), mesh.dp_replicate());
+  if (const auto found = outside_.find(key); found != outside_.end()) return found->second;
+  Outside outside{.plan = base_};
+  outside.plan.mesh = mesh;
+  outside.terms = simulator::outside_terms(predictor_of(choice).cluster(), outside.plan);
+  for (const DeviceTerm& term : outside.terms) outside.bytes += term.bytes;
+  return outside_.emplace(key, std::move(outside)).first->second;
+}
+
+Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
+  const Outside& outside = outside_of(choice);
+  return device + simulator::margin(device - outside.bytes, outside.terms, outside.plan);
+}
+
+// For two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
+// what the others will say, and one whose bound would stay within the budget is not worth its time.
+bool PredictedCost::may_decide(const Box& box) {
+  if (!decisive_ || !most_above_sums_ || is_tight_ || box.is_point()) return true;
+  constexpr std::int64_t kCertainty = 64;
+  const std::int64_t sums = smallest_sums(box);
+  const auto walked = above_sums_.find(box.family);
+  const std::int64_t more = walked != above_sums_.end() ? walked->second : *most_above_sums_;
+  return sums + more - slack_of(box).count() > *decisive_ - *decisive_ / kCertainty;
+}
+
+std::int64_t PredictedCost::smallest_sums(const Box& box) {
+  const Choice choice = smallest_of(box);
+  return lower_bounds_
+      .bound(families_.families[box.family], {choice.kept, choice.kept}, {choice.checkpointed, choice.checkpointed},
+             {choice.way, choice.way})
+      .memory;
+}
+
+std::int64_t PredictedCost::needed_at_least(const Box& box) {
+  const Choice choice = smallest_of(box);
+  const simulator::Outcome& live = outcome(choice, Detail::Live);
+  if (is_tight_) return (live.allocated_lower_bound - (box.is_point() ? Bytes(0) : slack_of(box))).count();
+  if (decisive_ && !above_sums_.contains(box.family)) {
+    const Bytes of_boxes = has_law_of_pools(base_) ? live.pools_lower_bound : live.device_lower_bound;
+    const std::int64_t more = with_margin(of_boxes, choice).count() - smallest_sums(box);
+    above_sums_.emplace(box.family, more);
+    most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
+  }
+  const Bytes least = box.is_point() ? live.own_lower_bound : least_of_box(box, live);
+  return with_margin(least, choice).count();
+}
+
+Bytes PredictedCost::least_of_box(const Box& box, const simulator::Outcome& smallest) {
+  const Bytes least = smallest.device_lower_bound - slack_of(box);
+  if (!has_law_of_pools(base_)) return least;
+  const Bytes slack(lower_bounds_.pool_slack(families_.families[box.family], box.ranges[0].size() > 1,
+                                             box.ranges[1].size() > 1, box.ranges[2]));
+  return std::max(least, smallest.pools_lower_bound - slack);
+}
+
+Bytes PredictedCost::slack_of(const Box& box) {
+  return Bytes(lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1,
+                                        box.ranges[1].size() > 1, box.ranges[2]));
+}
+
+std::string SmallestCost::level_name(int level) const {
+  constexpr CostLevel kLevels[] = {CostLevel::Sums, CostLevel::Live, CostLevel::Memory};
+  return cost_.level_name(static_cast<int>(kLevels[level]));
+}
+
+Bound SmallestCost::bound(const Box& box, int level) {
+  if (level == 0) return {0, cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory};
+  if (level == num_levels() - 1) {
+    ++num_predicted_;
+    const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_));
+    const bool is_less = !smallest_ || needed < smallest_->cost.memory;
+    // What was predicted in part is told as more than `enough_`, which is not below the least so far.
+    if (is_less || (needed == smallest_->cost.memory && comes_before(box, smallest_->point))) {
+      smallest_ = EvaluatedPoint{box, {0, needed}};
+    }
+    return {0, needed};
+  }
+  ++num_walked_;
+  return {0, cost_.needed_at_least(box)};
+}
+
+std::vector<Box> SmallestCost::corners(std::size_t most) const {
+  std::vector<std::pair<std::int64_t, Box>> all;
+  for (Box& box : cost_.space()) {
+    box.ranges[0].last = box.ranges[0].first;
+    box.ranges[1].first = box.ranges[1].last;
+    box.ranges[2].last = box.ranges[2].first;
+    all.emplace_back(cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory, box);
+  }
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), most));
+  std::partial_sort(all.begin(), end, all.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : comes_before(a.second, b.second);
+  });
+  std::vector<Box> corners;
+  std::transform(all.begin(), end, std::back_inserter(corners), [](const auto& corner) { return corner.second; });
+  return corners;
+}
+
+void SmallestCost::probe(Bytes enough) {
+  constexpr std::size_t kNumProbes = 6;
+  for (const Box& corner : corners(kNumProbes)) {
+    if (least() <= enough) return;
+    if (Bytes(bound(corner, num_levels() - 2).memory) <= enough) bound(corner, num_levels() - 1);
+  }
+}
+
+void SmallestCost::probe_by_live_bytes(const std::function<bool()>& should_stop) {
+  constexpr std::size_t kNumWalked = 400;
+  constexpr std::size_t kNumProbes = 60;
+  std::vector<std::pair<std::int64_t, Box>> walked;
+  for (const Box& corner : corners(kNumWalked)) walked.emplace_back(bound(corner, num_levels() - 2).memory, corner);
+  std::stable_sort(walked.begin(), walked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  walked.resize(std::min(walked.size(), kNumProbes));
+  for (const auto& [at_least, corner] : walked) {
+    if (Bytes(at_least) >= least() || (should_stop && should_stop())) break;
+    if (smallest_) enough_ = most_that_is_as_small();
+    probed_.push_back({corner, bound(corner, num_levels() - 1)});
+  }
+  enough_ = simulator::kWholePrediction;
+}
+
+std::vector<EvaluatedPoint> SmallestCost::as_small() const {
+  std::vector<EvaluatedPoint> points;
+  std::copy_if(probed_.begin(), probed_.end(), std::back_inserter(points),
+               [&](const EvaluatedPoint& point) { return Bytes(point.cost.memory) <= most_that_is_as_small(); });
+  return points;
+}
+
+// A family that is too large as a whole goes by one walk, and not point by point.
+Bound LiveCost::bound(const Box& box, int level) {
+  if (level == num_levels() - 1) {
+    Bound bound = cost_.bound(box, static_cast<int>(CostLevel::Time));
+    bound.memory = cost_.needed_at_least(box);
+    return bound;
+  }
+  return cost_.bound(box, level);
+}
+
+double PredictedCost::time_in_order(const Box& box) {
+  const Choice choice = fastest_of(box);
+  const auto [known, is_new] = in_order_.try_emplace(point_of(choice));
+  if (!is_new) return known->second;
+  const auto least = lower_bounds_.time_in_order(families_.families[choice.family], choice);
+  known->second = least ? rounded_down(*least) : -std::numeric_limits<double>::infinity();
+  return known->second;
+}
+
+Bound PredictedCost::bound(const Box& box, int level) {
+  const Family& family = families_.families[box.family];
+  const Choice fastest = fastest_of(box);
+  const Choice smallest = smallest_of(box);
+  const double no_time = -std::numeric_limits<double>::infinity();
+  const std::int64_t no_memory = std::numeric_limits<std::int64_t>::min();
+  switch (static_cast<CostLevel>(level)) {
+    case CostLevel::Sums: {
+      Bound bound = lower_bounds_.bound(family, {smallest.kept, fastest.kept},
+                                        {fastest.checkpointed, smallest.checkpointed}, {smallest.way, fastest.way});
+      bound.time = rounded_down(Seconds(bound.time));
+      return bound;
+    }
+    case CostLevel::Order:
+      return {time_in_order(box), no_memory};
+    case CostLevel::Time: {
+      const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
+      const bool flat_on_host = is_flat(base_) && family.cpu_offload;
+      const bool may_wait_less = has_parts || is_zero3(base_) || flat_on_host;
+      if (may_wait_less && (box.ranges[1].size() > 1 || box.ranges[2].size() > 1)) return {no_time, no_memory};
+      // The CPU hinders next to nothing, so that the order has said it.
+      if (!box.is_point() && lower_bounds_.knows_order(family)) return {no_time, no_memory};
+      const Seconds step = outcome(fastest, Detail::Time).step;
+      return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
+    }
+    case CostLevel::Live:
+      if (!may_decide(box)) return {no_time, no_memory};
+      return {no_time, needed_at_least(box)};
+    case CostLevel::Memory: {
+      const Bytes too_large = decisive_ ? Bytes(*decisive_) : simulator::kWholePrediction;
+      const simulator::Outcome& exact = outcome_up_to(fastest, enough_, too_large);
+      return {rounded(exact.step + exact.flush_time), needed_bytes(exact)};
+    }
+  }
+  return {no_time, no_memory};
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,262 @@
+#pragma once
+
+// The choices of a plan as a table, one row each: its member, its names on the command line, its words and what its
+// text may be. A new choice is an enumerator and a member of planner/space/plan_choices.h and a row here. Its text is
+// read and written by the type of the member (render/choice_text.cpp). Which commands take it is a row of
+// command/cli_options.cpp, its control in the window one of gui/panels/control_info.cpp.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/joined_names.h"
+#include "core/base/limits.h"
+#include "core/base/result.h"
+#include "core/plan/plan_names.h"
+#include "planner/space/plan_choices.h"
+
+namespace fsdp::planner {
+
+/// A member of PlanChoices.
+template <class... T>
+using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
+                              std::optional<T> PlanChoices::*...>;
+using ChoiceMember =
+    MemberOf<int, std::string, Bytes, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t, Precision,
+             Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping, fsdp::Initialization,
+             CrossEntropyImplementation, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync>;
+
+/// An error at `where` if the text says nothing.
+using CheckText = Result<void>(const std::string& text, std::string_view where);
+/// Whose model code: core/plan/runtime.h has the names.
+CheckText check_flavor;
+/// A release of core/plan/torch_version.h.
+CheckText check_torch;
+/// PYTORCH_ALLOC_CONF. Its errors have places of their own.
+CheckText check_allocator_settings;
+
+/// What few choices have.
+struct ChoiceRules {
+  std::string_view former = {};  ///< Its place in the version before this one, if another.
+  bool repeatable = false;       ///< May be given several times.
+  bool many = false;             ///< Takes all words up to the next option.
+  std::int64_t least = 1;        ///< For an integer of 64 bits.
+  std::int64_t most = 0;         ///< The same. Defaults to the largest that render/read_value.h reads.
+  bool is_length = false;        ///< The same: "4k" is 4096.
+  CheckText* check = nullptr;    ///< For a text. Defaults to any text.
+};
+
+struct ChoiceRow {
+  PlanChoice choice = PlanChoice::Gpus;
+  ChoiceMember member;
+  std::string_view names;   ///< "--gpus,--nproc-per-node": the first is its place.
+  std::string_view word;    ///< "N": its value in the help.
+  std::string_view values;  ///< "bf16|mixed": what it may be; empty: anything.
+  std::string_view help;    ///< A sentence without its full stop.
+  ChoiceRules rules = {};
+};
+
+/// "adamw|adam|sgd" of a table of names.
+template <const auto& kEntries>
+struct TextsOf {
+  static constexpr std::string_view kNothing{};
+  static constexpr std::string_view kBar = "|";
+  static constexpr std::string_view kValues = JoinedNames<kEntries, kNothing, kBar, kNothing>::text();
+};
+/// Help of PlanChoice::Runtime.
+struct RuntimeHelp {
+  static constexpr std::string_view kComma = ", ";
+  static constexpr std::string_view kBefore = "Data parallelism that is planned, fsdp2 by default: ";
+  static constexpr std::string_view kAfter = "; all compares them";
+  static constexpr std::string_view kText = JoinedNames<kRuntimes, kBefore, kComma, kAfter>::text();
+};
+
+inline constexpr ChoiceRow kChoiceRows[] = {
+    {PlanChoice::Gpus, &PlanChoices::gpus, "--gpus,--nproc-per-node", "N", "", "GPUs per node"},
+    {PlanChoice::Nodes, &PlanChoices::nodes, "--nodes,--nnodes", "N", "", "Nodes (default: 1)"},
+    {PlanChoice::GpuName, &PlanChoices::gpu_name, "--gpu", "NAME", "",
+     "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)"},
+    {PlanChoice::Memory, &PlanChoices::memory, "--mem,--memory", "SIZE", "", "Memory of a GPU, such as 16G"},
+    {PlanChoice::ClusterFile, &PlanChoices::cluster_file, "--cluster", "FILE|NAME", "", "Cluster, by file or by name"},
+    {PlanChoice::IntraLinkName, &PlanChoices::intra_link, "--intra-link", "KIND", "nvswitch|nvlink|pcie-peer|pcie-host",
+     "Link between the GPUs of a node"},
+    {PlanChoice::IntraBandwidth, &PlanChoices::intra_bandwidth, "--intra-bandwidth", "RATE", "",
+     "Nominal bandwidth of that link per GPU and direction, such as 300GB/s"},
+    {PlanChoice::BusBandwidth, &PlanChoices::bus_bandwidth, "--bus-bandwidth", "RATE", "",
+     "What large collectives of a node reach: busbw of nccl-tests, such as 12GB/s"},
+    {PlanChoice::NetworkName, &PlanChoices::network, "--network", "KIND", "infiniband|roce|ethernet|efa|slingshot|tcpx",
+     "Network between the nodes"},
+    {PlanChoice::NicBandwidth, &PlanChoices::nic_bandwidth, "--nic-bandwidth", "RATE", "",
+     "Bandwidth of a NIC per direction"},
+    {PlanChoice::GpusPerNic, &PlanChoices::gpus_per_nic, "--gpus-per-nic", "N", "", "GPUs that share a NIC"},
+    {PlanChoice::Sharp, &PlanChoices::sharp, "--sharp", "yes|no", "yes|no",
+     "Switches that reduce (NCCL's CollNet plugin)"},
+    {PlanChoice::NcclVersion, &PlanChoices::nccl_version, "--nccl-version", "VERSION", "",
+     "Version of NCCL, such as 2.27.5"},
+    {PlanChoice::NcclAlgorithms, &PlanChoices::nccl_algorithms, "--nccl-algo", "LIST", "",
+     "NCCL_ALGO, such as Ring,Tree or ^NVLS"},
+    {PlanChoice::NcclProtocols, &PlanChoices::nccl_protocols, "--nccl-proto", "LIST", "", "NCCL_PROTO, such as Simple"},
+    {PlanChoice::NodeSpread, &PlanChoices::node_spread, "--node-spread", "SHARE", "",
+     "How far nodes differ in speed, as a share (default: 0.035; 0: all alike)"},
+    {PlanChoice::HostMemory, &PlanChoices::host_memory, "--host-mem", "SIZE", "",
+     "Host memory of a node, for CPU offload"},
+    {PlanChoice::NvmeBandwidth, &PlanChoices::nvme_bandwidth, "--nvme-bandwidth", "RATE", "",
+     "What a node reads from its NVMe drives or writes to them, such as 6GB/s"},
+    {PlanChoice::NvmeCapacity, &PlanChoices::nvme_capacity, "--nvme-capacity", "SIZE", "",
+     "What the NVMe drives of a node hold"},
+    {PlanChoice::Recipe, &PlanChoices::recipe, "--recipe", "NAME", "", "Training recipe defined by the model"},
+    {PlanChoice::Batch, &PlanChoices::batch, "--batch", "N", "", "Samples per GPU and micro-batch"},
+    {PlanChoice::Sequence,
+     &PlanChoices::sequence,
+     "--seq",
+     "N",
+     "",
+     "Tokens per sample, such as 4096 or 4k",
+     {.is_length = true}},
+    {PlanChoice::GlobalBatch, &PlanChoices::global_batch, "--global-batch", "N", "",
+     "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched"},
+    {PlanChoice::Accumulate,
+     &PlanChoices::accumulation,
+     "--accumulate",
+     "N",
+     "",
+     "Micro-batches per optimizer step",
+     {.most = kMostMicroBatches}},
+    {PlanChoice::SetDimension,
+     &PlanChoices::dimensions,
+     "--set",
+     "NAME=VALUE",
+     "",
+     "Any other dimension of the model",
+     {.repeatable = true}},
+    {PlanChoice::Trainable,
+     &PlanChoices::trainable,
+     "--trainable",
+     "PATTERN...",
+     "",
+     "Train only the parameters that match",
+     {.repeatable = true, .many = true}},
+    {PlanChoice::Freeze,
+     &PlanChoices::frozen,
+     "--freeze,--frozen",
+     "PATTERN...",
+     "",
+     "Freeze the parameters that match",
+     {.repeatable = true, .many = true}},
+    {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32",
+     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce"},
+    {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",
+     "Dtype in which gradients are reduced"},
+    {PlanChoice::OptimizerName, &PlanChoices::optimizer, "--optimizer", "NAME", TextsOf<kOptimizerKinds>::kValues,
+     "Optimizer"},
+    {PlanChoice::OptimizerImpl, &PlanChoices::optimizer_implementation, "--optimizer-impl", "NAME",
+     TextsOf<kOptimizerImplementations>::kValues, "PyTorch's implementation of the optimizer"},
+    {PlanChoice::OptimizerStatesName,
+     &PlanChoices::optimizer_states,
+     "--optimizer-state-dtype",
+     "NAME",
+     TextsOf<kOptimizerStates>::kValues,
+     "Precision of the optimizer states",
+     {.former = "--states"}},
+    {PlanChoice::Clip,
+     &PlanChoices::clip,
+     "--clip-grad-norm",
+     "NORM",
+     "none",
+     "Maximum gradient norm, or none for no clipping",
+     {.former = "--clip"}},
+    {PlanChoice::Initialization, &PlanChoices::initialization, "--initialization", "WHERE",
+     TextsOf<kInitializations>::kValues,
+     "Where the model is made before it is sharded: on the meta device, in the memory of the CPU, or whole "
+     "on each GPU"},
+    {PlanChoice::Flavor,
+     &PlanChoices::flavor,
+     "--flavor",
+     "NAME",
+     "transformers|transformers-repeat-kv|torchtitan",
+     "Whose model code is predicted",
+     {.former = "--flavour", .check = check_flavor}},
+    {PlanChoice::CrossEntropy, &PlanChoices::cross_entropy, "--cross-entropy", "NAME",
+     TextsOf<kCrossEntropyImplementations>::kValues,
+     "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
+    {PlanChoice::AllocConf,
+     &PlanChoices::allocator_settings,
+     "--alloc-conf",
+     "TEXT",
+     "",
+     "PYTORCH_ALLOC_CONF, such as expandable_segments:True",
+     {.check = check_allocator_settings}},
+    {PlanChoice::Torch,
+     &PlanChoices::torch,
+     "--torch",
+     "VERSION",
+     "2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
+     "Release of PyTorch that is predicted (default: 2.11)",
+     {.check = check_torch}},
+    {PlanChoice::Runtime, &PlanChoices::runtime, "--runtime", "NAME", TextsOf<kRuntimes>::kValues, RuntimeHelp::kText},
+    {PlanChoice::DeepSpeedFile, &PlanChoices::deepspeed_file, "--deepspeed", "FILE", "",
+     "DeepSpeed's configuration: its stage, buffers, batch, precision, optimizer and clipping; other "
+     "options override it"},
+    {PlanChoice::Strategy, &PlanChoices::strategy, "--strategy", "NAME",
+     "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", "Sharding strategy in FSDP1's names"},
+    {PlanChoice::Shard, &PlanChoices::shard, "--shard", "N", "", "GPUs over which one copy of the model is sharded"},
+    {PlanChoice::Replicate, &PlanChoices::replicate, "--replicate", "N", "", "Copies of the model"},
+    {PlanChoice::Reshard, &PlanChoices::reshard, "--reshard", "WHAT", "true|false",
+     "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
+    {PlanChoice::Wrap, &PlanChoices::wrap, "--wrap", "WHAT", "blocks|sublayers|projections|root",
+     "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, names with commas "
+     "(model.layers.*), or as PyTorch's auto-wrap policies: size:100M (elements), class:NAME,NAME"},
+    {PlanChoice::WrapEnds, &PlanChoices::wrap_ends, "--wrap-ends", "yes|no", "yes|no",
+     "Wrap embeddings and heads as separate units"},
+    {PlanChoice::Checkpoint,
+     &PlanChoices::checkpoint,
+     "--activation-checkpointing",
+     "WHAT",
+     "none|full|selective",
+     "Activation checkpointing: none, full, selective (attention and every second matmul are saved), save-matmuls "
+     "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
+     "its own number: full:32,12",
+     {.former = "--checkpoint"}},
+    {PlanChoice::Offload, &PlanChoices::cpu_offload, "--offload", "yes|no|nvme", "yes|no|nvme",
+     "Keep parameters, gradients and optimizer in CPU memory, or on NVMe drives (ZeRO-3)"},
+    {PlanChoice::GradientSync, &PlanChoices::gradient_sync, "--gradient-sync", "WHEN", "every|last",
+     "Micro-batches after which gradients are reduced: every one, or the last of a step (no_sync before)"},
+    {PlanChoice::Prefetch,
+     &PlanChoices::forward_prefetch,
+     "--prefetch",
+     "N",
+     "",
+     "Units to prefetch in forward",
+     {.least = 0}},
+    {PlanChoice::BackwardPrefetch,
+     &PlanChoices::backward_prefetch,
+     "--backward-prefetch",
+     "N",
+     "",
+     "Units to prefetch in backward",
+     {.least = 0}},
+    {PlanChoice::ReduceScatterBuffers, &PlanChoices::reduce_scatter_buffers, "--reduce-scatter-buffers", "N", "",
+     "Inputs of reduce-scatters that live at once (PyTorch 2.13 and later; default: 1)"},
+    {PlanChoice::SeparateReduceScatter, &PlanChoices::separate_reduce_scatter, "--separate-reduce-scatter", "yes|no",
+     "yes|no", "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"}};
+
+constexpr const ChoiceRow& row_of(PlanChoice choice) {
+  return kChoiceRows[static_cast<std::size_t>(choice)];
+}
+static_assert(
+    [] {
+      bool good = std::size(kChoiceRows) == kNumPlanChoices;
+      for (std::size_t i = 0; i < kNumPlanChoices && good; ++i) {
+        good = static_cast<std::size_t>(kChoiceRows[i].choice) == i;
+      }
+      return good;
+    }(),
+    "a row for each choice, in the order of the enum");
+
+constexpr std::string_view place_of(const ChoiceRow& row) {
+  return row.names.substr(0, row.names.find(','));
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,184 @@
+// The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
+// of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
+// to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
+// collectives on streams of their own and without, and with the optimizer on a drive; of FSDP2 one input of a reduction
+// more, which PyTorch's own text calls enough, and reductions apart. All others lie between two of them.
+
+#include "planner/space/framework_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/plan/plan_names.h"
+#include "core/plan/torch_version.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::array<std::int64_t, 3> kReduceBuckets = {500'000'000, 50'000'000, 5'000'000};
+constexpr std::array<std::int64_t, 2> kBucketCaps = {5, 100};
+constexpr std::array<std::int64_t, 2> kReduceInputs = {1, 2};
+constexpr std::array kPrefetches = {BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None};
+
+Plan plan_of_defaults(Framework framework) {
+  Plan plan;
+  plan.runtime.framework = framework;
+  if (is_zero(plan)) plan.zero = default_zero_options(framework);
+  return plan;
+}
+
+void add_new(std::vector<FrameworkArguments>& all, const FrameworkArguments& arguments) {
+  if (std::find(all.begin(), all.end(), arguments) == all.end()) all.push_back(arguments);
+}
+
+}  // namespace
+
+FrameworkArguments arguments_of(const Plan& plan) {
+  return {.bucket_cap_mb = plan.ddp.bucket_cap_mb,
+          .backward_prefetch = plan.fsdp1.backward_prefetch,
+          .reduce_bucket_size = plan.zero.reduce_bucket_size,
+          .prefetch_bucket_size = plan.zero.prefetch_bucket_size,
+          .max_live_parameters = plan.zero.max_live_parameters,
+          .max_reuse_distance = plan.zero.max_reuse_distance,
+          .offload_param = plan.zero.offload_param,
+          .overlap_comm = plan.zero.overlap_comm,
+          .hpz_partition_size = plan.zero.hpz_partition_size,
+          .drive = plan.zero.nvme.optimizer,
+          .sub_group_size = plan.zero.sub_group_size,
+          .reduce_scatter_buffers = plan.reduce_scatter_buffers,
+          .separate_reduce_scatter_group = plan.separate_reduce_scatter_group};
+}
+
+void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
+  plan.ddp.bucket_cap_mb = arguments.bucket_cap_mb;
+  plan.fsdp1.backward_prefetch = arguments.backward_prefetch;
+  plan.zero.reduce_bucket_size = arguments.reduce_bucket_size;
+  plan.zero.prefetch_bucket_size = arguments.prefetch_bucket_size;
+  plan.zero.max_live_parameters = arguments.max_live_parameters;
+  plan.zero.max_reuse_distance = arguments.max_reuse_distance;
+  plan.zero.offload_param = arguments.offload_param;
+  plan.zero.overlap_comm = arguments.overlap_comm;
+  plan.zero.hpz_partition_size = arguments.hpz_partition_size;
+  plan.zero.nvme.optimizer = arguments.drive;
+  plan.zero.sub_group_size = arguments.sub_group_size;
+  plan.reduce_scatter_buffers = arguments.reduce_scatter_buffers;
+  plan.separate_reduce_scatter_group = arguments.separate_reduce_scatter_group;
+}
+
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
+  const FrameworkArguments own = arguments_of(base);
+  std::vector<FrameworkArguments> all = {own};
+  FrameworkArguments other = own;
+  switch (base.runtime.framework) {
+    case Framework::Fsdp2:
+      if (!torch_version_of(base.runtime).has_reduce_scatter_settings) return all;
+      for (const bool is_apart : {false, true}) {
+        for (const std::int64_t buffers : kReduceInputs) {
+          other.separate_reduce_scatter_group = is_apart;
+          other.reduce_scatter_buffers = buffers;
+          add_new(all, other);
+        }
+      }
+      return all;
+    case Framework::Fsdp1:
+      for (const BackwardPrefetch prefetch : kPrefetches) {
+        other.backward_prefetch = prefetch;
+        add_new(all, other);
+      }
+      return all;
+    case Framework::Ddp:
+      for (const std::int64_t cap : kBucketCaps) {
+        other.bucket_cap_mb = cap;
+        add_new(all, other);
+      }
+      return all;
+    case Framework::SimpleFsdp:
+      return all;  // It has none.
+    case Framework::Zero1:
+    case Framework::Zero2:
+    case Framework::Zero3:
+      break;
+  }
+  for (const std::int64_t elements : kReduceBuckets) {
+    other.reduce_bucket_size = elements;
+    add_new(all, other);
+  }
+  // Who lets go of parameters to save memory wants the smallest buffer, too: the last one.
+  if (!is_zero3(base)) return all;
+  other.max_reuse_distance = 0;
+  add_new(all, other);
+  // A second copy in each node for what is gathered twice, where parameters are on the GPUs.
+  FrameworkArguments with_copies = other;
+  with_copies.hpz_partition_size = gpus_per_node;
+  if (!own.offload_param && suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
+  other.prefetch_bucket_size = 0;
+  add_new(all, other);
+  // Second copies that were asked for are on the GPUs, and what is quantized there does not come from the host.
+  if (own.hpz_partition_size == 1 && !base.zero.quantized_weights) other.offload_param = true;
+  add_new(all, other);
+  // Streams of their own hold what they have used; who has no room has none for that either.
+  other.overlap_comm = false;
+  add_new(all, other);
+  // Who has no room on the host either.
+  if (own.drive || zero_master_dtype(base) != Dtype::Float32 || base.zero.offload_ratio < 1) return all;
+  other.drive = true;
+  other.sub_group_size = std::min(own.sub_group_size, kDriveSubGroup);
+  for (const bool overlaps : {true, false}) {
+    other.overlap_comm = overlaps;
+    add_new(all, other);
+  }
+  return all;
+}
+
+bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node) {
+  const std::int64_t neighbors = arguments.hpz_partition_size;
+  return neighbors == 1 || (neighbors == gpus_per_node && gpus > neighbors && gpus % neighbors == 0);
+}
+
+bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
+  switch (framework) {
+    case Framework::Fsdp2:
+    case Framework::Fsdp1:
+      return mesh.dp_shard() == 1 || !has_units;
+    case Framework::Ddp:
+      return mesh.world_size() == 1;
+    default:
+      return false;
+  }
+}
+
+std::vector<std::string> texts_of_arguments(Framework framework, const FrameworkArguments& arguments) {
+  const Plan plan = plan_of_defaults(framework);
+  const FrameworkArguments usual = arguments_of(plan);
+  std::vector<std::string> texts;
+  if (framework == Framework::Ddp && arguments.bucket_cap_mb) {
+    texts.push_back(fmt::format("bucket_cap_mb {}", *arguments.bucket_cap_mb));
+  }
+  if (framework == Framework::Fsdp1 && arguments.backward_prefetch != usual.backward_prefetch) {
+    texts.push_back(fmt::format("backward_prefetch {}", name_of(kBackwardPrefetchTable, arguments.backward_prefetch)));
+  }
+  if (framework == Framework::Fsdp2 && arguments.reduce_scatter_buffers != 1) {
+    texts.push_back(fmt::format("{} reduce-scatter buffers", arguments.reduce_scatter_buffers));
+  }
+  if (framework == Framework::Fsdp2 && arguments.separate_reduce_scatter_group) {
+    texts.emplace_back("reduce-scatters apart");
+  }
+  const auto add_unusual = [&](const char* key, std::int64_t FrameworkArguments::*value) {
+    if (arguments.*value != usual.*value) texts.push_back(fmt::format("{} {}", key, arguments.*value));
+  };
+  if (is_zero(plan)) add_unusual("reduce_bucket_size", &FrameworkArguments::reduce_bucket_size);
+  if (!is_zero3(plan)) return texts;
+  add_unusual("max_reuse_distance", &FrameworkArguments::max_reuse_distance);
+  add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
+  add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
+  add_unusual("hpz_partition_size", &FrameworkArguments::hpz_partition_size);
+  if (arguments.offload_param) texts.emplace_back("offload_param");
+  if (arguments.drive) texts.emplace_back("optimizer on NVMe");
+  if (usual.overlap_comm && !arguments.overlap_comm) texts.emplace_back("overlap_comm false");
+  return texts;
+}
+
+}  // namespace fsdp::planner

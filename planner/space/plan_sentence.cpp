@@ -1,0 +1,295 @@
+#include "planner/space/plan_sentence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "core/base/json_writer.h"
+#include "core/base/name_ranges.h"
+#include "core/plan/optimizer_table.h"
+#include "core/plan/zero_nvme.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/space/framework_arguments.h"
+#include "planner/space/strategy_names.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Names of units other than blocks are told up to this length; more of them are counted.
+constexpr std::size_t kMostNameColumns = 44;
+
+/// What selective checkpointing does with blocks, after their number.
+std::string what_is_saved(const Checkpointing& checkpointing) {
+  const std::optional<CheckpointWay> way = way_of(checkpointing);
+  if (!way || way->saved == SavedOps::EverySecondMatmul) return " selectively";
+  return way->saved == SavedOps::Matmuls ? " (saving matmuls and attention)" : " (saving attention)";
+}
+
+/// "checkpoint 32 of 32 blocks of encoder.layers, 12 of 32 of decoder.layers": where the stacks differ, and in one
+/// mode.
+std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
+  const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
+  const auto counts = first_blocks_of(plan, facts.blocks_of_stacks);
+  if (!counts || is_alike(*counts, facts.blocks_of_stacks)) return "";
+  const bool is_one_mode = std::all_of(entries.begin(), entries.end(),
+                                       [&](const auto& entry) { return entry.mode == entries.front().mode; });
+  if (!is_one_mode) return "";
+  std::vector<std::string> parts;
+  for (std::size_t s = 0; s < counts->size(); ++s) {
+    if ((*counts)[s] == 0) continue;
+    parts.push_back(fmt::format("{} of {}{} of {}", (*counts)[s], facts.blocks_of_stacks[s].size(),
+                                parts.empty() ? " blocks" : "", facts.stacks[s].name));
+  }
+  const bool is_selective = entries.front().mode == CheckpointMode::Selective;
+  return fmt::format("checkpoint {}{}", fmt::join(parts, ", "), is_selective ? what_is_saved(plan.checkpointing) : "");
+}
+
+std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
+  std::int64_t full = 0;
+  std::int64_t selective = 0;
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    full += entry.mode == CheckpointMode::Full ? 1 : 0;
+    selective += entry.mode == CheckpointMode::Selective ? 1 : 0;
+  }
+  const auto share = [&](std::int64_t count) {
+    const auto all = static_cast<std::int64_t>(facts.blocks.size());
+    return count >= all ? fmt::format("all {}", counted(count, "block"))
+                        : fmt::format("{} of {}", count, counted(all, "block"));
+  };
+  if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty()) return unlike;
+  std::string text;
+  if (full > 0) text = fmt::format("checkpoint {}", share(full));
+  if (selective > 0) {
+    text +=
+        fmt::format("{}checkpoint {}{}", text.empty() ? "" : ", ", share(selective), what_is_saved(plan.checkpointing));
+  }
+  return text.empty() ? "no activation checkpointing" : text;
+}
+
+std::string_view name_of(OptimizerImplementation implementation) {
+  switch (implementation) {
+    case OptimizerImplementation::Foreach:
+      return "foreach";
+    case OptimizerImplementation::Fused:
+      return "fused";
+    case OptimizerImplementation::ForLoop:
+      return "for-loop";
+  }
+  return "";
+}
+
+}  // namespace
+
+ModelFacts facts_of(const Model& model) {
+  ModelFacts facts;
+  facts.stacks = model.stacks;
+  facts.blocks_of_stacks = blocks_of(model);
+  for (const Stack& stack : model.stacks) {
+    for (const int call : stack.calls) {
+      const int module = model.calls[call].module;
+      if (module >= 0) facts.blocks.insert(model.modules[module].name);
+    }
+  }
+  std::set<Dtype> dtypes;
+  for (const Parameter& parameter : model.parameters) {
+    if (parameter.receives_gradient) dtypes.insert(parameter.dtype);
+  }
+  if (dtypes.size() == 1) facts.weights = *dtypes.begin();
+  return facts;
+}
+
+std::string short_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::Float32:
+      return "fp32";
+    case Dtype::BFloat16:
+      return "bf16";
+    case Dtype::Float16:
+      return "fp16";
+    default:
+      return std::string(name_of(dtype));
+  }
+}
+
+std::string precision_of(const Plan& plan, const ModelFacts& facts) {
+  const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
+  const std::string named = weights ? short_name(*weights) : "checkpoint-dtype";
+  const std::optional<Dtype> compute = plan.mixed_precision.param_dtype ? plan.mixed_precision.param_dtype : weights;
+  const std::optional<Dtype> reduce = plan.mixed_precision.reduce_dtype ? plan.mixed_precision.reduce_dtype : compute;
+  if (compute == weights && reduce == weights) return weights ? named : "dtypes of the checkpoint";
+  const bool is_usual = weights == Dtype::Float32 && reduce == Dtype::Float32 && compute != weights;
+  if (is_usual) return fmt::format("{} mixed precision", short_name(*compute));
+  std::string text = fmt::format("{} weights", named);
+  if (compute) text += fmt::format(", {} compute", short_name(*compute));
+  if (reduce && reduce != compute) text += fmt::format(", {} reduce", short_name(*reduce));
+  return text;
+}
+
+std::string optimizer_of(const Plan& plan) {
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  if (is_zero(plan) && plan.cpu_offload) {
+    return fmt::format("{} {}", row.class_name, row.has_cpu_adam ? "(DeepSpeedCPUAdam)" : "on the CPU");
+  }
+  // bitsandbytes has one implementation.
+  const bool is_8_bit = plan.optimizer.states == OptimizerStates::EightBit;
+  std::string text =
+      fmt::format("{} {}", row.class_name, is_8_bit ? "with 8-bit states" : name_of(plan.optimizer.implementation));
+  if (plan.optimizer.muon) text = "Muon and " + text;
+  if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
+  return text;
+}
+
+std::string batch_of(const Plan& plan) {
+  const Dimension* batch = find_dimension(plan.dimensions, "batch");
+  if (batch == nullptr) return "";
+  const auto micro = static_cast<std::int64_t>(batch->value);
+  const std::int64_t ranks = plan.mesh.world_size();
+  std::string text = fmt::format("batch {}", micro);
+  // A length among others follows from them, or says little without them.
+  const Dimension* seq = plan.dimensions.size() == 2 ? find_dimension(plan.dimensions, "seq") : nullptr;
+  if (seq != nullptr) text += fmt::format(" (seq {})", shortest(seq->value));
+  if (plan.accumulation > 1) text += fmt::format(" x {} accumulation", plan.accumulation);
+  return fmt::format("{} x {} = {} a step", text, counted(ranks, "GPU"),
+                     counted(micro * plan.accumulation * ranks, "sample"));
+}
+
+namespace {
+
+/// The units of a plan below the root, by what they wrap.
+struct WrappedModules {
+  std::size_t blocks = 0;
+  std::size_t blocks_per_unit = 0;
+  std::vector<std::string> parts;   ///< Names inside a block, where units lie there in each block: "self_attn".
+  std::vector<std::string> others;  ///< Other modules.
+};
+
+/// The block that a module lies in; empty: in none.
+std::string_view block_around(std::string_view module, const ModelFacts& facts) {
+  for (std::string_view above = parent_name(module); !above.empty(); above = parent_name(above)) {
+    if (facts.blocks.contains(std::string(above))) return above;
+  }
+  return {};
+}
+
+WrappedModules wrapped_modules_of(const Plan& plan, const ModelFacts& facts) {
+  WrappedModules wrapped;
+  std::vector<std::string> inside;
+  for (const Unit& unit : plan.units) {
+    const bool is_of_blocks = std::all_of(unit.modules.begin(), unit.modules.end(),
+                                          [&](const std::string& module) { return facts.blocks.contains(module); });
+    if (is_of_blocks) {
+      wrapped.blocks += unit.modules.size();
+      wrapped.blocks_per_unit = std::max(wrapped.blocks_per_unit, unit.modules.size());
+      continue;
+    }
+    for (const std::string& module : unit.modules) {
+      const std::string_view block = block_around(module, facts);
+      if (!module.empty()) (block.empty() ? wrapped.others : inside).push_back(module);
+      if (block.empty()) continue;
+      std::string part = module.substr(block.size() + 1);
+      const bool is_new = std::find(wrapped.parts.begin(), wrapped.parts.end(), part) == wrapped.parts.end();
+      if (is_new) wrapped.parts.push_back(std::move(part));
+    }
+  }
+  // Said of each block, or of none.
+  if (inside.size() != wrapped.parts.size() * facts.blocks.size()) {
+    wrapped.others.insert(wrapped.others.begin(), inside.begin(), inside.end());
+    wrapped.parts.clear();
+  }
+  return wrapped;
+}
+
+}  // namespace
+
+std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
+  const auto [blocks, per_unit, parts, others] = wrapped_modules_of(plan, facts);
+  const std::string call = is_flat(plan) ? "FullyShardedDataParallel" : "fully_shard";
+  std::string text = call;
+  const auto all = static_cast<std::int64_t>(facts.blocks.size());
+  if (blocks > 0) {
+    text += blocks < facts.blocks.size() ? fmt::format(" on {} of {}", blocks, counted(all, "block"))
+            : per_unit == 1              ? " per block"
+                                         : fmt::format(" per {} blocks", per_unit);
+  }
+  if (!parts.empty()) {
+    const std::string names = fmt::format("{}", fmt::join(fold_names(parts), ", "));
+    const bool is_short = names.size() <= kMostNameColumns;
+    const std::string number = counted(static_cast<std::int64_t>(parts.size()), "module");
+    text += blocks > 0 ? fmt::format(" and its {}", is_short ? names : number + " inside")
+                       : fmt::format(" on {} of each block", is_short ? names : number);
+  }
+  const bool has_blocks = blocks > 0 || !parts.empty();
+  if (others.empty()) return has_blocks ? text : call + " on the root only";
+  const std::string names = fmt::format("{}", fmt::join(fold_names(others), ", "));
+  const std::string number = counted(static_cast<std::int64_t>(others.size()), has_blocks ? "other module" : "module");
+  return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
+}
+
+std::string ddp_arguments(const DdpOptions& ddp) {
+  std::vector<std::string> arguments;
+  if (ddp.gradient_as_bucket_view) arguments.emplace_back("gradient_as_bucket_view=True");
+  if (ddp.find_unused_parameters) arguments.emplace_back("find_unused_parameters=True");
+  if (!ddp.broadcast_buffers) arguments.emplace_back("broadcast_buffers=False");
+  if (ddp.bucket_cap_mb) arguments.push_back(fmt::format("bucket_cap_mb={}", *ddp.bucket_cap_mb));
+  return fmt::format("{}", fmt::join(arguments, ", "));
+}
+
+namespace {
+
+/// The bucket, and what is not DeepSpeed's default.
+std::string zero_arguments(const Plan& plan) {
+  std::vector<std::string> arguments = {fmt::format("reduce_bucket_size {}", plan.zero.reduce_bucket_size)};
+  for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
+    if (text != arguments.front()) arguments.push_back(std::move(text));
+  }
+  if (plan.zero.quantized_weights) arguments.emplace_back("quantized_weights");
+  if (plan.zero.quantized_gradients) arguments.emplace_back("quantized_gradients");
+  if (plan.zero.overlap_comm) arguments.emplace_back("overlap_comm");
+  return fmt::format("{}", fmt::join(arguments, ", "));
+}
+
+/// "FULL_SHARD (fully_shard per block, reshard_after_forward=True)".
+std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
+  const std::string name = strategy_name(plan);
+  if (plan.runtime.framework == Framework::Ddp) {
+    const std::string arguments = plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
+    return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
+  }
+  if (is_zero(plan)) return fmt::format("{} ({})", name, zero_arguments(plan));
+  const bool is_hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
+  if (is_simple_fsdp(plan)) {
+    return is_hybrid ? fmt::format("{} over ({}, {})", name, plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : name;
+  }
+  const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "";
+  return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
+}
+
+}  // namespace
+
+std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+  std::vector<std::string> parts = {sharding_of(plan, facts)};
+  if (const std::string batch = batch_of(plan); !batch.empty()) {
+    parts.push_back(batch + (batch_origin.empty() ? "" : ", " + batch_origin));
+  }
+  parts.push_back(checkpointing_of(plan, facts));
+  if (is_flat(plan) || plan.runtime.framework == Framework::Fsdp2) {
+    for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
+      parts.push_back(std::move(text));
+    }
+  }
+  if (plan.cpu_offload) parts.emplace_back(uses_drive(plan) ? "offload to NVMe" : "CPU offload");
+  if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
+  if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));
+  if (plan.accumulation > 1 && !plan.sync_every_micro_batch && !is_zero(plan))
+    parts.emplace_back("gradients reduced once a step");
+  parts.push_back(precision_of(plan, facts));
+  parts.push_back(optimizer_of(plan));
+  if (!plan.runtime.allocator_settings.empty()) parts.push_back(plan.runtime.allocator_settings);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace fsdp::planner

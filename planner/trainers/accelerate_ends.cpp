@@ -1,0 +1,108 @@
+// accelerate (since 1.14) makes units of a model's ends, whatever the policy says: the input embedding; final norm and
+// head as one, which is not resharded after forward. Where head and embedding are one parameter, all three are one
+// unit.
+//
+// The norm is the last direct child of the base model whose class has "Norm" in its name (_find_final_norm); the base
+// model is the attribute that a class of transformers names in base_model_prefix, "model" of LlamaForCausalLM, and the
+// model itself where the class has no such word, as those of other libraries. A class of transformers with the prefix
+// and no such attribute (T5, or LlamaModel by itself) has no norm that is found.
+//
+// Embedding and head are what get_input_embeddings and get_output_embeddings return, which only classes of transformers
+// have.
+//
+// Sources: accelerate 1.15.0, utils/fsdp_utils.py (_find_final_norm, fsdp2_prepare_model); transformers 5.24.0,
+// modeling_utils.py (EmbeddingAccessMixin), models/*/modeling_*.py (base_model_prefix, _input_embed_layer).
+
+#include "planner/trainers/accelerate_ends.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kEmbeddings = {"embed_tokens", "wte", "word_embeddings", "shared"};
+constexpr std::array<std::string_view, 3> kHeads = {"lm_head", "proj_out", "cls.predictions.decoder"};
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);  // npos + 1 is 0.
+}
+
+/// "LlamaForCausalLM", "GPT2LMHeadModel", "LlamaModel"
+bool is_of_transformers(std::string_view class_name) {
+  const std::size_t at = class_name.find("For");
+  const bool is_for_something = at != std::string_view::npos && at > 0 && at + 3 < class_name.size();
+  return is_for_something || (class_name.ends_with("Model") && class_name.size() > 5);
+}
+
+const Module* base_model_of(const Model& model) {
+  const Module& root = model.modules.front();
+  if (!is_of_transformers(root.class_name)) return &root;
+  for (const int child : root.children) {
+    if (model.modules[child].class_name.ends_with("Model")) return &model.modules[child];
+  }
+  return nullptr;
+}
+
+std::string final_norm_of(const Model& model) {
+  const Module* base = base_model_of(model);
+  std::string norm;
+  if (base == nullptr) return norm;
+  for (const int child : base->children) {
+    const Module& module = model.modules[child];
+    if (module.class_name.find("Norm") != std::string::npos) norm = module.name;
+  }
+  return norm;
+}
+
+/// The topmost module of such a name.
+std::string embedding_of(const Model& model) {
+  const Module* found = nullptr;
+  const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
+  for (const Module& module : model.modules) {
+    if (std::find(kEmbeddings.begin(), kEmbeddings.end(), last_part(module.name)) == kEmbeddings.end()) continue;
+    if (found == nullptr || depth(module.name) < depth(found->name)) found = &module;
+  }
+  return found == nullptr ? std::string() : found->name;
+}
+
+std::string head_of(const Model& model) {
+  for (const Module& module : model.modules) {
+    if (std::find(kHeads.begin(), kHeads.end(), module.name) != kHeads.end()) return module.name;
+  }
+  return {};
+}
+
+bool are_tied(const Model& model, const std::string& embedding, const std::string& head) {
+  const std::string first = embedding + ".weight";
+  const std::string second = head + ".weight";
+  return std::any_of(model.parameters.begin(), model.parameters.end(), [&](const Parameter& parameter) {
+    const auto is_named = [&](const std::string& name) {
+      return parameter.name == name ||
+             std::find(parameter.tied_names.begin(), parameter.tied_names.end(), name) != parameter.tied_names.end();
+    };
+    return is_named(first) && is_named(second);
+  });
+}
+
+}  // namespace
+
+AccelerateEnds accelerate_ends_of(const Model& model) {
+  AccelerateEnds ends;
+  const std::string norm = final_norm_of(model);
+  if (!norm.empty()) ends.tail.push_back(norm);
+  if (!is_of_transformers(model.modules.front().class_name)) return ends;
+  const std::string embedding = embedding_of(model);
+  const std::string head = head_of(model);
+  if (!embedding.empty() && are_tied(model, embedding, head)) {
+    ends.tail.push_back(embedding);
+  } else {
+    ends.embedding = embedding;
+  }
+  if (!head.empty()) ends.tail.push_back(head);
+  return ends;
+}
+
+}  // namespace fsdp::planner

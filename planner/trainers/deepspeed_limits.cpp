@@ -1,0 +1,29 @@
+// What DeepSpeed's JSON cannot say. A plan of ZeRO has no units and one word for each thing, so that the file, with the
+// optimizer and the model that the script makes, says all of it. Other plans have nothing near.
+
+#include <fmt/core.h>
+
+#include "core/plan/plan_names.h"
+#include "planner/trainers/trainer_limits.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::optional<Error> no_zero(const Plan& plan, const Model&) {
+  if (is_zero(plan)) return std::nullopt;
+  return Error{"/runtime/name",
+               fmt::format("The plan is of {}, and this configuration is for DeepSpeed alone.",
+                           name_of(kFrameworkTable, plan.runtime.framework)),
+               "Plan with --runtime zero1, zero2 or zero3."};
+}
+
+constexpr Limit kLimitsOfDeepSpeed[] = {{no_zero, nullptr, true}};
+
+}  // namespace
+
+std::span<const Limit> limits_of_deepspeed() {
+  return kLimitsOfDeepSpeed;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,249 @@
+// What torchtitan's configuration cannot say. Its units are fixed (apply_fsdp of models/llama3/infra/parallelize.py, or
+// apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each block, norm and head in one, the root;
+// fsdp_reshard_after_forward is a word for all but the root. Gradients are reduced in float32 after every micro-batch
+// and always clipped (train.py).
+//
+// 0.3.0 recomputes blocks to their end, casts no inputs, and makes q, k and v in one product, so that its selective
+// checkpointing, which counts products, keeps others than a plan's (activation_checkpoint.py).
+//
+// A model is torchtitan's when name and total of parameters are those of one of its flavors. Those with tied
+// embeddings, which its units would tear apart, and mixtures of experts, whose code differs, are none here.
+//
+// Not modeled: nothing of this was run; attention over packed documents, which 0.3.0 has alone ("varlen"), is taken for
+// flash attention.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/plan/optimizer_table.h"
+#include "planner/space/checkpointed_blocks.h"
+#include "planner/trainers/trainer_limits.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+struct Flavor {
+  std::string_view model;  ///< `Model::name`
+  std::int64_t parameters;
+  TorchtitanModel named;
+};
+
+// Sources: torchtitan/models/llama3/__init__.py and models/qwen3/__init__.py of v0.2.2, and the config_registry.py
+// beside them of v0.3.0.
+constexpr std::array kTitanFlavors = {
+    Flavor{"Llama-3.1-8B", 8'030'261'248, {"llama3", "8B", "llama3_8b"}},
+    Flavor{"Llama-3.1-70B", 70'553'706'496, {"llama3", "70B", "llama3_70b"}},
+    Flavor{"Llama-3.1-405B", 405'853'388'800, {"llama3", "405B", "llama3_405b"}},
+    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B", "qwen3_14b"}},  // It has none of the 8B but for fine-tuning.
+    Flavor{"Qwen3-14B", 14'768'307'200, {"qwen3", "14B", "qwen3_14b"}},
+    Flavor{"Qwen3-32B", 32'762'123'264, {"qwen3", "32B", "qwen3_32b"}},
+};
+
+/// transformers' names of what torchtitan calls tok_embeddings, norm and output.
+constexpr std::string_view kTitanEmbedding = "model.embed_tokens";
+constexpr std::string_view kTitanNorm = "model.norm";
+constexpr std::string_view kTitanHead = "lm_head";
+
+std::vector<Unit> titan_units(const Model& model, std::string_view reshard) {
+  const auto kind = reshard == "never" ? ReshardAfterForward::Kind::Never : ReshardAfterForward::Kind::Always;
+  const auto last = reshard == "always" ? ReshardAfterForward::Kind::Always : ReshardAfterForward::Kind::Never;
+  std::vector<Unit> units = {{{std::string(kTitanEmbedding)}, {kind, 0}}};
+  for (const auto& stack : blocks_of(model)) {
+    for (const std::string& block : stack) units.push_back({{block}, {kind, 0}});
+  }
+  units.push_back({{std::string(kTitanNorm), std::string(kTitanHead)}, {last, 0}});
+  units.push_back({{""}, {}});
+  return units;
+}
+
+std::optional<Error> no_flavor(const Plan&, const Model& model) {
+  if (torchtitan_model_of(model)) return std::nullopt;
+  std::string known;
+  for (const Flavor& flavor : kTitanFlavors) known += fmt::format("{}{}", known.empty() ? "" : ", ", flavor.model);
+  return Error{"/model", fmt::format("torchtitan has no flavor that is {}.", model.name),
+               fmt::format("Plans of these can be exported: {}.", known)};
+}
+
+std::optional<Error> other_titan_code(const Plan& plan, const Model&) {
+  if (plan.runtime.flavor == "torchtitan") return std::nullopt;
+  return Error{"/runtime/flavor", fmt::format("The plan is for the model code of {}.", plan.runtime.flavor),
+               "Plan with --flavor torchtitan."};
+}
+
+std::optional<Error> other_titan_units(const Plan& plan, const Model& model) {
+  if (!torchtitan_model_of(model)) return std::nullopt;
+  for (const std::string_view reshard : {"default", "always", "never"}) {
+    if (plan.units == titan_units(model, reshard)) return std::nullopt;
+  }
+  return Error{
+      "/units",
+      "torchtitan's units are the embedding, each block, and norm and head together; they are resharded all, none, "
+      "or all but the last.",
+      "Add --nearest FILE."};
+}
+
+void wrap_as_titan(Plan& plan, const Model& model) {
+  if (!torchtitan_model_of(model)) return;
+  const bool is_never = std::all_of(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
+    return is_root(unit) || unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Never;
+  });
+  plan.units = titan_units(model, is_never && plan.units.size() > 1 ? "never" : "default");
+}
+
+std::optional<Error> other_titan_precision(const Plan& plan, const Model& model) {
+  const MixedPrecision& given = plan.mixed_precision;
+  const std::optional<Dtype> shards = dtype_of_shards(plan, model);
+  const auto is_known = [](std::optional<Dtype> dtype) { return dtype == Dtype::Float32 || dtype == Dtype::BFloat16; };
+  if (is_known(shards) && is_known(given.param_dtype) && given.reduce_dtype == Dtype::Float32 && !given.output_dtype) {
+    return std::nullopt;
+  }
+  return Error{
+      "/mixed_precision",
+      "torchtitan computes in bfloat16 or float32, says so to each unit, and always reduces gradients in float32.",
+      "Plan with --precision mixed."};
+}
+
+void mix_as_titan(Plan& plan, const Model& model) {
+  const Dtype compute = activation_dtype(model, plan);
+  plan.mixed_precision = {.param_dtype = compute, .reduce_dtype = Dtype::Float32};
+  if (!plan.parameter_dtype) plan.parameter_dtype = dtype_of_shards(plan, model);
+}
+
+std::optional<Error> other_titan_checkpointing(const Plan& plan, const Model& model) {
+  const Checkpointing& given = plan.checkpointing;
+  if (given.entries.empty()) return std::nullopt;
+  const auto is_as_first = [&](const auto& entry) { return entry.mode == given.entries.front().mode; };
+  if (!std::all_of(given.entries.begin(), given.entries.end(), is_as_first)) {
+    return Error{"/activation_checkpointing", "Blocks are checkpointed in two ways; torchtitan treats all alike.",
+                 "Plan with --activation-checkpointing full, selective or none."};
+  }
+  const Checkpointing usual;
+  const bool is_selective = given.entries.front().mode == CheckpointMode::Selective;
+  if (is_selective && (given.selective_keep != usual.selective_keep || !given.every_second_linear)) {
+    return Error{"/activation_checkpointing/selective_keep",
+                 "torchtitan keeps the outputs of attention and of every second linear layer.",
+                 "Plan with --activation-checkpointing selective."};
+  }
+  return not_all_blocks(plan, model);
+}
+
+void checkpoint_as_titan(Plan& plan, const Model& model) {
+  const Checkpointing usual;
+  plan.checkpointing.selective_keep = usual.selective_keep;
+  plan.checkpointing.every_second_linear = usual.every_second_linear;
+  checkpoint(plan, model, {plan.checkpointing.entries.front().mode, {}});
+}
+
+std::optional<Error> other_registry_checkpointing(const Plan& plan, const Model& model) {
+  const Checkpointing& given = plan.checkpointing;
+  if (given.entries.empty()) return std::nullopt;
+  const auto is_full = [](const auto& entry) { return entry.mode == CheckpointMode::Full; };
+  if (!std::all_of(given.entries.begin(), given.entries.end(), is_full)) {
+    return Error{"/activation_checkpointing",
+                 "torchtitan makes q, k and v in one product, and keeps others when it checkpoints selectively.",
+                 "Plan with --activation-checkpointing full or none, or write --trainer-version 0.2.2."};
+  }
+  if (given.early_stop) {
+    return Error{"/activation_checkpointing/early_stop", "torchtitan recomputes blocks to their end.",
+                 "Write false into the plan."};
+  }
+  return not_all_blocks(plan, model);
+}
+
+void checkpoint_as_registry(Plan& plan, const Model& model) {
+  plan.checkpointing.early_stop = false;
+  checkpoint_all(plan, model);
+}
+
+std::optional<Error> cast_by_registry(const Plan& plan, const Model&) {
+  if (!plan.mixed_precision.cast_forward_inputs) return std::nullopt;
+  return Error{"/mixed_precision/cast_forward_inputs", "torchtitan casts no inputs of units.",
+               "Write false into the plan."};
+}
+
+std::optional<Error> other_titan_optimizer(const Plan& plan, const Model&) {
+  if (!optimizer_row(plan.optimizer).torchtitan.empty()) return std::nullopt;
+  return Error{"/optimizer/kind", "torchtitan has Adam and AdamW.", "Plan with --optimizer adamw."};
+}
+
+std::optional<Error> titan_clips(const Plan& plan, const Model&) {
+  if (plan.optimizer.clip_grad_norm) return std::nullopt;
+  return Error{"/optimizer/clip_grad_norm", "torchtitan always clips gradients.", "Plan with --clip-grad-norm 1."};
+}
+
+std::optional<Error> titan_sync(const Plan& plan, const Model&) {
+  if (plan.accumulation == 1 || plan.sync_every_micro_batch) return std::nullopt;
+  return Error{"/sync_every_micro_batch",
+               "Gradients are reduced after the last micro-batch; torchtitan reduces them after every one.",
+               "Plan with --gradient-sync every."};
+}
+
+std::optional<Error> other_titan_loss(const Plan& plan, const Model&) {
+  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
+  return Error{"/runtime/implementations/cross_entropy", "torchtitan computes PyTorch's cross entropy.",
+               "Plan with --cross-entropy pytorch."};
+}
+
+void compute_loss_of_titan(Plan& plan, const Model&) {
+  const Implementations usual;
+  plan.runtime.implementations.cross_entropy = usual.cross_entropy;
+  plan.runtime.implementations.upcast_logits = usual.upcast_logits;
+}
+
+std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
+  if (plan.trainable.empty() && plan.frozen.empty()) return std::nullopt;
+  return Error{"/model/frozen", "torchtitan trains all parameters.", "Plan without --freeze and --trainable."};
+}
+
+constexpr Limit kLimitsOfTorchtitan[] = {
+    {no_flavor, nullptr, true},
+    {other_titan_code, nullptr},
+    {titan_frozen, nullptr},
+    {[](const Plan& plan, const Model&) { return not_sharded(plan, "torchtitan"); }, shard_over_all},
+    {other_titan_units, wrap_as_titan},
+    {other_titan_precision, mix_as_titan},
+    {other_titan_checkpointing, checkpoint_as_titan},
+    {other_titan_optimizer, nullptr},
+    {titan_clips, [](Plan& plan, const Model&) { plan.optimizer.clip_grad_norm = 1.0; }},
+    {titan_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = true; }},
+    {other_titan_loss, compute_loss_of_titan},
+};
+
+/// Configurations in Python.
+constexpr Limit kLimitsOfRegistry[] = {
+    {other_registry_checkpointing, checkpoint_as_registry},
+    {cast_by_registry, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = false; }},
+};
+
+}  // namespace
+
+std::optional<TorchtitanModel> torchtitan_model_of(const Model& model) {
+  for (const Flavor& flavor : kTitanFlavors) {
+    if (flavor.model == model.name && flavor.parameters == num_parameters(model)) return flavor.named;
+  }
+  return std::nullopt;
+}
+
+std::string_view torchtitan_reshard_of(const Plan& plan) {
+  const auto is_always = [](const Unit& unit) {
+    return unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Always;
+  };
+  if (!is_always(plan.units.front())) return "never";
+  return is_always(plan.units[plan.units.size() - 2]) ? "always" : "default";
+}
+
+std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
+  std::vector<Limit> limits(std::begin(kLimitsOfTorchtitan), std::end(kLimitsOfTorchtitan));
+  if (!release.has_registry) {
+    limits.push_back(limit_of_cast_inputs());
+    return limits;
+  }
+  std::erase_if(limits, [](const Limit& limit) { return limit.find == other_titan_checkpointing; });
+  limits.insert(limits.end(), std::begin(kLimitsOfRegistry), std::end(kLimitsOfRegistry));
+  return limits;
+}
+
+}  // namespace fsdp::planner
