@@ -45,7 +45,7 @@ bool has_batch_norm(const Model& model) {
 
 namespace {
 
-/// Where how many samples a step has is the answer.
+/// If the number of samples of a step is the answer, not an input.
 std::vector<Batch> free_batches(const Space& space) {
   std::vector<std::int64_t> micro_batches = space.micro_batches;
   if (space.micro_batch) micro_batches = {*space.micro_batch};

@@ -1,6 +1,6 @@
 #pragma once
 
-// What keeps activation checkpointing from being searched, and what is said of it.
+// Limits of the search over activation checkpointing, and the notes that report them.
 
 #include <optional>
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace fsdp::planner {
 
-/// A space without what is not predicted: under FSDP1 a checkpointed block that has units inside of it, as blocks with
-/// adapters have. What was asked for stays, and is refused by name.
+/// Removes from the space the ways of checkpointing that we do not predict: under FSDP1 a checkpointed block that
+/// contains units, as blocks with adapters do. A way that the user requested stays, and check() refuses it by name.
 Space checkpointable(Space space, const Model& model);
 
-/// Why ways of checkpointing were not searched; nothing where all were, or one was asked for.
+/// The reason why some ways of checkpointing were not searched. `nullopt` if all were searched, or if the user
+/// requested one.
 std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Model& model, const Space& space);
 
 }  // namespace fsdp::planner

@@ -18,9 +18,9 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::int64_t kAllBlocks = std::numeric_limits<std::int64_t>::max();
-/// Each stack more is an order more, and families of plans.
+/// Each further stack adds an order, and families of plans.
 constexpr std::size_t kMostStacks = 4;
-/// Share of the products of all stacks: from less there is little to gain.
+/// Share of the FLOPs of all stacks. Below it, a stack has little to gain.
 constexpr double kLeastShare = 0.1;
 
 }  // namespace
@@ -170,8 +170,8 @@ Result<StackCounts> counts_of(const CheckpointChoice& choice, const std::vector<
 
 namespace {
 
-/// [stack] Elements of the blocks' parameters times the rows that they are multiplied with: in proportion to FLOPs,
-/// which is near enough to say which stacks matter.
+/// [stack] Elements of the blocks' parameters times the rows that they multiply. This is proportional to FLOPs, which
+/// suffices to find the stacks that matter.
 std::vector<double> products_of(const Model& model) {
   std::vector<double> products;
   for (const Stack& stack : model.stacks) {
@@ -191,7 +191,7 @@ std::vector<double> products_of(const Model& model) {
   return products;
 }
 
-/// Stack `first` as a whole, then the others in turn.
+/// The whole of stack `first`, then the other stacks in turn.
 CheckpointOrder order_from(std::size_t first, const std::vector<std::vector<std::string>>& stacks) {
   CheckpointOrder order{{StackCounts(stacks.size(), 0)}};
   const auto take_all_of = [&](std::size_t stack) {

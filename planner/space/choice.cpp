@@ -47,8 +47,7 @@ std::string wrapping_label(const Wrap& wrap, bool has_blocks, bool ends, bool fr
   return label;
 }
 
-/// Units inside blocks matter where blocks are large: up to four of them are on a device at a time, gathered or as
-/// gradients.
+/// Units inside blocks matter only for large blocks: up to four are on a device at a time, gathered or as gradients.
 bool looks_inside_blocks(const Space& space, const Model& model, const Cluster& cluster, const Wrappables& wrappables) {
   if (space.parts_from == 0) return true;
   const std::int64_t gathered = wrappables.largest_block * size_of(activation_dtype(model, space.base)).count();
@@ -68,8 +67,8 @@ std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Clus
   return wraps;
 }
 
-/// Those that FSDP1 has words for. A unit may be inside a block where none is checkpointed. Errors: those of the last
-/// wrapping, where all have some.
+/// The wrappings that FSDP1 can express. A unit may be inside a block only if no block is checkpointed. Errors: those
+/// of the last wrapping, if all have errors.
 Result<std::vector<NamedWrapping>> wrappings_of_flat(const Space& space, const Model& model, const Cluster& cluster,
                                                      std::vector<NamedWrapping> wrappings) {
   const ModelIndex index = index_of(model);
@@ -94,7 +93,7 @@ Result<std::vector<NamedWrapping>> wrappings_of_flat(const Space& space, const M
   return wrappings;
 }
 
-/// Every way of wrapping once: without stacks or ends some of them are the same.
+/// Every distinct way of wrapping: without stacks or ends, some are the same.
 Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model, const Cluster& cluster) {
   if (space.wrap && names_units(*space.wrap)) {
     FSDP_TRY(Wrapping wrapping, wrapping_by_name(model, *space.wrap));
@@ -106,7 +105,7 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
   const Wrappables wrappables = wrappables_of(model);
   std::vector<bool> ends = {true, false};
   if (space.wrap_ends) ends = {*space.wrap_ends};
-  // "root" means the root alone, unless the ends were asked for by name.
+  // "root" means the root alone, unless the ends were requested by name.
   if (space.wrap && space.wrap->blocks_per_unit == 0 && !space.wrap_ends) ends = {false};
   std::vector<NamedWrapping> wrappings;
   for (const Wrap& wrap : block_wraps(space, model, cluster, wrappables)) {
@@ -131,7 +130,7 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
   return wrappings;
 }
 
-/// 0, the powers of two, and all; or every number. FSDP1 keeps none or all.
+/// 0, the powers of two, and all; or every number. FSDP1 keeps no unit unsharded, or all.
 std::vector<std::int32_t> kept_numbers(const Space& space, std::int32_t all) {
   if (is_flat(space.base)) return {0, all};
   std::vector<std::int32_t> numbers = {0};
@@ -160,7 +159,7 @@ bool can_reshard_to(const Mesh& mesh, std::int64_t world_size) {
   return mesh.dp_shard() % world_size == 0 && mesh.dp_shard() != world_size;
 }
 
-/// Where the root is the only unit, what is asked for is its own.
+/// If the root is the only unit, the requested setting applies to it.
 std::vector<Reshard> reshards_of_root(const Space& space, const Mesh& mesh) {
   if (!space.reshard || space.reshard->keep_last > 0) return {Reshard{}};
   const ReshardChoice& fixed = *space.reshard;
@@ -198,13 +197,14 @@ struct Checkpoint {
   std::vector<std::int32_t> numbers = {0};
 };
 
-/// Numbers of orders by stack: equal steps, and the whole first stack; what no order before it has.
+/// Numbers of the orders by stack: equal steps and the whole first stack, without sets of blocks that an earlier order
+/// has.
 std::vector<std::int32_t> numbers_of_order(const Space& space, const std::vector<CheckpointOrder>& orders, int order,
                                            std::vector<StackCounts>& known) {
   const std::vector<StackCounts>& counts = orders[static_cast<std::size_t>(order)].counts;
   const auto all = static_cast<std::int32_t>(counts.size()) - 1;
   const std::int32_t step = space.every_number ? 1 : (all + kCheckpointSteps - 1) / kCheckpointSteps;
-  // The number at which the first stack is whole: the one that comes first does not grow any more.
+  // The number that completes the first stack; beyond it, that stack no longer grows.
   const auto first = static_cast<std::size_t>(order - 1);
   std::vector<std::int32_t> numbers;
   for (std::int32_t n = 1; n < all; ++n) {
@@ -218,7 +218,7 @@ std::vector<std::int32_t> numbers_of_order(const Space& space, const std::vector
   return numbers;
 }
 
-/// What is fixed; an order of its own where stacks differ.
+/// The checkpointing that the user fixed. If stacks differ, it has an order of its own.
 Checkpoint fixed_checkpoint(const CheckpointChoice& choice, const StackCounts& counts, Families& families) {
   if (choice.way.mode == CheckpointMode::None || counts.empty()) return {};
   if (is_alike(counts, families.blocks)) return {{choice.way}, 0, {*std::max_element(counts.begin(), counts.end())}};
@@ -226,7 +226,7 @@ Checkpoint fixed_checkpoint(const CheckpointChoice& choice, const StackCounts& c
   return {{choice.way}, static_cast<int>(families.orders.size()) - 1, {1}};
 }
 
-/// No checkpointing is one point of the space: a number of the first order.
+/// No checkpointing is one point of the space: number 0 of the first order.
 std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& families, const Model& model) {
   const auto all = static_cast<std::int32_t>(families.longest_stack());
   const std::vector<CheckpointWay> ways = ways_to_search(space, model);
@@ -271,7 +271,7 @@ std::vector<bool> offloads_of(const Space& space, const Model& model, const Mesh
   return offloads;
 }
 
-/// One micro-batch is every one of them and the last.
+/// With one micro-batch, "each" and "the last one" are the same.
 std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   if (batch.accumulation > 1) return fixed_or(space.sync_every_micro_batch, space.gradient_syncs);
   return {space.sync_every_micro_batch.value_or(space.base.sync_every_micro_batch)};
@@ -283,7 +283,7 @@ bool fails_without_sync(const Plan& base, const Model& model, const Mesh& mesh) 
                      [&](const Parameter& parameter) { return fails_unreduced(base, mesh, parameter); });
 }
 
-/// What tells a point from its neighbors.
+/// The parts of a label that distinguish a point from its neighbors.
 std::vector<std::string> label_parts(const Families& families, const Choice& choice) {
   const Family& family = families.families[choice.family];
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
@@ -308,7 +308,7 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   if (checkpointed > 0) {
     const CheckpointWay& way = families.way_of(choice);
     const std::string word = way.mode == CheckpointMode::Full ? "checkpoint" : to_text(way) + " checkpoint";
-    // Where the stacks differ, one number does not say it.
+    // If the stacks differ, one number cannot describe them.
     parts.push_back(is_alike(counts, families.blocks)
                         ? fmt::format("{} {} of {}", word, checkpointed, families.num_blocks())
                         : fmt::format("{} {} blocks", word, fmt::join(counts, " + ")));
@@ -354,7 +354,7 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t shard = world; shard >= 1; --shard) {
     if (world % shard != 0) continue;
-    // A group that covers a node and a half has its neighbors on two networks; nobody runs that.
+    // In a group that covers a node and a half, neighbors are on two networks; nobody runs that.
     const bool is_inside_node = cluster.gpus_per_node % shard == 0;
     const bool is_whole_nodes = shard % cluster.gpus_per_node == 0;
     if (shard == world || is_inside_node || is_whole_nodes) {
@@ -366,12 +366,12 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
 
 namespace {
 
-/// Adds the family once for each of the arguments that make a difference to it.
+/// Adds the family once for each set of arguments that has an effect on it.
 void add_with_arguments(Family family, Families& result) {
   const bool has_units = result.wrappings[family.wrapping].wrapping.has_units();
   const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
   for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
-    // Parameters go to the host with the optimizer.
+    // Parameters move to the host only together with the optimizer.
     const FrameworkArguments& arguments = result.arguments[a];
     if (!family.cpu_offload && a > 0 && (arguments.offload_param || arguments.drive)) continue;
     family.arguments = static_cast<int>(a);
@@ -379,7 +379,7 @@ void add_with_arguments(Family family, Families& result) {
   }
 }
 
-/// Why nothing is left, though each dimension has a value.
+/// The reason why the space is empty although each dimension has a value.
 Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch) {
   Family family{.mesh = mesh, .accumulation = batch.accumulation};
   family.cpu_offload = space.cpu_offload.value_or(false);
@@ -402,10 +402,10 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
           "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
 }
 
-/// What a search for other machines has left, after the plan's own.
+/// Removes the arguments that a search on other machines does not use.
 void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Cluster& cluster) {
   const auto is_of_others = [&](const FrameworkArguments& each) {
-    // A drive is for those whose host memory is too small, which nobody knows here where it is not given.
+    // A drive is for nodes whose host memory is too small; without a known host memory we cannot tell.
     const bool is_pointless = each.drive && !arguments.front().drive && !cluster.host_memory;
     return is_pointless || !suits(each, world_size(cluster), cluster.gpus_per_node);
   };

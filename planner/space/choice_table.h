@@ -1,9 +1,9 @@
 #pragma once
 
-// The choices of a plan as a table, one row each: its member, its names on the command line, its words and what its
-// text may be. A new choice is an enumerator and a member of planner/space/plan_choices.h and a row here. Its text is
-// read and written by the type of the member (render/choice_text.cpp). Which commands take it is a row of
-// command/cli_options.cpp, its control in the window one of gui/panels/control_info.cpp.
+// The choices of a plan as a table, one row each: the member, its names on the command line, its help and the check of
+// its text. A new choice is an enumerator and a member of planner/space/plan_choices.h and a row here. The type of the
+// member reads and writes its text (render/choice_text.cpp). A row of command/cli_options.cpp names the commands that
+// take it, and a row of gui/panels/control_info.cpp is its control in the window.
 
 #include <cstdint>
 #include <string>
@@ -28,44 +28,44 @@ using ChoiceMember =
              Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping, fsdp::Initialization,
              CrossEntropyImplementation, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync>;
 
-/// An error at `where` if the text says nothing.
+/// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
-/// Whose model code: core/plan/runtime.h has the names.
+/// The model code that runs: core/plan/runtime.h has the names.
 CheckText check_flavor;
 /// A release of core/plan/torch_version.h.
 CheckText check_torch;
-/// PYTORCH_ALLOC_CONF. Its errors have places of their own.
+/// PYTORCH_ALLOC_CONF. Its errors name their own places.
 CheckText check_allocator_settings;
 
-/// What few choices have.
+/// Rules that apply to a few choices.
 struct ChoiceRules {
-  std::string_view former = {};  ///< Its place in the version before this one, if another.
-  bool repeatable = false;       ///< May be given several times.
-  bool many = false;             ///< Takes all words up to the next option.
-  std::int64_t least = 1;        ///< For an integer of 64 bits.
-  std::int64_t most = 0;         ///< The same. Defaults to the largest that render/read_value.h reads.
-  bool is_length = false;        ///< The same: "4k" is 4096.
-  CheckText* check = nullptr;    ///< For a text. Defaults to any text.
+  std::string_view former = {};  ///< Its name in the previous version, if that differs.
+  bool repeatable = false;       ///< True if a user may give it several times.
+  bool many = false;             ///< True if it takes all words up to the next option.
+  std::int64_t least = 1;        ///< For a 64-bit integer.
+  std::int64_t most = 0;         ///< For a 64-bit integer. Defaults to the largest that render/read_value.h reads.
+  bool is_length = false;        ///< For a 64-bit integer: "4k" is 4096.
+  CheckText* check = nullptr;    ///< For a text. Defaults to a check that accepts any text.
 };
 
 struct ChoiceRow {
   PlanChoice choice = PlanChoice::Gpus;
   ChoiceMember member;
-  std::string_view names;   ///< "--gpus,--nproc-per-node": the first is its place.
-  std::string_view word;    ///< "N": its value in the help.
-  std::string_view values;  ///< "bf16|mixed": what it may be; empty: anything.
-  std::string_view help;    ///< A sentence without its full stop.
+  std::string_view names;   ///< "--gpus,--nproc-per-node". Errors name the first.
+  std::string_view word;    ///< "N": the placeholder in the help.
+  std::string_view values;  ///< "bf16|mixed": the allowed values. Empty if any value is allowed.
+  std::string_view help;    ///< A sentence without its period.
   ChoiceRules rules = {};
 };
 
-/// "adamw|adam|sgd" of a table of names.
+/// "adamw|adam|sgd" from a table of names.
 template <const auto& kEntries>
 struct TextsOf {
   static constexpr std::string_view kNothing{};
   static constexpr std::string_view kBar = "|";
   static constexpr std::string_view kValues = JoinedNames<kEntries, kNothing, kBar, kNothing>::text();
 };
-/// Help of PlanChoice::Runtime.
+/// The help of PlanChoice::Runtime.
 struct RuntimeHelp {
   static constexpr std::string_view kComma = ", ";
   static constexpr std::string_view kBefore = "Data parallelism that is planned, fsdp2 by default: ";

@@ -1,6 +1,6 @@
-// Published recipes are in bf16, which GPUs before Ampere compute without tensor cores: a V100 takes five times as long
-// as in fp16. Nobody would train so, and a prediction in bf16 would describe a run that nobody starts. fp16 mixed
-// precision has the same weights, the same memory and the same collectives; what it needs more is a gradient scaler.
+// Published recipes train in bf16. GPUs before Ampere compute it without tensor cores: a V100 takes five times as long
+// as in fp16. Nobody would train that way, so a prediction in bf16 would describe a run that nobody starts. fp16 mixed
+// precision has the same weights, memory and collectives, and also needs a gradient scaler.
 //
 // Sources: torch/amp/grad_scaler.py (_unscale_grads_: "Attempting to unscale FP16 gradients."), torch 2.11.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The precision that nobody chose, on the card that there is.
+// The default precision on a given GPU.
 
 #include <optional>
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace fsdp::planner {
 
-/// Changes a recipe's bf16 mixed precision into fp16's on a GPU without bf16 units, and says so in a sentence for the
-/// report. Nothing: the GPU has them; the plan computes in something else; or its weights are in bf16, for which there
-/// is no fp16 in their place: a gradient scaler refuses fp16 gradients. A captured script's own stays, too.
-/// REQUIRES: the user chose no precision.
+/// Changes a recipe's bf16 mixed precision to fp16's on a GPU without bf16 units. Returns a sentence about that for the
+/// report. `nullopt` if the GPU has such units, if the plan computes in another dtype, or if its weights are in bf16:
+/// fp16 cannot replace it there, because a gradient scaler refuses fp16 gradients. A captured script keeps its own
+/// precision. REQUIRES: the user chose no precision.
 std::optional<std::string> adapt_precision(const ModelSpec& spec, const Gpu& gpu, Plan& plan);
 
 }  // namespace fsdp::planner

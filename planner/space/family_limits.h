@@ -1,6 +1,6 @@
 #pragma once
 
-// What of the search space a model refuses, whatever the numbers of a family.
+// The parts of the search space that a model refuses for all numbers of a family.
 
 #include <optional>
 
@@ -11,8 +11,8 @@
 
 namespace fsdp::planner {
 
-/// Why a step of several passes is not predicted in the way of a family (`passes_misfit`); nothing where it is, or
-/// where the model has no such step. `base`: the plan whose other fields a family leaves as they are.
+/// The reason why we cannot predict a step of several passes for a family (`passes_misfit`). `nullopt` if we can, or if
+/// the model has no such step. `base`: the plan that sets the fields that a family leaves open.
 std::optional<Error> misfit_of_passes(const Plan& base, const Family& family, const Model& model);
 
 }  // namespace fsdp::planner

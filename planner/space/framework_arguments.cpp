@@ -1,8 +1,8 @@
-// The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
-// of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
-// to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host, with
-// collectives on streams of their own and without, and with the optimizer on a drive; of FSDP2 one input of a reduction
-// more, which PyTorch's own text calls enough, and reductions apart. All others lie between two of them.
+// The search tries values that people write. DDP: 25 MiB, a fifth of it, and four times as much. ZeRO: buckets of 500
+// million elements, a tenth and a hundredth, because the buffer exists even for a small model. ZeRO-3: keep parameters
+// that are needed again; release them; also gather nothing ahead; and parts on the host, with and without streams of
+// their own for collectives, and with the optimizer on a drive. FSDP2: one more input of a reduction, which PyTorch's
+// documentation calls enough, and reductions on a communicator of their own. All other values lie between two of these.
 
 #include "planner/space/framework_arguments.h"
 
@@ -96,7 +96,7 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
       }
       return all;
     case Framework::SimpleFsdp:
-      return all;  // It has none.
+      return all;  // There are no such arguments.
     case Framework::Zero1:
     case Framework::Zero2:
     case Framework::Zero3:
@@ -106,23 +106,23 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
     other.reduce_bucket_size = elements;
     add_new(all, other);
   }
-  // Who lets go of parameters to save memory wants the smallest buffer, too: the last one.
+  // A user who releases parameters to save memory also wants the smallest buffer, the last one.
   if (!is_zero3(base)) return all;
   other.max_reuse_distance = 0;
   add_new(all, other);
-  // A second copy in each node for what is gathered twice, where parameters are on the GPUs.
+  // A second copy in each node of the parameters that are gathered twice, if parameters are on the GPUs.
   FrameworkArguments with_copies = other;
   with_copies.hpz_partition_size = gpus_per_node;
   if (!own.offload_param && suits(with_copies, gpus, gpus_per_node)) add_new(all, with_copies);
   other.prefetch_bucket_size = 0;
   add_new(all, other);
-  // Second copies that were asked for are on the GPUs, and what is quantized there does not come from the host.
+  // The second copies that the user requested are on the GPUs, and quantized parameters do not come from the host.
   if (own.hpz_partition_size == 1 && !base.zero.quantized_weights) other.offload_param = true;
   add_new(all, other);
-  // Streams of their own hold what they have used; who has no room has none for that either.
+  // Streams of their own hold the memory that they used; a plan short of memory has none for that.
   other.overlap_comm = false;
   add_new(all, other);
-  // Who has no room on the host either.
+  // A plan that is short of host memory, too.
   if (own.drive || zero_master_dtype(base) != Dtype::Float32 || base.zero.offload_ratio < 1) return all;
   other.drive = true;
   other.sub_group_size = std::min(own.sub_group_size, kDriveSubGroup);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Arguments of a framework that the search chooses: when FSDP1 gathers ahead, how large DDP's buckets are, ZeRO's
-// thresholds, how FSDP2 reduces from PyTorch 2.13 on. FSDP2 has a dimension of its own for each of its other arguments.
+// Arguments of a framework that the search chooses: when FSDP1 gathers ahead, the size of DDP's buckets, ZeRO's
+// thresholds, and how FSDP2 reduces in PyTorch 2.13 and later. Each other argument of FSDP2 is a dimension of its own.
 
 #include <cstdint>
 #include <optional>
@@ -12,24 +12,24 @@
 
 namespace fsdp::planner {
 
-/// Elements of a rank's part that ZeRO-3 updates at a time where the optimizer is on a drive: DeepSpeed has four
-/// buffers of that size in host memory.
+/// Elements of a rank's part that ZeRO-3 updates at a time if the optimizer is on a drive. DeepSpeed has four buffers
+/// of that size in host memory.
 inline constexpr std::int64_t kDriveSubGroup = 100'000'000;
 
-/// Each is of one framework; what another one is given does nothing.
+/// Each argument belongs to one framework, and has no effect under another.
 struct FrameworkArguments {
-  std::optional<std::int64_t> bucket_cap_mb = {};              ///< For DdpOptions,
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< of Fsdp1Options,
-  std::int64_t reduce_bucket_size = 0;                         ///< and from here on of ZeroOptions.
+  std::optional<std::int64_t> bucket_cap_mb = {};              ///< For DdpOptions.
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< For Fsdp1Options.
+  std::int64_t reduce_bucket_size = 0;                         ///< This and the following ones are for ZeroOptions.
   std::int64_t prefetch_bucket_size = 0;
   std::int64_t max_live_parameters = 0;
   std::int64_t max_reuse_distance = 0;
-  bool offload_param = false;  ///< For plans that offload.
+  bool offload_param = false;  ///< For plans with offload.
   bool overlap_comm = false;
   std::int64_t hpz_partition_size = 1;
-  bool drive = false;  ///< For plans that offload: the optimizer is on an NVMe drive.
+  bool drive = false;  ///< For plans with offload: the optimizer is on an NVMe drive.
   std::int64_t sub_group_size = ZeroOptions{}.sub_group_size;
-  std::int64_t reduce_scatter_buffers = 1;  ///< From FSDP2, as is
+  std::int64_t reduce_scatter_buffers = 1;  ///< This and the following one are for FSDP2.
   bool separate_reduce_scatter_group = false;
 
   bool operator==(const FrameworkArguments&) const = default;
@@ -38,18 +38,19 @@ struct FrameworkArguments {
 FrameworkArguments arguments_of(const Plan& plan);
 void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 
-/// What the framework of a plan may be given on so many GPUs, in nodes of so many: its own arguments first, then
+/// The arguments to try for the framework of a plan on `gpus` GPUs in nodes of a given size: the plan's own first, then
 /// others.
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus = 1,
                                                     std::int64_t gpus_per_node = 1);
 
-/// Whether second copies that neighbors share are of one node each, of several. Without such copies: always.
+/// True if the second copies that neighbors share lie within one node, and there are several nodes; always true without
+/// such copies.
 bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node);
 
-/// Whether plans of different arguments do the same: nothing is gathered or reduced that they are about.
+/// True if these arguments change nothing, because the step has no gather or reduction that they affect.
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units);
 
-/// "reduce_bucket_size 5000000", "backward_prefetch none": what is not the framework's default.
+/// "reduce_bucket_size 5000000", "backward_prefetch none": the arguments that differ from the framework's default.
 std::vector<std::string> texts_of_arguments(Framework framework, const FrameworkArguments& arguments);
 
 }  // namespace fsdp::planner

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Calls `use` with the member that holds a choice, as a pointer to it.
+/// Calls `use` with a pointer to the member of a choice.
 template <class Use>
 void with_member(PlanChoice choice, Use use) {
   std::visit(use, row_of(choice).member);
@@ -112,7 +112,7 @@ void apply_offload(Plan& plan, const OffloadChoice& choice) {
     plan.zero.nvme = {};
     return;
   }
-  // Buffers are as large as sub-groups, which by default are as large as most models.
+  // Buffers are as large as sub-groups, whose default is as large as most models.
   if (!plan.zero.nvme.optimizer) plan.zero.sub_group_size = std::min(plan.zero.sub_group_size, kDriveSubGroup);
   plan.zero.nvme.optimizer = true;
 }

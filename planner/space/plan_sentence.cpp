@@ -19,18 +19,17 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Names of units other than blocks are told up to this length; more of them are counted.
+/// We list the names of units other than blocks up to this length, and count longer lists.
 constexpr std::size_t kMostNameColumns = 44;
 
-/// What selective checkpointing does with blocks, after their number.
+/// How selective checkpointing treats blocks; follows their number.
 std::string what_is_saved(const Checkpointing& checkpointing) {
   const std::optional<CheckpointWay> way = way_of(checkpointing);
   if (!way || way->saved == SavedOps::EverySecondMatmul) return " selectively";
   return way->saved == SavedOps::Matmuls ? " (saving matmuls and attention)" : " (saving attention)";
 }
 
-/// "checkpoint 32 of 32 blocks of encoder.layers, 12 of 32 of decoder.layers": where the stacks differ, and in one
-/// mode.
+/// "checkpoint 32 of 32 blocks of encoder.layers, 12 of 32 of decoder.layers": for stacks that differ, in one mode.
 std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
   const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
   const auto counts = first_blocks_of(plan, facts.blocks_of_stacks);
@@ -149,7 +148,7 @@ std::string batch_of(const Plan& plan) {
   const auto micro = static_cast<std::int64_t>(batch->value);
   const std::int64_t ranks = plan.mesh.world_size();
   std::string text = fmt::format("batch {}", micro);
-  // A length among others follows from them, or says little without them.
+  // One length among several follows from the others, or is of little use without them.
   const Dimension* seq = plan.dimensions.size() == 2 ? find_dimension(plan.dimensions, "seq") : nullptr;
   if (seq != nullptr) text += fmt::format(" (seq {})", shortest(seq->value));
   if (plan.accumulation > 1) text += fmt::format(" x {} accumulation", plan.accumulation);
@@ -159,15 +158,15 @@ std::string batch_of(const Plan& plan) {
 
 namespace {
 
-/// The units of a plan below the root, by what they wrap.
+/// The units of a plan below the root, by the kind of module that they wrap.
 struct WrappedModules {
   std::size_t blocks = 0;
   std::size_t blocks_per_unit = 0;
-  std::vector<std::string> parts;   ///< Names inside a block, where units lie there in each block: "self_attn".
+  std::vector<std::string> parts;   ///< Names inside a block, if each block has units there: "self_attn".
   std::vector<std::string> others;  ///< Other modules.
 };
 
-/// The block that a module lies in; empty: in none.
+/// The block that contains a module. Empty if no block does.
 std::string_view block_around(std::string_view module, const ModelFacts& facts) {
   for (std::string_view above = parent_name(module); !above.empty(); above = parent_name(above)) {
     if (facts.blocks.contains(std::string(above))) return above;
@@ -195,7 +194,7 @@ WrappedModules wrapped_modules_of(const Plan& plan, const ModelFacts& facts) {
       if (is_new) wrapped.parts.push_back(std::move(part));
     }
   }
-  // Said of each block, or of none.
+  // Name the parts only if each block has them.
   if (inside.size() != wrapped.parts.size() * facts.blocks.size()) {
     wrapped.others.insert(wrapped.others.begin(), inside.begin(), inside.end());
     wrapped.parts.clear();
@@ -240,7 +239,7 @@ std::string ddp_arguments(const DdpOptions& ddp) {
 
 namespace {
 
-/// The bucket, and what is not DeepSpeed's default.
+/// The bucket size, and the arguments that differ from DeepSpeed's defaults.
 std::string zero_arguments(const Plan& plan) {
   std::vector<std::string> arguments = {fmt::format("reduce_bucket_size {}", plan.zero.reduce_bucket_size)};
   for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {

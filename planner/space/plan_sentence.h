@@ -1,6 +1,6 @@
 #pragma once
 
-// A plan in one sentence, in the words that a trainer's configuration uses.
+// A plan in one sentence, in the words of a trainer's configuration.
 
 #include <optional>
 #include <set>
@@ -11,21 +11,22 @@
 
 namespace fsdp::planner {
 
-/// What a plan does not say by itself, and a sentence about it needs.
+/// Facts that a sentence about a plan needs and the plan does not contain.
 struct ModelFacts {
-  std::optional<Dtype> weights;  ///< Dtype of the trained parameters in the checkpoint; empty: they have several.
-  std::set<std::string> blocks;  ///< Names of the repeated blocks, those of all stacks.
-  std::vector<Stack> stacks;     ///< Stacks of the model,
-  std::vector<std::vector<std::string>> blocks_of_stacks;  ///< [stack] and the names of the blocks of each.
+  std::optional<Dtype> weights;  ///< Dtype of the trained parameters in the checkpoint. `nullopt` if they have several.
+  std::set<std::string> blocks;  ///< Names of the repeated blocks of all stacks.
+  std::vector<Stack> stacks;     ///< Stacks of the model.
+  std::vector<std::vector<std::string>> blocks_of_stacks;  ///< [stack] Names of the blocks.
 
   bool operator==(const ModelFacts&) const = default;
 };
 ModelFacts facts_of(const Model& model);
 
-/// "fp32", "bf16", "fp16"; another dtype by its own name.
+/// "fp32", "bf16", "fp16"; the full name of another dtype.
 std::string short_name(Dtype dtype);
 
-/// "bf16"; "bf16 mixed precision" for fp32 weights, bf16 compute and fp32 reduce; else these three by name.
+/// "bf16"; "bf16 mixed precision" for fp32 weights, bf16 compute and fp32 reduce; the names of all three for another
+/// combination.
 std::string precision_of(const Plan& plan, const ModelFacts& facts);
 
 /// "AdamW foreach", "AdamW fused, 8-bit states".
@@ -37,8 +38,8 @@ std::string batch_of(const Plan& plan);
 /// "fully_shard per block + model.embed_tokens, lm_head"; "fully_shard per block and its self_attn, mlp".
 std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts);
 
-/// "gradient_as_bucket_view=True, bucket_cap_mb=10": what DistributedDataParallel is given beside the model; what is
-/// its default is left out.
+/// "gradient_as_bucket_view=True, bucket_cap_mb=10": the arguments of DistributedDataParallel that differ from its
+/// defaults.
 std::string ddp_arguments(const DdpOptions& ddp);
 
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True), batch 2 x 4 accumulation x 4 GPUs = 32 samples a

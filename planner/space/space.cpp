@@ -42,9 +42,9 @@ struct Scale {
   char letter = 0;
   std::int64_t factor = 1;
 };
-/// Numbers of elements, as their users count: in thousands.
+/// Numbers of elements are decimal: a thousand, not 1024.
 constexpr std::array kScales = {Scale{'G', 1'000'000'000}, Scale{'M', 1'000'000}, Scale{'K', 1'000}};
-/// What doubles hold exactly.
+/// The largest number that a double holds exactly.
 constexpr double kMostElements = 9e15;
 
 /// "100M", "1.5G", "1e8" or "100000000": a positive whole number of elements.
@@ -59,7 +59,7 @@ std::optional<std::int64_t> parse_elements(std::string_view text) {
   const std::optional<double> number = parse_number(text);
   const double product = number.value_or(0) * static_cast<double>(factor);
   const double elements = std::round(product);
-  // "2.3M" is a hair off in doubles, and a whole number.
+  // "2.3M" is slightly off in a double, and still a whole number.
   const bool is_whole = std::abs(product - elements) <= 1e-12 * elements;
   if (elements < 1 || elements > kMostElements || !is_whole) return std::nullopt;
   return static_cast<std::int64_t>(elements);
@@ -294,7 +294,7 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
   }
   std::erase_if(space.checkpoint_ways,
                 [&](const CheckpointWay& way) { return way.mode != CheckpointMode::Full || !can; });
-  // A plan takes the script's loop as it is.
+  // A plan does not change the script's loop.
   if (!points.front().says_last_micro_batch) space.gradient_syncs = {true};
 }
 

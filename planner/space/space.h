@@ -1,6 +1,6 @@
 #pragma once
 
-// The search space: every plan that the planner considers, written down in one place.
+// The search space: every plan that the planner considers, defined in one place.
 //
 //   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
 //               whole nodes that divides the GPUs.
@@ -21,12 +21,13 @@
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
 //   arguments   Of FSDP1, DDP and ZeRO: those of planner/space/framework_arguments.cpp.
 //
-// Where no plan of it fits, the whole space is searched before that is said (whole()): every j and every k, and units
-// inside blocks whatever their size. Where none of that fits either, it is searched once more with expandable segments,
-// which change what PyTorch's allocator wastes and nothing else.
+// If no plan of it fits, the planner searches the whole space before it reports that (whole()): every j and k, and
+// units inside blocks of any size. If none of that fits either, it searches once more with expandable segments, which
+// change only the memory that PyTorch's allocator wastes.
 //
 // A dimension that is fixed has one value. Two points of the space are never the same plan. The order of the space,
-// which decides between plans that are equally fast, is the order in which the dimensions and their values stand here.
+// which decides between plans that are equally fast, is the order in which the dimensions and their values are listed
+// here.
 
 #include <cstdint>
 #include <optional>
@@ -43,48 +44,49 @@
 
 namespace fsdp::planner {
 
-/// Units inside the blocks of a stack. planner/space/wrapping.cpp says where blocks are cut, and what becomes of the
-/// rest.
+/// Units inside the blocks of a stack. planner/space/wrapping.cpp explains where blocks are cut, and what happens to
+/// the rest.
 enum class BlockParts : std::uint8_t {
-  Whole,        ///< None: whole blocks, or several.
+  Whole,        ///< No units inside: a unit is one block or several.
   Sublayers,    ///< The large modules of a block: attention, MLP.
   Projections,  ///< Down to the largest module that cannot be cut: attention, and each projection of the MLP.
 };
 
 /// How the blocks of the stacks become units. As text: "blocks" (of one), "4" (blocks in a unit), "sublayers" or
-/// "projections" (units inside blocks), "root" (no unit but the root), or patterns of module names separated by commas
-/// ("model.layers.*,lm_head"). Or as PyTorch's auto-wrap policies choose: "size:100M" (elements) as
+/// "projections" (units inside blocks), "root" (the root is the only unit), or patterns of module names separated by
+/// commas ("model.layers.*,lm_head"). Or as PyTorch's auto-wrap policies choose: "size:100M" (elements) as
 /// size_based_auto_wrap_policy, "class:LlamaDecoderLayer,Embedding" as ModuleWrapPolicy.
 struct Wrap {
-  std::int64_t blocks_per_unit = 1;   ///< 0: everything in the root.
-  std::vector<std::string> patterns;  ///< When given: exactly the modules that they match, and the root.
+  std::int64_t blocks_per_unit = 1;   ///< Defaults to 1. 0 puts everything in the root.
+  std::vector<std::string> patterns;  ///< If not empty: the units are exactly the modules that they match, and the
+                                      ///< root.
   BlockParts parts = BlockParts::Whole;
   std::int64_t min_elements = 0;          ///< Positive: min_num_params of the policy by size.
-  std::vector<std::string> classes = {};  ///< When given: those of the policy by class.
+  std::vector<std::string> classes = {};  ///< If not empty: the classes of the policy by class.
 
   bool operator==(const Wrap&) const = default;
 };
 
-/// Whether one of PyTorch's auto-wrap policies chooses the units.
+/// True if one of PyTorch's auto-wrap policies chooses the units.
 inline bool is_policy(const Wrap& wrap) {
   return wrap.min_elements > 0 || !wrap.classes.empty();
 }
-/// Whether it says every unit, so that nothing of blocks and ends is asked.
+/// True if it names every unit, so that blocks and ends do not matter.
 inline bool names_units(const Wrap& wrap) {
   return is_policy(wrap) || !wrap.patterns.empty();
 }
 
 /// As text: "true", "false", "8" (an integer: the smaller world size) or "keep-last:4".
 struct ReshardChoice {
-  ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< For the units that are not kept.
+  ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< For the units that are resharded.
   std::int64_t world_size = 0;                                         ///< For Kind::Smaller.
   std::int64_t keep_last = 0;  ///< Last units of each stack that stay unsharded, with Kind::Always.
 
   bool operator==(const ReshardChoice&) const = default;
 };
 
-/// What selective checkpointing saves of a block, so that it is not run again: the outputs of attention, and those of
-/// none, of every second or of all linear layers. Each saves more than the one before it.
+/// The tensors of a block that selective checkpointing saves instead of recomputing: the outputs of attention, and
+/// those of no, every second or all linear layers. Each saves more than the one before it.
 enum class SavedOps : std::uint8_t {
   Attention,
   EverySecondMatmul,  ///< torchtitan's policy.
@@ -102,7 +104,7 @@ struct CheckpointWay {
   auto operator<=>(const CheckpointWay&) const = default;
 };
 
-/// The ways that a search tries: each saves more than the one before it, and runs less again.
+/// The ways that a search tries. Each saves more and recomputes less than the one before it.
 inline const std::vector<CheckpointWay> kCheckpointWays = {
     CheckpointMode::Full,
     {CheckpointMode::Selective, SavedOps::Attention},
@@ -114,13 +116,13 @@ inline const std::vector<CheckpointWay> kCheckpointWays = {
 /// of so many of each stack in turn ("full:32,12").
 struct CheckpointChoice {
   CheckpointWay way = CheckpointMode::None;
-  std::optional<std::int64_t> blocks = {};  ///< Empty: all of them.
-  std::vector<std::int64_t> by_stack = {};  ///< Where stacks differ: of each one; `blocks` is empty then.
+  std::optional<std::int64_t> blocks = {};  ///< Empty if all are.
+  std::vector<std::int64_t> by_stack = {};  ///< For each stack, if stacks differ; then `blocks` is empty.
 
   bool operator==(const CheckpointChoice&) const = default;
 };
 
-/// Errors: what the text is and what it may be; `where` is the name of the option.
+/// Errors name the text and the allowed values; `where` is the name of the option.
 Result<Wrap> parse_wrap(std::string_view text);
 Result<ReshardChoice> parse_reshard(std::string_view text);
 Result<CheckpointChoice> parse_checkpoint(std::string_view text);
@@ -129,99 +131,99 @@ std::string to_text(const ReshardChoice& reshard);
 std::string to_text(const CheckpointWay& way);
 std::string to_text(const CheckpointChoice& checkpoint);
 
-/// What makes a plan that fits the best one.
+/// The criterion for the best of the plans that fit.
 enum class SearchObjective : std::uint8_t {
-  Time,    ///< The fastest step, of the samples that it is to have.
+  Time,    ///< The fastest step with the requested samples.
   Memory,  ///< The least memory of a GPU, then the fastest step.
-  Tokens,  ///< Most samples a second: micro-batch and accumulation are free where neither they nor the global batch are
-           ///< given.
+  Tokens,  ///< Most samples per second. Micro-batch and accumulation are free if the user gave neither them nor the
+           ///< global batch.
 };
 
-/// What is fixed, and the ranges of what is free.
-/// How much room on its device a plan must have to be the answer (core/report/device_verdict.h).
+/// The fixed choices, and the ranges of the free ones.
+/// How much free memory the answer must leave on its device (core/report/device_verdict.h).
 enum class Room : std::uint8_t {
-  Spare,   ///< Only with room to spare.
-  Either,  ///< The same, and where no plan has it, the fastest that runs.
+  Spare,   ///< Only plans with room to spare.
+  Either,  ///< The same; if no plan has it, the fastest that runs.
   None,    ///< The fastest that runs.
 };
 
 struct Space {
-  /// All that is not searched: precision, optimizer, runtime, allocator settings, recipe. Its mesh, units,
-  /// checkpointing, offload, gradient sync, prefetch, dimensions and accumulation are overwritten. base_plan() makes
-  /// it.
+  /// The choices that are not searched: precision, optimizer, runtime, allocator settings, recipe. The search
+  /// overwrites its mesh, units, checkpointing, offload, gradient sync, prefetch, dimensions and accumulation.
+  /// base_plan() makes it.
   Plan base;
   SearchObjective objective = SearchObjective::Time;
 
-  // Fixed by the user; empty: searched.
+  // Fixed by the user; empty if searched.
   std::optional<std::int64_t> shard;      ///< The mesh: world size / shard replicas.
-  std::string strategy;                   ///< What `shard` follows from: a strategy's name; empty: none.
-  std::optional<std::int64_t> replicate;  ///< What `shard` follows from: the number of copies.
+  std::string strategy;                   ///< The strategy that decided `shard`. Empty if none did.
+  std::optional<std::int64_t> replicate;  ///< The number of copies that decided `shard`.
   std::optional<Wrap> wrap;
   std::optional<bool> wrap_ends;         ///< Embeddings and heads as units of their own.
-  std::optional<ReshardChoice> reshard;  ///< Also of the root where it is the only unit.
-  bool hybrid = false;                   ///< Only meshes that shard and replicate both.
+  std::optional<ReshardChoice> reshard;  ///< Also applies to the root if it is the only unit.
+  bool hybrid = false;                   ///< Allows only meshes that both shard and replicate.
   std::optional<CheckpointChoice> checkpoint;
   std::optional<bool> cpu_offload;
   std::optional<bool> sync_every_micro_batch;  ///< Plan::sync_every_micro_batch.
   std::optional<std::int64_t> forward_prefetch;
   std::optional<std::int64_t> backward_prefetch;
 
-  // The batch. Where neither of the first two is given, the micro-batch is the workload's dimension `batch` and the
-  // accumulation is that of `base`: nothing is searched.
+  // The batch. If neither of the first two is given, the micro-batch is the workload's dimension `batch` and the
+  // accumulation is that of `base`, and the search changes neither.
   std::optional<std::int64_t> global_batch;     ///< Samples per optimizer step, over all GPUs.
-  std::optional<std::int64_t> samples_per_gpu;  ///< Samples of a step, on any number of GPUs. Not beside a global
-                                                ///< batch.
-  std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch; 0: those of the workload.
+  std::optional<std::int64_t> samples_per_gpu;  ///< Samples of a step for each GPU, on any number of GPUs. Excludes a
+                                                ///< global batch.
+  std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch. 0 for those of the workload.
   std::optional<std::int64_t> accumulation;
 
-  // Ranges of what is free.
-  std::vector<std::int64_t> blocks_per_unit = {1, 2, 4, 0};  ///< 0: everything in the root.
+  // Ranges of the free choices.
+  std::vector<std::int64_t> blocks_per_unit = {1, 2, 4, 0};  ///< 0 puts everything in the root.
   std::vector<BlockParts> block_parts = {BlockParts::Sublayers, BlockParts::Projections};
-  /// Blocks are cut where the largest one, gathered, takes at least one part in so many of a device; 0: everywhere.
+  /// Cuts blocks if the largest one, gathered, takes at least 1/parts_from of a device. 0 cuts always.
   std::int64_t parts_from = 64;
   std::vector<CheckpointWay> checkpoint_ways = kCheckpointWays;  ///< In that order.
   std::vector<bool> cpu_offloads = {false, true};
   std::vector<bool> gradient_syncs = {true, false};     ///< After every micro-batch, or after the last one.
-  std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
-  std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
-  std::vector<FrameworkArguments> arguments = {};       ///< Empty: those of `base`.
+  std::vector<std::int64_t> forward_prefetches = {0};   ///< 0 is FSDP2's own order.
+  std::vector<std::int64_t> backward_prefetches = {1};  ///< 1 is FSDP2's own order.
+  std::vector<FrameworkArguments> arguments = {};       ///< Empty for those of `base`.
   std::int64_t max_micro_batch = 1024;
-  /// Micro-batches that make up the samples of a step; empty: all of them.
+  /// Micro-batches that make up the samples of a step. Empty for all of them.
   std::vector<std::int64_t> micro_batches = {};
-  bool every_number = false;  ///< Every j and every k, not only some of them.
-  /// Where no plan fits under the default settings of `base`'s allocator, those with expandable segments are searched.
+  bool every_number = false;  ///< Searches every j and every k instead of some of them.
+  /// If no plan fits under the default settings of `base`'s allocator, searches those with expandable segments.
   bool may_expand_segments = false;
   Room room = Room::Spare;
 
-  // How much is asked beside the best plan.
-  /// At most; 0: nothing is told of other plans, neither a front nor the nearest that do not fit.
-  /// planner/advice/other_plans.cpp has how they are found.
+  // How much to search beside the best plan.
+  /// The maximum. 0 for no other plans, neither a front nor the nearest that do not fit. planner/advice/other_plans.cpp
+  /// explains how they are found.
   std::int64_t pareto_points = 8;
-  bool explain = true;  ///< Price remedies, and predict the nearest plans that do not fit in full.
-  /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
+  bool explain = true;  ///< Prices remedies, and fully predicts the nearest plans that do not fit.
+  /// Predictions of memory after which the search accepts a good plan and prints its gap. 0 for no limit.
   std::int64_t max_predictions = 3000;
 
   bool operator==(const Space&) const = default;
 };
 
-/// The same with every value of its dimensions that can save memory: every j and k, and units inside blocks.
+/// The same space with every value that can save memory: every j and k, and units inside blocks.
 Space whole(const Space& space);
 
-/// Leaves out what the runtime of `base` has no words for. FSDP1: several modules in a unit, units inside blocks,
-/// settings that differ between units, a smaller group, CPU offload, FSDP2's prefetches. Errors: what is fixed to one
-/// of them.
+/// Removes the choices that the runtime of `base` cannot express. FSDP1: several modules in a unit, units inside
+/// blocks, settings that differ between units, a smaller group, CPU offload, FSDP2's prefetches. Errors: a fixed choice
+/// is one of them.
 Result<Space> said_by_runtime(Space space);
 
-/// The plan that a recipe asks for, before anything is searched: its precision, optimizer and accumulation, the
-/// workload's patterns, AdamW and FSDP2 otherwise. Errors: those of find_recipe.
+/// The plan that a recipe describes before a search: its precision, optimizer and accumulation, and the workload's
+/// patterns. Defaults to AdamW and FSDP2. Errors: those of find_recipe.
 Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload);
 
-/// Leaves out what a captured model cannot be asked: ways of checkpointing that were not recorded in the precision of
-/// `base`, and reductions after the last micro-batch alone, if the script does not say which that is. Lets
-/// micro-batches be as large as the largest that was captured. Does nothing for a spec.
+/// Removes choices that a captured model cannot answer: ways of checkpointing that were not recorded in the precision
+/// of `base`, and reductions after the last micro-batch alone if the script does not mark that one. Limits
+/// micro-batches to the largest that was captured. Does nothing for a spec.
 void keep_recorded(const ModelSpec& spec, Space& space);
 
-/// One line for each dimension, "mesh: shard 4, 2 x 2, NO_SHARD", for people.
+/// One line for people for each dimension: "mesh: shard 4, 2 x 2, NO_SHARD".
 std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster);
 
 }  // namespace fsdp::planner
