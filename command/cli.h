@@ -13,13 +13,13 @@ namespace fsdp::planner {
 
 enum ExitCode {
   kExitYes = 0,            ///< Done; the plan fits.
-  kExitNo = 1,             ///< Answered, and the answer is no: nothing fits.
+  kExitNo = 1,             ///< The answer is no: nothing fits.
   kExitInput = 2,          ///< The command line or a file is wrong; nothing was written.
-  kExitRun = 3,            ///< The machine failed, such as a full disk, or a script did.
-  kExitInterrupted = 130,  ///< Somebody asked a rehearsal to end: Ctrl-C.
+  kExitRun = 3,            ///< The machine or a script failed: a full disk, for example.
+  kExitInterrupted = 130,  ///< The user ended a rehearsal with Ctrl-C.
 };
 
-/// Where a command reads its surroundings and writes its answers.
+/// The surroundings that a command reads and the streams that it writes.
 struct Console {
   std::ostream& out;
   std::ostream& err;
@@ -31,7 +31,7 @@ struct Console {
   std::string library;  ///< Folder with the shipped model specs and clusters/.
 };
 
-/// Runs one command: `arguments` without the program's name. Results go to `out`, everything else to `err`.
+/// Runs one command. `arguments` excludes the program's name. Results go to `out`, everything else to `err`.
 int run(std::span<const std::string> arguments, Console& console);
 
 /// The console of this process, on its two streams.

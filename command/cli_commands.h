@@ -1,6 +1,6 @@
 #pragma once
 
-// The commands of fsdp-plan, one function each. All print their result only when it is whole.
+// The commands of fsdp-plan, one function each. Each prints its result only when the result is complete.
 
 #include <string>
 
@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// How a command is to answer.
+/// The form of a command's answer.
 struct Output {
   Console& console;
   Terminal out;
@@ -22,23 +22,23 @@ struct Output {
   bool quiet = false;
 
   View view() const;
-  /// Prints a document in the format that was asked for. Not for JSON.
+  /// Prints a document in the requested format. Not for JSON.
   void print(const Document& document) const;
-  /// Prints the first `end` sections of a document ahead of the rest, which print_from prints. For a table for people.
+  /// Prints the first `end` sections of a table for people; print_from prints the rest.
   void print_up_to(const Document& document, std::size_t end) const;
   void print_from(const Document& document, std::size_t first) const;
-  /// A sentence beside the result, on the error stream; not when --quiet.
+  /// Prints a sentence on the error stream unless --quiet is set.
   void note(const std::string& sentence) const;
 };
 
-/// The result of a command, or all its errors. Errors of the machine become exit code 3, others 2.
+/// All errors of a command without a result. Errors of the machine become exit code 3, others 2.
 struct Failure {
   Errors errors;
   ExitCode code = kExitInput;
 };
 using CommandResult = tl::expected<ExitCode, Failure>;
 
-/// The answer of a command that somebody has stopped.
+/// The answer of a command that the user stopped.
 CommandResult interrupted(const Output& output);
 
 CommandResult plan_command(const CommandLine& line, const Output& output);

@@ -9,13 +9,13 @@
 
 namespace fsdp::planner {
 
-/// An example and the way on: what is printed when nothing was asked.
+/// An example and the next commands, for a call without arguments.
 std::string short_help();
 
 /// The most used options of a command, on one screen. Lines of at most 80 columns.
 std::string help(Command command);
 
-/// The same with every option that the command takes.
+/// The help with every option that the command takes.
 std::string long_help(Command command);
 
 /// A script for "bash", "zsh" or "fish". Error: another shell.

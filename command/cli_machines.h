@@ -14,21 +14,21 @@ namespace fsdp::planner {
 /// Whether a command line asks which of several machines is best: lists, a limit, an objective of machines or prices.
 bool compares_machines(const CommandLine& line);
 
-/// The --objective for the plan of one machine: time if it is not given, or if it applies to machines only.
-/// Adds what is wrong with it to `errors`.
+/// The --objective for the plan of one machine. Defaults to time, also if the objective applies to machines only.
+/// Adds errors in the option to `errors`.
 SearchObjective search_objective_of(const CommandLine& line, Errors& errors);
 
 /// Whether an option lists several values: --gpu L4,A10G.
 bool is_list(const CommandLine& line, Option option);
 
-/// The names of --gpu L4,A10G. Adds an empty one to `errors`.
+/// The names of --gpu L4,A10G. Adds an error for an empty name to `errors`.
 std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors);
 
 /// The same command line without options that list machines.
 CommandLine without_lists(CommandLine line);
 
-/// The same command line with --gpus and --nodes in place of --world-size. Adds to `errors` what is wrong with it, and
-/// then with the rest of a request, too.
+/// The same command line with --gpus and --nodes in place of --world-size. Adds errors in these options to
+/// `errors`, and then those in the rest of the request, too.
 CommandLine with_world_in_nodes(const CommandLine& line, const std::string& library, Errors& errors);
 
 /// The options of a command line for several machines.
@@ -36,10 +36,10 @@ struct MachineWords {
   MachineRange range;
   MachineObjective objective = MachineObjective::Time;
   std::vector<GpuPrice> prices;
-  CommandLine rest;  ///< Without what `range` has.
+  CommandLine rest;  ///< Without the options in `range`.
 };
 
-/// Adds what is wrong with the texts to `errors`.
+/// Adds errors in the texts to `errors`.
 MachineWords read_machine_words(const CommandLine& line, Errors& errors);
 
 }  // namespace fsdp::planner

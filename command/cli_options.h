@@ -37,7 +37,7 @@ enum class Command {
   Completions
 };
 
-/// Some of the commands: `Command::Plan | Command::Models`.
+/// A set of commands: `Command::Plan | Command::Models`.
 class CommandSet {
  public:
   constexpr CommandSet() = default;
@@ -66,20 +66,20 @@ constexpr CommandSet operator|(Command a, Command b) {
 struct CommandInfo {
   Command command = Command::Plan;
   std::string_view name;
-  std::string_view argument;  ///< "MODEL"; empty: none; "[NAME]": may be left out; "A B": both are needed.
+  std::string_view argument;  ///< "MODEL"; "[NAME]" is optional; "A B" needs both. Empty if there is none.
   std::string_view summary;   ///< One sentence.
 };
 std::span<const CommandInfo> commands();
 const CommandInfo& info_of(Command command);
 
-/// The options that make no choice of a plan. They follow those that do: `Option` is the index of either.
+/// The options that make no choice of a plan. They follow the choices: `Option` is an index into both.
 enum class CommandOption : std::uint8_t {
-  // Which machine.
+  // The machine.
   WorldSize = kNumPlanChoices,
   AtMost,
   Objective,
   Price,
-  // How far it is searched.
+  // The search.
   Effort,
   // A rehearsal.
   Steps,
@@ -170,8 +170,8 @@ enum class CommandOption : std::uint8_t {
   Version,
 };
 
-/// An option of fsdp-plan: one that makes a choice of a plan, or one of the command alone. `Option::Gpus` and
-/// `Option::Json` name both.
+/// An option of fsdp-plan: a choice of a plan or an option of the command alone. `Option::Gpus` and `Option::Json`
+/// name one of each.
 class Option {
  public:
   using enum PlanChoice;
@@ -181,7 +181,7 @@ class Option {
   constexpr Option(PlanChoice choice) : index_(static_cast<std::size_t>(choice)) {}
   constexpr Option(CommandOption option) : index_(static_cast<std::size_t>(option)) {}
   // NOLINTEND(google-explicit-constructor)
-  /// Its place in `options()`.
+  /// The index in `options()`.
   constexpr explicit operator std::size_t() const { return index_; }
   constexpr bool operator==(const Option&) const = default;
 
@@ -191,31 +191,31 @@ class Option {
 
 struct OptionInfo {
   Option option = Option::Help;
-  std::string_view names;    ///< "--gpus,--nproc-per-node": the first is what messages say.
-  std::string_view value;    ///< "N"; empty: a flag.
-  std::string_view choices;  ///< "bf16|mixed": what it may be, for completions; empty: anything.
+  std::string_view names;    ///< "--gpus,--nproc-per-node": messages use the first.
+  std::string_view value;    ///< "N". Empty for a flag.
+  std::string_view choices;  ///< "bf16|mixed": the values, for completions. Empty if any is allowed.
   std::string_view group;    ///< Heading in the help.
   std::string_view help;     ///< A sentence without its full stop.
-  CommandSet commands;       ///< Those that take it.
-  bool repeatable = false;   ///< May be given several times; else the last one counts.
+  CommandSet commands;       ///< The commands that take it.
+  bool repeatable = false;   ///< May be given several times; otherwise the last one counts.
   bool many = false;         ///< Takes all words up to the next option.
 };
 std::span<const OptionInfo> options();
 const OptionInfo& info_of(Option option);
-/// The headings of the help in the order in which somebody decides: the model, the GPUs, the trainer, then the rest,
-/// and last the output.
+/// The headings of the help in the order of a user's decisions: the model, the GPUs, the trainer, the rest, the
+/// output.
 std::span<const std::string_view> option_groups();
-/// Those that `execute` hands on to fsdp-exec, which has them under the same name and checks them.
+/// The options that `execute` passes to fsdp-exec, which has them under the same names and checks them.
 std::span<const OptionInfo> handed_on();
 
-/// The help of one command for an option.
+/// The help text of an option in one command.
 struct OptionWords {
   std::string_view group;
   std::string_view help;
 };
 OptionWords words_of(const OptionInfo& info, Command command);
 
-/// "--gpus": what messages call it.
+/// "--gpus": its name in messages.
 std::string_view flag_of(Option option);
 
 /// A command line as written, before it is interpreted.
@@ -223,20 +223,19 @@ struct CommandLine {
   Command command = Command::Plan;
   std::vector<std::string> arguments;            ///< Without the command's name.
   std::vector<std::string> script;               ///< For rehearse: the words after "--".
-  std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
-  std::vector<std::string> notes;                ///< Sentences, such as about options with an old name.
+  std::vector<std::vector<std::string>> values;  ///< [options] A flag that was given has one empty value.
+  std::vector<std::string> notes;                ///< Sentences, for example about options with an old name.
 
   bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }
-  /// The last value; nothing when it was not given.
+  /// The last value; `nullopt` if it was not given.
   std::optional<std::string> value(Option option) const;
   const std::vector<std::string>& all(Option option) const { return values[static_cast<std::size_t>(option)]; }
 };
 
-/// Today's name of an option that `command` knew by another one, which is taken until the next version; else the same
-/// name.
+/// The current name of an option whose old name `command` still takes until the next version; otherwise `name`.
 std::string_view current_name(std::string_view name, Command command);
 
-/// Errors: every unknown option, with the nearest one; options that the command does not take; missing values; too
+/// Errors: every unknown option, with the nearest name; options that the command does not take; missing values; too
 /// many or too few arguments.
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments);
 

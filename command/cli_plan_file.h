@@ -1,6 +1,6 @@
 #pragma once
 
-// The common beginning of commands on a plan file: read it, check where the answers go, predict it.
+// The common start of commands on a plan file: read it, check the output paths, predict it.
 
 #include <initializer_list>
 #include <string>
@@ -15,11 +15,11 @@
 
 namespace fsdp::planner {
 
-/// Reads a plan file, its model and its machines; options about machines change them. Errors: everything that is wrong
-/// with the files, another model than the plan's, another number of GPUs.
+/// Reads a plan file, its model and its machines; options about machines change them. Errors: all faults of the
+/// files, a model or number of GPUs other than the plan's.
 Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library);
 
-/// The same without machines: `cluster` is left as it is, and any number of ranks will do.
+/// The same without machines: leaves `cluster` unchanged and accepts any number of ranks.
 Result<Given> read_planned(const std::string& path, const std::string& library);
 
 struct PlanPrediction {
@@ -28,18 +28,18 @@ struct PlanPrediction {
   StepReport report;
 };
 
-/// Reads the plan file that is the argument of a command, and predicts it for the rank that was asked for.
+/// Reads the plan file that is the command's argument and predicts it for the requested rank.
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output);
 
-/// The rank that the report is to be of, if the line says. Whether the machines have it is for those who know them.
+/// The rank that the report describes, if the line names one. The caller checks whether the machines have it.
 Result<std::optional<std::int64_t>> read_rank(const CommandLine& line);
 
-/// Where answers are to be written, checked before anything is computed: folders that are not there, files that are,
-/// two answers in one file.
+/// Checks the output paths before anything is computed. Errors: missing folders, existing files, two answers in one
+/// file.
 Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files);
 
-/// A file could not be written. One that is there by now, because another program was quicker, is the user's to mend,
-/// as check_outputs has it: kExitInput; all else is kExitRun.
+/// The failure to write a file: kExitInput if another program created the file since check_outputs, otherwise
+/// kExitRun.
 Failure not_written(const Errors& errors, const std::string& path, Overwrite overwrite);
 
 /// Writes the JSON of an answer to the file of -o, if there is one.
@@ -48,7 +48,7 @@ tl::expected<void, Failure> write_output_file(const CommandLine& line, const std
 /// True when the answer goes to the standard output as JSON: --json, or "-o -".
 bool prints_json(const CommandLine& line, const Output& output);
 
-/// A size in powers of ten is seldom what was meant: says once what was understood.
+/// Notes once how sizes in powers of ten were read; users seldom mean them.
 void note_decimal_sizes(const CommandLine& line, const Output& output);
 
 }  // namespace fsdp::planner

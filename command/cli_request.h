@@ -16,29 +16,29 @@
 
 namespace fsdp::planner {
 
-/// The options of a plan as choices, without a model; `is_wanted`: only some of them. Adds what is wrong with their
-/// texts to `errors`; such a choice is not made, and is on the list `unread`.
+/// The plan options as choices, without a model. `is_wanted` selects some of them. A choice whose text has errors
+/// is not made: it is on the list `unread`, and its errors are added to `errors`.
 PlanRequest read_choices(const CommandLine& line, Errors& errors, bool (*is_wanted)(PlanChoice) = nullptr);
 
-/// Errors: everything that is wrong with the options and with the files that they name, in one go.
+/// Errors: all faults of the options and of the files that they name, in one go.
 Result<ResolvedRequest> read_request(const CommandLine& line, const std::string& library);
 
 /// The machines of a command line. Errors: unreadable options, and those of resolve_machines.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
 
-/// The work that --effort allows (simulator::Predictor::work), that of a search unless it is given; 0: no limit.
+/// The work that --effort allows (simulator::Predictor::work). Defaults to that of a search; 0 is no limit.
 std::int64_t work_of_effort(const CommandLine& line, Errors& errors);
 
-/// Gives a search that work, and its suggestions their part of it.
+/// Sets the work of a search and its suggestions' part of it.
 void set_effort(std::int64_t work, SearchOptions& options);
 
-/// Where --effort is given, it is the only limit of a search in this space.
+/// If --effort is given, makes it the only limit of a search in this space.
 void limit_by_effort_alone(const CommandLine& line, Space& space);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);
 
-/// A machine option over the machines of a plan file: `--mem` alone changes the memory of its GPUs.
+/// Applies machine options to the machines of a plan file: `--mem` alone changes the memory of its GPUs.
 Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library);
 
 }  // namespace fsdp::planner

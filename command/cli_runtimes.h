@@ -12,7 +12,7 @@ namespace fsdp::planner {
 /// Whether a command line asks which of several frameworks is best.
 bool compares_runtimes(const CommandLine& line);
 
-/// The frameworks of such a line, each once. Adds names that are none to `errors`.
+/// The frameworks of such a line, each once. Adds unknown names to `errors`.
 std::vector<Framework> runtimes_of(const CommandLine& line, Errors& errors);
 
 }  // namespace fsdp::planner

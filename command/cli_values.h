@@ -1,6 +1,6 @@
 #pragma once
 
-// Values of options: numbers, switches, choices. Each reader adds its error to a list and goes on.
+// Values of options: numbers, switches, choices. Each reader adds its error to a list and continues.
 
 #include <cstdint>
 #include <optional>

@@ -16,33 +16,33 @@
 
 namespace fsdp::planner {
 
-/// In the folder of a run: what rank 0 measured of its kernels.
+/// The path of rank 0's kernel measurements in the folder of a run.
 std::string workspaces_file(const std::string& folder);
 
-/// Its contents; nothing where there is no such file, as of a run without --calibration or on GPUs. Error: what is
-/// wrong with the file.
+/// Its contents; empty if the file does not exist, as after a run without --calibration or on GPUs. Error: faults
+/// of the file.
 Result<KernelWorkspaces> read_workspaces(const std::string& folder);
 
-/// An execution that was predicted and measured, of one rank.
+/// One rank of an execution, predicted and measured.
 struct Executed {
-  const Given& given;               ///< With the machines as the program knows them by itself.
+  const Given& given;               ///< With the machines as shipped, before calibration.
   simulator::Predictor& predictor;  ///< The predictor of `predicted`: calibrated if a calibration is given.
   const Plan& plan;                 ///< The predicted plan.
   const StepReport& predicted;
   const StepReport& measured;
   std::int64_t rank = 0;
   const KernelWorkspaces& workspaces;             ///< Measurements of this run's kernels.
-  const std::optional<Calibration>& calibration;  ///< With which it was predicted.
+  const std::optional<Calibration>& calibration;  ///< The calibration of the prediction.
 };
 
-/// The calibration that --calibration names, if there is one yet. Error: what is wrong with the file.
+/// The calibration that --calibration names; `nullopt` if there is none yet. Error: faults of the file.
 Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 
-/// Writes what options ask for: --run-dir (`folder`) gets the plan, its prediction and the predicted trace beside what
-/// the ranks wrote; --chrome-trace the measured trace; --calibration what was learned. Error: the first that failed.
+/// Writes the requested files: --run-dir (`folder`) gets the plan, its prediction and the predicted trace beside
+/// the ranks' files; --chrome-trace the measured trace; --calibration the learned factors. Error: the first failure.
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
-/// The measured times beside the predicted ones, where a calibration gave these, and whose it is.
+/// The measured times beside the predicted ones if a calibration was used, and the origin of that calibration.
 void add_calibration(Document& document, const Executed& executed);
 
 }  // namespace fsdp::planner

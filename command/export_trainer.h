@@ -1,6 +1,6 @@
 #pragma once
 
-// export --to accelerate, trainer, torchtitan or deepspeed: a plan in the words of a program that trains.
+// export --to accelerate, trainer, torchtitan or deepspeed: a plan as the configuration of a training program.
 
 #include <string>
 
@@ -10,9 +10,9 @@
 
 namespace fsdp::planner {
 
-/// The configuration. With --nearest that of the nearest plan, which is written to the file of that option. Errors:
-/// what the trainer cannot say of the plan, and what the nearest plan that it can would take; with --nearest, what has
-/// nothing near. A note lists settings that the file cannot hold.
+/// The configuration. With --nearest, the configuration of the nearest plan, which is written to that option's
+/// file. Errors: the parts of the plan that the trainer cannot express, and the cost of the nearest plan that it can;
+/// with --nearest, the parts without a near alternative. A note lists settings that the file cannot hold.
 tl::expected<std::string, Failure> trainer_text(const TrainerRelease& trainer, PlanPrediction& prediction,
                                                 const CommandLine& line, const Output& output);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A whole rehearsal: which processes are run, in which order, until every rank that was asked for has its figures.
+// A whole rehearsal: the processes to run and their order, until every requested rank has its figures.
 
 #include <functional>
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace fsdp::planner {
 
-/// Runs something that rehearses with a folder of its own, which goes whatever happens, and all that was started with
-/// it.
+/// Runs a function that rehearses in a folder of its own. The folder and all started processes go away whatever
+/// happens.
 CommandResult in_rehearsal_folder(
     const std::function<CommandResult(const std::string& folder, Supervision& supervision)>& run);
 
@@ -27,9 +27,9 @@ struct RehearsalRuns {
   RunFacts facts;
 };
 
-/// Runs the ranks that were asked for, and those whose figures depend on event timing at the other bound, too. Says how
-/// far it is on the error stream, and what a script without a result printed. Nothing: somebody asked to end, and was
-/// told what is known. Error: why a rank has no result.
+/// Runs the requested ranks, and at the other bound those whose figures depend on event timing. Prints progress and
+/// the output of a script without a result on the error stream. `nullopt` if the user stopped it; the known facts are
+/// then printed. Error: why a rank has no result.
 tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
                                                                  const Output& output, const std::string& folder,
                                                                  Supervision& supervision);

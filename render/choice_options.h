@@ -17,11 +17,11 @@ using ChoiceTexts = std::map<PlanChoice, std::vector<std::string>>;
 
 struct ChoiceWords {
   ChoiceTexts texts;
-  std::vector<std::string> rest;  ///< The other words, in their order.
+  std::vector<std::string> rest;  ///< The other words, in order.
 };
 
-/// Takes the options of a plan out of the words of a command line. Errors: an option without its value, and one that is
-/// given twice and counts once.
+/// Takes the plan options out of the words of a command line. Errors: an option without its value; an option that
+/// counts once and is given twice.
 Result<ChoiceWords> take_choices(std::span<const std::string> words);
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// Choices as the words of a command that makes them: what suggestions print, and what the window copies.
+// Choices as the words of a command that makes them, for suggestions and for the window's copy action.
 
 #include <string>
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace fsdp::planner {
 
-/// The words that make these choices: {"--gpu", "H100 SXM", "--gpus", "8"}. Which machine comes before how many; what
-/// takes all words that follow comes last.
+/// The words that make these choices: {"--gpu", "H100 SXM", "--gpus", "8"}. The machine comes before its number; an
+/// option that takes all following words comes last.
 std::vector<std::string> words_of(const PlanChoices& choices);
 
-/// The same as one text to type, where a name is one word: "--gpu H100-SXM --gpus 8".
+/// The same as one text to type, with each name as one word: "--gpu H100-SXM --gpus 8".
 std::string flags_of(PlanChoices choices);
 
 }  // namespace fsdp::planner

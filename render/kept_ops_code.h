@@ -1,7 +1,7 @@
 #pragma once
 
-// The kept ops of selective activation checkpointing, as Python: a policy of torch.utils.checkpoint that knows
-// PyTorch's functions, where a plan knows kinds of ops.
+// The policy of selective activation checkpointing as Python: torch.utils.checkpoint names PyTorch's functions, a
+// plan names kinds of ops.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// Why a script cannot keep what the plan keeps; empty: it can, or the plan checkpoints no block selectively.
+/// Why a script cannot save the plan's ops; empty if it can, or if the plan checkpoints no block selectively.
 Errors unsaid_of_kept_ops(const Plan& plan, const Model& model);
 
 /// Lines of Python that define `kept_ops()`, the context_fn of such blocks. REQUIRES: unsaid_of_kept_ops is empty.

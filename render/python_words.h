@@ -1,6 +1,6 @@
 #pragma once
 
-// Parts of plans as Python and the line that starts it have them.
+// Parts of plans in the syntax of Python and of the line that starts it.
 
 #include <string>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace fsdp::planner {
 
-/// "PYTORCH_ALLOC_CONF=...", as it stands before a command; empty: the plan has no settings.
+/// "PYTORCH_ALLOC_CONF=...", as written before a command; empty if the plan has no settings.
 std::string environment_of(const Plan& plan);
 
 /// "torch.optim.AdamW": the class.
 std::string python_optimizer(const Optimizer& optimizer);
 
-/// "lr=..., weight_decay=0.01, fused=True": what is not PyTorch's own default, and the learning rate, which is the
-/// user's.
+/// "lr=..., weight_decay=0.01, fused=True": the arguments that differ from PyTorch's defaults, and a placeholder
+/// for the user's learning rate.
 std::string python_optimizer_options(const Optimizer& optimizer);
 
 /// "batch 4, seq 256".

@@ -9,9 +9,9 @@
 
 namespace fsdp::planner {
 
-/// A line for each change, what saves most first: "-5.00 GiB at most: checkpoint activations ...". Prices are of what
-/// was alive then; what the rest of the step would have asked for is not known. Empty: the script fits.
-/// REQUIRES: a report with a rehearsal.
+/// A line for each change, the largest saving first: "-5.00 GiB at most: checkpoint activations ...". Prices count
+/// the tensors that were alive; the requests of the rest of the step are unknown. Empty if the script fits. REQUIRES: a
+/// report with a rehearsal.
 std::vector<std::string> remedies_of_rehearsal(const StepReport& report);
 
 }  // namespace fsdp::planner

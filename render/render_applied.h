@@ -1,7 +1,6 @@
 #pragma once
 
-// A script's real wrapping and its collectives: the part of a rehearsal that users most often find to be other than
-// they thought.
+// A script's real wrapping and collectives, the part of a rehearsal that surprises users most often.
 
 #include "core/report/report.h"
 #include "text/document.h"

@@ -11,7 +11,7 @@
 
 namespace fsdp::planner {
 
-/// Verdict first. `target`: the file that the capture goes to. REQUIRES: `spec.captured`.
+/// Verdict first. `target`: the output file of the capture. REQUIRES: `spec.captured`.
 Document document_of(const ModelSpec& spec, const PlanCheck& check, const std::string& target, Seconds seconds);
 
 }  // namespace fsdp::planner

@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-/// One size of a collective, and what somebody measured of it.
+/// One size of a collective, with its measured time if there is one.
 struct ClockedSize {
   Bytes total;
   std::optional<Seconds> measured = {};
@@ -39,11 +39,11 @@ struct KernelClockAnswer {
 Document document_of(const CollectiveClock& clock, bool only_verdict);
 Document document_of(const KernelClockAnswer& answer, bool only_verdict);
 
-/// The text of `--json`; docs/file_formats.md says what the keys mean.
+/// The text of `--json`; docs/file_formats.md describes the keys.
 std::string to_json(const CollectiveClock& clock);
 std::string to_json(const KernelClockAnswer& answer);
 
-/// Bus bandwidth, as nccl-tests defines it: what each link carries under a ring.
+/// Bus bandwidth as nccl-tests defines it: the traffic of each link in a ring.
 BytesPerSecond bus_bandwidth(CollectiveKind kind, Bytes total, int ranks, Seconds time);
 
 }  // namespace fsdp::planner

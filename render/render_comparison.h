@@ -10,8 +10,8 @@ namespace fsdp::planner {
 /// "+1.7 %", "none measured".
 std::string relative_text(const ComparedTerm& term);
 
-/// The terms, worst first, and what may make the two incomparable. Terms further off than `tolerance` are marked, or
-/// without one those that differ by more than they may; `most`: how many rows are shown.
+/// The terms, worst first, and reasons why the two may not be comparable. Marks terms that differ by more than
+/// `tolerance`, or without one by more than their own limits. `most`: number of rows shown.
 void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
                     const std::string& first = "predicted", const std::string& second = "measured");
 void add_comparison(Document& document, const Comparison& comparison, std::size_t most);

@@ -12,7 +12,7 @@ namespace fsdp::planner {
 /// A row for each GPU: the largest micro-batch and the longest sequence, with and without activation checkpointing.
 Table table_of(const FitTable& table);
 
-/// Verdict first, then the table, what its figures mean, and what to type next. `model`: as it was typed.
+/// Verdict, table, meaning of the figures, next commands. `model`: as typed.
 Document document_of(const FitTable& table, const std::string& model, bool only_verdict);
 
 }  // namespace fsdp::planner

@@ -9,11 +9,11 @@
 
 namespace fsdp::planner {
 
-/// The answer of `result` alone, with what makes the machine the best and the table of all machines after the verdict.
+/// The answer of `result`, with the reason why its machine is best and, after the verdict, the table of all machines.
 Document document_of(const MachineComparison& comparison, MachineObjective objective, const View& view,
                      const AnswerContext& context);
 
-/// Which machine is best, and why.
+/// The best machine and the reason.
 Entry entry_of(const MachineComparison& comparison, MachineObjective objective);
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// The answer of a rehearsal as one page for a browser, to keep and to pass on.
+// The answer of a rehearsal as one HTML page, to save and to share.
 
 #include <string>
 
@@ -9,8 +9,8 @@
 
 namespace fsdp::planner {
 
-/// A page of HTML that needs no other file: what `document` says, with the curve of memory over a step and the
-/// categories at the peak as pictures. Light or dark as the reader's system is. REQUIRES: a report with a rehearsal.
+/// A self-contained HTML page: the text of `document`, the curve of memory over a step, and the categories at the
+/// peak as pictures. Follows the reader's light or dark setting. REQUIRES: a report with a rehearsal.
 std::string page_of(const StepReport& report, const Document& document);
 
 }  // namespace fsdp::planner

@@ -10,8 +10,8 @@
 
 namespace fsdp::planner {
 
-/// The sentence of planner/space/plan_sentence.h; then what it counts, by name: the mesh and the units, the sizes of
-/// the workload, the checkpointed blocks, the numbers that are kept. One line each.
+/// The sentence of planner/space/plan_sentence.h, then its items by name: the mesh and the units, the sizes of the
+/// workload, the checkpointed blocks, the saved numbers. One line each.
 std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
 
 }  // namespace fsdp::planner

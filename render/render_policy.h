@@ -7,7 +7,7 @@
 
 namespace fsdp::planner {
 
-/// The modules that it visited with what came of each, what the root keeps, and what no policy weighs.
+/// The visited modules with the policy's finding, the parameters left in the root, and those that no policy counts.
 void add_policy(Document& document, const PolicyExplanation& explanation);
 
 }  // namespace fsdp::planner

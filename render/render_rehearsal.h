@@ -1,7 +1,7 @@
 #pragma once
 
-// The results of a rehearsal, for people: the verdict, the applied wrapping, the memory and the lines of Python that
-// requested it, the traffic, and warnings.
+// The results of a rehearsal, for people: the verdict, the applied wrapping, the memory by line of Python, the
+// traffic, and warnings.
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-/// Facts that differ from run to run, and so are no part of the report.
+/// Facts that differ from run to run and are therefore not in the report.
 struct RunFacts {
   Seconds seconds{0};  ///< From the start of the first process to the end of the last.
   Bytes host_peak;     ///< Peak of the largest process.
@@ -23,11 +23,11 @@ struct RunFacts {
 struct RehearsalView {
   View view;
   const Comparison* comparison = nullptr;  ///< May be null.
-  std::string folder;                      ///< Files below it are shown without it.
+  std::string folder;                      ///< Prefix removed from displayed paths.
 };
 
-/// FITS or OUT OF MEMORY; a run that fits and differs from its prediction by more than it may says that first, as
-/// DIFFERS. `comparison`: with that prediction; may be null. REQUIRES: a report with a rehearsal, here and below.
+/// FITS or OUT OF MEMORY. A run that fits but differs from `comparison` by more than its limits starts with
+/// DIFFERS. `comparison`: with the prediction; may be null. REQUIRES: a report with a rehearsal, here and below.
 std::vector<Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison);
 
 /// The peaks as one row of exact numbers for CSV.
@@ -36,7 +36,7 @@ Table rehearsal_summary(const StepReport& report);
 /// The whole answer, verdict first.
 Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view);
 
-/// Sentences about what limits the figures, most important first.
+/// Sentences about limits of the figures, most important first.
 std::vector<std::string> limits_of(const StepReport& report);
 
 }  // namespace fsdp::planner

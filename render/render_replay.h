@@ -18,14 +18,14 @@ struct ReplayAnswer {
   ReplayResult recorded;
   std::optional<ReplayRequest> request;
   std::optional<ReplayResult> replayed;
-  bool knows_device = false;  ///< The memory is that of the recording or of the command line.
+  bool knows_device = false;  ///< The recording or the command line gave the memory.
 
   const ReplayRequest& asked() const { return request ? *request : as_was; }
   const ReplayResult& answer() const { return replayed ? *replayed : recorded; }
 };
 
 Entry replay_verdict(const ReplayAnswer& answer);
-/// The verdict first, then the peaks, the moment that ran out, and memory over time. `folder` is left out of paths.
+/// The verdict, the peaks, the moment that ran out of memory, and memory over time. Removes `folder` from paths.
 Document document_of(const ReplayAnswer& answer, const View& view, const std::string& folder);
 std::string to_json(const ReplayAnswer& answer);
 

@@ -14,14 +14,14 @@ namespace fsdp::planner {
 
 struct MeasuredAnswer {
   const StepReport& measured;
-  const RehearsalRecord& record;  ///< Record of a rank, for what it says beside figures.
-  std::int64_t num_ranks = 1;     ///< That were measured, on this machine.
-  ExitStatus ended;               ///< How the command did.
+  const RehearsalRecord& record;  ///< Record of a rank, for facts other than figures.
+  std::int64_t num_ranks = 1;     ///< Ranks measured on this machine.
+  ExitStatus ended;               ///< How the command ended.
   const StepReport* predicted = nullptr;
   const Comparison* comparison = nullptr;  ///< With `predicted`.
   double tolerance = 0;                    ///< Relative.
 
-  /// It fits, and every compared term is within the tolerance.
+  /// Whether it fits and every compared term is within the tolerance.
   bool holds() const;
 };
 

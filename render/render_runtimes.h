@@ -9,13 +9,14 @@
 
 namespace fsdp::planner {
 
-/// "FSDP2": what people call it.
+/// "FSDP2": the usual name.
 std::string_view spoken_name(Framework framework);
 
-/// The answer of `result` alone, with what makes the framework the best and the table of all of them after the verdict.
+/// The answer of `result`, with the reason why its framework is best and, after the verdict, the table of all
+/// frameworks.
 Document document_of(const RuntimeComparison& comparison, const View& view, const AnswerContext& context);
 
-/// Which framework is best, and why.
+/// The best framework and the reason.
 Entry entry_of(const RuntimeComparison& comparison);
 
 }  // namespace fsdp::planner

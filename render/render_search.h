@@ -1,7 +1,7 @@
 #pragma once
 
-// The answer to a search, or of a plan that was given: the short one of render/render_brief.h, or all of it with the
-// proof, the remedies, the nearest rejected plans and the Pareto front.
+// The answer to a search or about a given plan: the short one of render/render_brief.h, or all of it with the proof,
+// the remedies, the nearest rejected plans and the Pareto front.
 
 #include <string>
 
@@ -15,11 +15,12 @@ namespace fsdp::planner {
 /// The answer, verdict first.
 Document document_of(const SearchResult& result, const View& view, const AnswerContext& context);
 
-/// The same of a plan that was given. `explanation` has what explain adds; empty: nothing.
+/// The answer about a given plan. `explanation`: what explain adds; may be empty.
 Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
                      const AnswerContext& context);
 
-/// The nearest faster plans and what would lower the peak; with `verbose` also why it is where it is, and all remedies.
+/// The nearest faster plans and the remedies for the peak; with `verbose` also the reasons of the peak, and all
+/// remedies.
 void add_explanation(Document& document, const Explanation& explanation, bool verbose);
 
 /// "fits", "fits, tight", "does not fit".

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the time of a step goes, for people and for scripts.
+// The parts of a step's time, for people and for scripts.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 Document document_of(const StepReport& report, const TimeExplanation& explanation);
 
-/// The text of `explain --time --json`; docs/file_formats.md says what the keys mean.
+/// The text of `explain --time --json`; docs/file_formats.md describes the keys.
 std::string to_json(const StepReport& report, const TimeExplanation& explanation);
 
 }  // namespace fsdp::planner

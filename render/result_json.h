@@ -1,6 +1,6 @@
 #pragma once
 
-// The result of a search, as JSON: the report of the best plan with the members `search` and `explain`.
+// The result of a search as JSON: the report of the best plan with the members `search` and `explain`.
 
 #include <string>
 
@@ -12,16 +12,16 @@
 
 namespace fsdp::planner {
 
-/// The text of a report with its search. With `cluster`, its plan is a whole plan file.
+/// The report of the best plan with its search. With `cluster`, the plan is a complete plan file.
 std::string to_json(const SearchResult& result, const Cluster* cluster);
 
-/// The same of the best of several machines, with all of them.
+/// The same for the best machine, with all machines.
 std::string to_json(const MachineComparison& comparison);
 
-/// The same of the best of several frameworks, with all of them.
+/// The same for the best framework, with all frameworks.
 std::string to_json(const RuntimeComparison& comparison);
 
-/// The text of a report of a plan that was given; `explanation` may be null.
+/// The report of a given plan; `explanation` may be null.
 std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation = nullptr);
 
 }  // namespace fsdp::planner

@@ -11,9 +11,9 @@
 
 namespace fsdp::planner {
 
-/// "fsdp-plan export plan.json --to accelerate (also trainer, fsdp2)": every target that says exactly this plan, a
-/// trainer's own configuration first: that of `wanted`, where it says it. Where none does, why Python does not.
-/// `plan_file`: where the plan is kept; empty: nowhere yet, and the option that keeps it is said first.
+/// "fsdp-plan export plan.json --to accelerate (also trainer, fsdp2)": every target that expresses exactly this
+/// plan, first a trainer's own configuration, that of `wanted` if possible. If there is none, the reason why Python
+/// cannot. `plan_file`: the file of the plan; if empty, the text starts with the option that writes it.
 std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file,
                        const std::optional<TrainerRelease>& wanted = {});
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A plan as the configuration of a program that trains models: what a user hands to that program.
+// A plan as the configuration of a training program.
 
 #include <string>
 #include <vector>
@@ -19,20 +19,20 @@ struct TrainerConfig {
   const SaidPlan& said;
   const Model& model;
   const Cluster& cluster;
-  std::string source;  ///< Where the plan is from: "plan.json".
+  std::string source;  ///< The file of the plan: "plan.json".
 };
 
-/// "1.24 GiB on each GPU, 2.54 ms a step"; where it does not fit, that too.
+/// "1.24 GiB on each GPU, 2.54 ms a step"; also that it does not fit, if so.
 std::string predicted_of(const StepReport& report);
 
-/// YAML for accelerate launch --config_file; Python that makes TrainingArguments; a configuration of torchtitan in
-/// Python, or TOML; JSON for DeepSpeed. All but the last begin with what the file cannot say, and the script must.
+/// YAML for accelerate launch --config_file; Python that makes TrainingArguments; a torchtitan configuration in
+/// Python or TOML; JSON for DeepSpeed. All but the last begin with the settings that the script must make.
 std::string to_text(const TrainerConfig& config);
 
-/// The same of a file that has no room for it, one sentence each; empty: the file has it.
+/// Those settings for a file format without comments, one sentence each; empty if the file has them.
 std::vector<std::string> notes_beside(const TrainerConfig& config);
 
-/// Each of them, and what is said beside the last.
+/// The text for each trainer, and the notes of the last.
 std::string accelerate_yaml(const TrainerConfig& config);
 std::string trainer_python(const TrainerConfig& config);
 std::string torchtitan_toml(const TrainerConfig& config);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The first lines of all trainers' configurations: lines of text, without the marks of a comment.
+// The first lines of all trainers' configurations, without comment marks.
 
 #include <string>
 #include <string_view>
@@ -11,28 +11,29 @@
 
 namespace fsdp::planner {
 
-/// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, what was predicted and what was changed.
+/// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, the prediction and the changes.
 std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command);
 
-/// A duty of the script beside the file: its subject, and the words.
+/// A setting that the script must make beside the file: its subject, and the words.
 using Duty = std::pair<std::string, std::string>;
 
-/// A heading and one line for each duty; nothing where there are none.
+/// A heading and one line for each duty; empty if there are no duties.
 std::vector<std::string> lines_of(const std::string& heading, const std::vector<Duty>& duties);
 
-/// Whether accelerate's cpu_ram_efficient_loading does what a plan predicts: a model that is on the meta device until
-/// it is sharded, on all processes but one. With persistent buffers, which it has no way to send, it fails
+/// Whether accelerate's cpu_ram_efficient_loading does what a plan predicts: the model stays on the meta device
+/// until it is sharded, on all processes but one. It fails with persistent buffers, which it cannot send
 /// (fsdp2_load_full_state_dict).
 bool loads_on_first_process(const TrainerConfig& config);
 
-/// About the model and the allocator: the dtype of parameters, what is frozen, where it is made.
+/// Duties about the model and the allocator: the dtype of parameters, frozen parameters, the device of
+/// construction.
 std::vector<Duty> duties_of_model(const TrainerConfig& config);
 
-/// "torchrun --nproc-per-node 8 train.py", of all nodes, with the plan's environment in front. `program`: what it
-/// starts.
+/// "torchrun --nproc-per-node 8 train.py" for all nodes, after the plan's environment. `program`: the started
+/// program.
 std::string torchrun_of(const TrainerConfig& config, std::string_view program);
 
-/// "PYTORCH_ALLOC_CONF=... ", with a blank after it; empty: the plan has no settings.
+/// "PYTORCH_ALLOC_CONF=... " with a trailing blank; empty if the plan has no settings.
 std::string environment_before(const Plan& plan);
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// Learns from a run how fast a machine is: the factors with which a prediction takes as long as the run did.
+// Learns the speed of a machine from a run: the factors that make a prediction take as long as the run did.
 
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@
 
 namespace fsdp::planner {
 
-/// `cluster` has the figures of the program itself, of no earlier calibration. `predicted` is what had been predicted
-/// before the run. Errors: those of a prediction.
+/// `cluster` has the shipped figures, without an earlier calibration. `predicted`: the prediction before the run.
+/// Errors: those of a prediction.
 Result<Calibration> calibrate(const Model& model, const Plan& plan, const Cluster& cluster, const TimeReport& predicted,
                               const StepReport& measured);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A kernel's guard around a process and all that it starts: no file may be written, made, moved or removed but in the
-// folders that are named, and (Linux 6.12) no other process be sent a signal.
+// A kernel's guard around a process and all that it starts: they write, make, move or remove files only in the named
+// folders, and (Linux 6.12) signal no other process.
 
 #include <optional>
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace fsdp::planner {
 
-/// Rules that a child takes upon itself before it becomes another program; they cannot be taken off again.
+/// Rules that a child applies to itself before it becomes another program. They are permanent.
 class Confinement {
  public:
-  /// `writable`: folders with all below them, and devices. Nothing when the kernel has no Landlock, or one that would
-  /// forbid moving files between folders. A path that is not there is left out.
+  /// `writable`: folders with all below them, and devices; skips missing paths. `nullopt` if the kernel has no
+  /// Landlock, or one that would forbid moving files between folders.
   static std::optional<Confinement> make(const std::vector<std::string>& writable);
   ~Confinement();
   Confinement(Confinement&& other) noexcept : rules_(std::exchange(other.rules_, -1)) {}
@@ -30,8 +30,8 @@ class Confinement {
   int rules_;
 };
 
-/// In the child, between fork and exec: gives up new privileges, by which a program could ignore what is preloaded, and
-/// takes the rules upon itself; none with -1. Only what signal-safety(7) allows.
+/// In the child, between fork and exec: gives up new privileges, by which a program could ignore preloaded
+/// libraries, and applies the rules unless `rules` is -1. Calls only functions that signal-safety(7) allows.
 void confine_this_process(int rules);
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// Starts the ranks of a run on this machine, one process each, and sees to it that all of them end.
+// Starts the ranks of a run on this machine, one process each, and makes sure that all of them end.
 
 #include <cstdint>
 #include <optional>
@@ -16,27 +16,27 @@
 namespace fsdp::planner {
 
 struct ExecutionSettings {
-  std::vector<std::string> words;  ///< What starts a rank: fsdp-exec with a plan, or a Python with a job.
-  std::vector<std::pair<std::string, std::string>> environment;  ///< Set for it.
+  std::vector<std::string> words;  ///< The command of a rank: fsdp-exec with a plan, or a Python with a job.
+  std::vector<std::pair<std::string, std::string>> environment;  ///< Variables to set for it.
   std::int64_t ranks = 1;
   std::vector<std::string> options;  ///< Passed on to each rank.
-  Seconds grace{10};                 ///< That the others have once a rank has failed.
+  Seconds grace{10};                 ///< For the other ranks after one has failed.
 };
 
-/// fsdp-exec, beside this program; FSDP_PLAN_EXECUTOR names another. Error: how to get it.
+/// fsdp-exec beside this program, or the path in FSDP_PLAN_EXECUTOR. Error: how to get it.
 Result<std::string> find_executor();
 
 /// How a run of all ranks ended.
 struct ExecutionOutcome {
-  int interrupted_by = 0;                       ///< A signal that asked this process to end.
+  int interrupted_by = 0;                       ///< A signal that asked this process to end; 0 if none.
   std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
-  std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
+  std::int64_t first_failed = -1;               ///< The first rank with a bad end; -1 if none.
   std::string message;                          ///< Its message, or how it ended.
-  std::vector<std::string> messages;            ///< All that it said was wrong, where it was the input.
+  std::vector<std::string> messages;            ///< All its errors, if the input was wrong.
 };
 
-/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. Rank 0's output goes to
-/// `words` as it comes; null: nowhere. Error: a process cannot be started.
+/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. Streams rank 0's output to `words`,
+/// which may be null. Error: a process cannot be started.
 Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
                                        std::ostream* words, Supervision& supervision);
 

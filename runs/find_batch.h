@@ -1,6 +1,6 @@
 #pragma once
 
-// The largest batch of a training script that fits, by rehearsing it with one batch after the other.
+// The largest batch of a training script that fits, found by rehearsals with one batch after the other.
 
 #include <cstdint>
 #include <functional>
@@ -20,32 +20,32 @@ namespace fsdp::planner {
 struct BatchTrial {
   std::int64_t batch = 0;
   bool fits = false;
-  Bytes device_peak;  ///< Until it ended or ran out of memory. 0: it could not be rehearsed.
-  std::string why;    ///< Then, why not.
+  Bytes device_peak;  ///< Until it ended or ran out of memory. 0 if the rehearsal failed.
+  std::string why;    ///< Why the rehearsal failed.
 
   bool operator==(const BatchTrial&) const = default;
 };
 
-/// Rehearses one batch. Nothing: give up, with what there is.
+/// Rehearses one batch. `nullopt` stops the search, which returns its results so far.
 using TryBatch = std::function<std::optional<BatchTrial>(std::int64_t)>;
 
 struct BatchSearch {
   std::vector<BatchTrial> trials;       ///< Ascending by batch.
-  std::optional<std::int64_t> largest;  ///< That fits; empty: not even 1 does.
+  std::optional<std::int64_t> largest;  ///< The largest that fits; `nullopt` if not even 1 does.
   bool given_up = false;
 
   bool operator==(const BatchSearch&) const = default;
 };
 
-/// The largest batch from 1 to `most` that fits, if whatever is larger than one that does not fit does not fit either.
-/// Tries at most 2 log2(most) + 2 batches.
+/// The largest batch from 1 to `most` that fits. Assumes that all batches above one that does not fit do not fit
+/// either. Tries at most 2 log2(most) + 2 batches.
 BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most);
 
-/// The words to add to a command: "--batch-size {}" with the number in it. Error: no "{}" in it.
+/// The words to add to a command: "--batch-size {}" with the number in place of "{}". Error: no "{}".
 Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch,
                                              std::string_view option = "--find-batch");
 
-/// A command with those words after it, where the pattern has its "{}".
+/// A command with those words appended, if the pattern has "{}".
 std::vector<std::string> with_batch(std::vector<std::string> command, std::string_view pattern, std::int64_t batch);
 
 /// The summary of the search, and the table of batch against peak.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Running a plan of another framework than FSDP2 for real: by that framework itself, which python/fsdp_plan_runner
-// drives, one process of a Python for each rank.
+// Runs a plan of a framework other than FSDP2 with that framework: python/fsdp_plan_runner drives it, one Python
+// process for each rank.
 
 #include <string>
 #include <string_view>
@@ -14,26 +14,26 @@
 
 namespace fsdp::planner {
 
-/// A Python that may have what a framework needs.
+/// A Python that may have a framework's packages.
 struct FrameworkPython {
   std::string program;
-  std::string path;  ///< PYTHONPATH: the runner's packages, those of the framework, and what was there.
+  std::string path;  ///< PYTHONPATH: the runner's packages, the framework's, and the inherited value.
 
-  /// The words that start one rank of a job, whose options follow.
+  /// The words that start one rank of a job. Options of the rank follow.
   std::vector<std::string> words(const std::string& job) const;
   std::vector<std::pair<std::string, std::string>> environment() const;
 };
 
-/// "PyTorch's DDP": what trains a plan, as people call it.
+/// "PyTorch's DDP": the usual name of the framework that trains a plan.
 std::string_view trainer_name(Framework framework);
 
-/// `given` (--python), or the first that has torch (`find_torch_python`), with the folder of the framework's packages
-/// that ./scripts/rehearsal_env makes beside its environment, if there is one. Error: none has torch.
+/// `given` (--python), or the first Python with torch (`find_torch_python`), with the folder of the framework's
+/// packages that ./scripts/rehearsal_env makes beside its environment, if there is one. Error: no Python has torch.
 Result<FrameworkPython> find_framework_python(const std::string& given, const RehearsalPlaces& places,
                                               Framework framework);
 
-/// What stands against running a job with these options on so many ranks, packages that are missing among it, each with
-/// what would do: asked of the runner before any rank is started. Empty: nothing. Error: the runner cannot be asked.
+/// Asks the runner before any rank starts why a job with these options cannot run on so many ranks, including
+/// missing packages, each with a remedy. Empty if it can. Error: the runner does not answer.
 Result<Errors> check_framework_run(const FrameworkPython& python, const std::string& job,
                                    const std::vector<std::string>& options, std::int64_t ranks, const std::string& log);
 

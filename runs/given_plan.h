@@ -1,6 +1,6 @@
 #pragma once
 
-// A plan that somebody wrote down, with all that its file names.
+// A user's plan file, with everything that it names.
 
 #include <string>
 
@@ -11,7 +11,7 @@
 
 namespace fsdp::planner {
 
-/// A plan of a file with its model and its machines.
+/// The plan of a file with its model and its machines.
 struct Given {
   std::string path;
   PlanFile file;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The command that is to be rehearsed, as its user typed it: which program it starts, and on how many GPUs.
+// The command to rehearse, as typed: the program that it starts, and the number of GPUs.
 
 #include <cstdint>
 #include <optional>
@@ -12,26 +12,26 @@
 
 namespace fsdp::planner {
 
-/// The arguments of a launcher. The launcher itself decides; this is a glance from outside, so that machines
-/// can be put together before anything runs.
+/// The arguments of a launcher. The launcher itself decides; this is a look from outside, so that we can choose
+/// machines before anything runs.
 struct Launch {
-  std::string launcher;  ///< "torchrun", "accelerate", "deepspeed"; empty: none.
-  std::string script;    ///< "train.py", or the module after -m; empty: not found.
+  std::string launcher;  ///< "torchrun", "accelerate", "deepspeed"; may be empty.
+  std::string script;    ///< "train.py", or the module after -m; empty if not found.
   std::optional<std::int64_t> gpus_per_node;
   std::optional<std::int64_t> nodes;
-  std::string counts_by;   ///< "--nproc-per-node gpu": as many as the machine has; empty: a number, or nothing.
-  bool is_python = false;  ///< A script of Python without a launcher: one rank, unless it starts others itself.
+  std::string counts_by;   ///< "--nproc-per-node gpu": all of the machine's. Empty for a number, or if not given.
+  bool is_python = false;  ///< A Python script without a launcher: one rank, unless it starts others itself.
 
   bool operator==(const Launch&) const = default;
 };
 
-/// Reads torchrun's --nproc-per-node and --nnodes (of a range of nodes the least), accelerate's --num_processes and
-/// --num_machines, also in the file of --config_file, and deepspeed's --num_gpus and --num_nodes. A value that is not a
-/// number ("auto") is empty. REQUIRES: at least one word.
+/// Reads torchrun's --nproc-per-node and --nnodes (the minimum of a range), accelerate's --num_processes and
+/// --num_machines, also from the file of --config_file, and deepspeed's --num_gpus and --num_nodes. A value that is not
+/// a number ("auto") becomes `nullopt`. REQUIRES: at least one word.
 Launch read_launch(std::span<const std::string> words);
 
-/// The program of a command: a path that can be executed, or a name on `path` (PATH). Error: neither, with the nearest
-/// name, or what to write before a script of Python.
+/// The program of a command: an executable path, or a name on `path` (PATH). Error: neither, with the nearest name,
+/// or the interpreter to write before a Python script.
 Result<std::string> find_program(const std::string& name, std::string_view path);
 
 }  // namespace fsdp::planner

@@ -1,7 +1,7 @@
 #pragma once
 
-// The environment variables by which a rehearsal speaks to the process that it starts: to the stub GPU (STUB_GPU_*,
-// rehearsal/options.h) and to the hook in Python (FSDP_REHEARSAL_*, python/fsdp_rehearsal/settings.py).
+// The environment variables that a rehearsal sets for its processes: for the stub GPU (STUB_GPU_*,
+// rehearsal/options.h) and for the hook in Python (FSDP_REHEARSAL_*, python/fsdp_rehearsal/settings.py).
 
 #include <string>
 #include <string_view>
@@ -25,21 +25,21 @@ struct RankFiles {
   std::string record;
   std::string log;
   std::string progress;
-  std::string overlay;   ///< Folder for what the script writes.
-  std::string snapshot;  ///< Empty: none is asked for.
+  std::string overlay;   ///< Folder for the script's writes.
+  std::string snapshot;  ///< May be empty.
   std::string trace;
 };
 
-/// Variables to set for a process. `threads`: CPU threads that it may use.
+/// Variables to set for a process. `threads`: number of CPU threads that it may use.
 std::vector<std::pair<std::string, std::string>> rehearsal_environment(const RehearsalSettings& settings,
                                                                        const RankJob& job, const RankFiles& files,
                                                                        unsigned threads);
 
-/// Whether a variable of our own environment would mislead the process: settings of another rehearsal, GPUs that are
-/// hidden, and, when the options say how many ranks there are, the ranks of a job that we run in.
+/// Whether a variable of our own environment would mislead the process: settings of another rehearsal, hidden GPUs,
+/// and, if the options give the number of ranks, the ranks of a surrounding job.
 bool is_misleading(std::string_view name, const RehearsalSettings& settings);
 
-/// The driver's name of the GPU, as torch.cuda.get_device_name() says: "NVIDIA A100-SXM4-80GB".
+/// The driver's name of the GPU, as torch.cuda.get_device_name() returns it: "NVIDIA A100-SXM4-80GB".
 std::string driver_name(const Gpu& gpu);
 
 }  // namespace fsdp::planner

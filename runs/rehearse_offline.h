@@ -6,8 +6,8 @@
 
 namespace fsdp::planner {
 
-/// Variables that keep what a rehearsed script would send to trackers and hubs from being sent. `folder`: for what they
-/// write instead. Variables that the user has set so that models may be fetched stay as they are.
+/// Variables that stop a rehearsed script's uploads to trackers and hubs. `folder`: for the local files that they
+/// write instead. Variables that the user has set to fetch models stay unchanged.
 std::vector<std::pair<std::string, std::string>> offline_environment(const std::string& folder);
 
 }  // namespace fsdp::planner

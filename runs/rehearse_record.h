@@ -1,7 +1,6 @@
 #pragma once
 
-// A rehearsed process's own record at its end: one JSON file for each rank, written by the Python side
-// (python/fsdp_rehearsal).
+// The record that a rehearsed process writes at its end: one JSON file for each rank (python/fsdp_rehearsal).
 
 #include <cstdint>
 #include <string>
@@ -13,7 +12,7 @@
 
 namespace fsdp::planner {
 
-/// The major version of the format that is read.
+/// The major version of the format.
 inline constexpr std::string_view kRecordFormatVersion = "1.0";
 
 struct RecordedJob {
@@ -30,19 +29,19 @@ struct RecordedJob {
 struct RehearsalRecord {
   std::string end;                       ///< "steps_reached", "script_ended", "exception", "out_of_memory".
   std::vector<std::string> error_types;  ///< Classes of the exception and its causes: "builtins.ImportError".
-  std::int64_t exit_status = 0;          ///< Status of a script that ended itself.
+  std::int64_t exit_status = 0;          ///< Exit status of a script that ended itself.
   bool torch_imported = false;
   bool cuda_initialized = false;
   RecordedJob job;
   Seconds seconds{0};
-  Seconds step{0};                   ///< The median of the steps of a job that ran for real; 0: not known.
-  Seconds exposed_communication{0};  ///< Time of a step on GPUs, as `step`.
+  Seconds step{0};                   ///< The median over the steps of a real run; 0 if unknown.
+  Seconds exposed_communication{0};  ///< Time in a step on GPUs, as for `step`.
   Bytes host_peak;
   std::string gpu;
   Bytes gpu_total;
   std::int64_t parameters = 0;
   std::int64_t trainable_parameters = 0;
-  MemoryReport memory;                  ///< Its device terms are those beside the reserve, with a name and bytes only.
+  MemoryReport memory;                  ///< Its device terms exclude the allocator's reserve, with only name and bytes.
   std::vector<Collective> collectives;  ///< Collectives of one steady step, in issue order.
   Rehearsal seen;  ///< Without ranks and command. Its error is any exception that ended the script.
 
@@ -51,10 +50,10 @@ struct RehearsalRecord {
 
 /// Whether the process did not run out of device memory.
 bool fits(const RehearsalRecord& record);
-/// Which of two results is worse: the one that does not fit, or needs more of the device.
+/// Whether `a` is worse than `b`: it does not fit, or needs more device memory.
 bool needs_more(const RehearsalRecord& a, const RehearsalRecord& b);
 
-/// Error: everything that is wrong with the record. Keys that are not known are left alone.
+/// Error: all faults of the record. Ignores unknown keys.
 Result<RehearsalRecord> read_record(const JsonDocument& document);
 
 }  // namespace fsdp::planner

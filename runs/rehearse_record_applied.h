@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of a record that say what a script did: wrappers, optimizers, collectives, lines of Python, limits. Read
+// The parts of a record about the script's actions: wrappers, optimizers, collectives, lines of Python, limits. Read
 // by runs/rehearse_record.cpp.
 
 #include <string>
@@ -13,19 +13,19 @@
 
 namespace fsdp::planner {
 
-/// A member that may be missing or null; nullptr then.
+/// A member that may be missing or null; `nullptr` if so.
 const JsonValue* value_unless_null(ObjectReader& object, std::string_view key);
-/// The largest size and the largest count that a record may state, far above any device: sums of as many as a document
-/// can hold still fit 64 bits.
+/// The largest size and the largest count in a record, far above any device: sums over a whole document still fit
+/// 64 bits.
 inline constexpr IntegerRange kRecordedBytes{0, std::int64_t{1} << 40};
 inline constexpr IntegerRange kRecordedCount{0, std::int64_t{1} << 40};
 
-/// A size that must be there.
+/// A required size.
 void read_bytes(ObjectReader& object, std::string_view key, Bytes& out);
 /// A text that may be missing or null.
 void read_text(ObjectReader& object, std::string_view key, std::string& out);
 
-/// A phase; unknown where the file has none or an empty name.
+/// A phase; unknown if the file has none or an empty name.
 void read_phase(ObjectReader& object, std::string_view key, StepPhase& out);
 
 void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors);

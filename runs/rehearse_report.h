@@ -1,6 +1,6 @@
 #pragma once
 
-// From what the rehearsed processes wrote to one report.
+// Builds one report from the records of the rehearsed processes.
 
 #include <vector>
 
@@ -10,16 +10,16 @@
 
 namespace fsdp::planner {
 
-/// The report of the rank that needs most, with a row for each rank that was run. Where a rank was run at both bounds
-/// of event timing its peaks are ranges, and the report is that of the bound that needs more. REQUIRES: at least one
-/// run, and all have results.
+/// The report of the rank that needs most, with a row for each rank that ran. If a rank ran at both bounds of event
+/// timing, its peaks are ranges, and the report is that of the bound that needs more. REQUIRES: at least one run, and
+/// all have results.
 StepReport measured_report(const RehearsalSettings& settings, const std::vector<RankRun>& runs);
 
-/// The report of a record by itself: memory, collectives, parameters and the shape of the job. The bytes that a rank
-/// sends are split by links only where all ranks share a node, else -1.
+/// The report of a record by itself: memory, collectives, parameters and the shape of the job. Splits the bytes
+/// that a rank sends by links if all ranks share a node; otherwise they are -1.
 StepReport report_of(const RehearsalRecord& record);
 
-/// Jobs still to be run: the other bound of event timing, for each rank whose figures depend on it.
+/// The remaining jobs: the other bound of event timing, for each rank whose figures depend on it.
 std::vector<RankJob> jobs_at_other_bound(const RehearsalSettings& settings, const std::vector<RankRun>& runs);
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs the processes of a rehearsal, side by side, and brings back what they wrote.
+// Runs the processes of a rehearsal side by side and collects their records.
 
 #include <functional>
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace fsdp::planner {
 
-/// A folder of its own under TMPDIR or /tmp, removed with all that is in it.
+/// A folder of its own under TMPDIR or /tmp, removed with its contents.
 class TemporaryFolder {
  public:
   /// Error: the system's reason.
@@ -36,38 +36,38 @@ class TemporaryFolder {
 struct RankRun {
   RankJob job;
   RankFiles files;
-  std::optional<ExitStatus> status;  ///< Empty: it could not be started, see `errors`.
+  std::optional<ExitStatus> status;  ///< `nullopt` if it could not be started, with the reason in `errors`.
   bool timed_out = false;
-  std::string last_progress;              ///< "step 2 of 3"; empty: it did not say.
-  std::string was_at;                     ///< The same, when somebody interrupted it.
-  std::optional<RehearsalRecord> record;  ///< Empty: it wrote none, or one with `errors`.
+  std::string last_progress;              ///< "step 2 of 3"; empty if it reported none.
+  std::string was_at;                     ///< Its position when the user interrupted it.
+  std::optional<RehearsalRecord> record;  ///< `nullopt` if it wrote none, or one with `errors`.
   Errors errors;
   std::vector<RehearsalWarning> writes;  ///< Files that the script wrote and removed.
-  bool disk_full = false;                ///< When it ended, the folder of temporary files was.
+  bool disk_full = false;                ///< The folder of temporary files was full when it ended.
   std::string log_tail;                  ///< The end of what it printed.
   Seconds seconds{0};
 
-  /// For a script that ended by itself: the process's exit code, or what the script asked for when a destructor crashed
-  /// after that.
+  /// For a script that ended by itself: the process's exit code, or the script's own if a destructor crashed after
+  /// that.
   std::int64_t exit_code() const;
-  /// It trained, or ran out of device memory: there is something to report.
+  /// Whether it trained or ran out of device memory, so that there is something to report.
   bool has_result() const;
 };
 
-/// How somebody who waits is told.
+/// Receives the progress of a run.
 struct RunObserver {
-  /// Called with the position of the first running process, and its time so far; many times a second.
+  /// Called many times a second with the position of the first running process, and its time so far.
   std::function<void(const std::string&, Seconds)> progress;
-  std::ostream* log = nullptr;  ///< Gets the script's output, as it comes; may be null.
+  std::ostream* log = nullptr;  ///< Receives the script's output as it comes; may be null.
 };
 
 struct RunOutcome {
-  std::vector<RankRun> runs;  ///< In the order of the jobs; those that were not started are missing.
-  int interrupted_by = 0;     ///< The signal that asked to end; 0: none.
+  std::vector<RankRun> runs;  ///< In the order of the jobs, without those that were not started.
+  int interrupted_by = 0;     ///< The signal that asked to end; 0 if none.
 };
 
-/// Runs a process for each job, as many at a time as there are cores; after two without a result, and none with one,
-/// the others are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier
+/// Runs a process for each job, as many at a time as there are cores. After two without a result, and none with
+/// one, ends the others. Leaves no process running, whatever happens. REQUIRES: `folder` is empty or from an earlier
 /// call.
 RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,
                      Supervision& supervision, const RunObserver& observer);
