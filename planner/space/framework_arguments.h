@@ -43,8 +43,7 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus = 1,
                                                     std::int64_t gpus_per_node = 1);
 
-/// True if the second copies that neighbors share lie within one node, and there are several nodes; always true without
-/// such copies.
+/// True if each group of GPUs that shares second copies is one whole node of several. True without such copies.
 bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node);
 
 /// True if these arguments change nothing, because the step has no gather or reduction that they affect.

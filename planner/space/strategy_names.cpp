@@ -28,7 +28,7 @@ constexpr std::array kStrategies = {
     Strategy{"_HYBRID_SHARD_ZERO2", Strategy::Shard::Node, false},
 };
 
-/// How many units below the root have each setting. A plan of the root alone counts the root.
+/// The number of units below the root with each setting. A plan whose only unit is the root counts the root.
 struct ReshardCounts {
   std::int64_t always = 0;
   std::int64_t never = 0;
@@ -64,7 +64,7 @@ std::string fsdp1_name(const Plan& plan) {
   if (plan.mesh.dp_shard() == 1) return "NO_SHARD";
   const bool hybrid = plan.mesh.dp_replicate() > 1;
   const ReshardCounts counts = count_reshards(plan);
-  // FullyShardedDataParallel alone is FULL_SHARD.
+  // FullyShardedDataParallel without arguments is FULL_SHARD.
   const bool is_default =
       is_flat(plan) && plan.units.size() == 1 && plan.units.front().reshard_after_forward.kind == Kind::Default;
   const bool keeps_all = !is_default && counts.never > 0 && counts.always + counts.smaller == 0;
@@ -122,8 +122,8 @@ std::string short_reshard(const Plan& plan) {
 
 namespace {
 
-/// The shard size of a hybrid strategy: a node, as in FSDP1; empty: inside the only node each one that leaves several
-/// copies.
+/// The shard size of a hybrid strategy: a node, as in FSDP1. `nullopt` on a single node; there each size with several
+/// copies is possible.
 Result<std::optional<std::int64_t>> hybrid_shard(const Strategy& strategy, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
   const auto refused = [&](std::string why) {
@@ -180,7 +180,7 @@ Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space
       space.shard = 1;
       break;
   }
-  // Without shards nothing is gathered, so what happens to the copies after forward stays free.
+  // Without shards nothing is gathered, so the setting after forward stays free.
   if (strategy->shard != Strategy::Shard::None) {
     space.reshard = ReshardChoice{strategy->reshards ? Kind::Always : Kind::Never, 0, 0};
   }

@@ -1,6 +1,6 @@
-// A unit owns the parameters below its module that no unit inside it owns. Their kinds are whether they are trained,
-// and their dtype. The kind with most elements stays; for each other parameter the outermost module is taken whose
-// parameters, of those that the unit owns, are of its kind alone, and that FSDP can gather by itself.
+// A unit owns the parameters below its module that no unit inside it owns. Their kind is whether they are trained, and
+// their dtype. The unit keeps the kind with most elements. For each other parameter we cut out the outermost module
+// that FSDP can gather by itself and whose parameters, among those of the unit, are all of that kind.
 //
 // Sources: peft/utils/other.py (fsdp_auto_wrap_policy), torch/distributed/fsdp/_flat_param.py
 // (_validate_tensors_to_flatten), torch 2.11.
@@ -20,7 +20,7 @@ namespace fsdp::planner {
 
 namespace {
 
-using PartKind = std::pair<bool, Dtype>;  // Trained, and in what.
+using PartKind = std::pair<bool, Dtype>;  // Whether it is trained, and its dtype.
 
 PartKind kind_of(const Parameter& parameter, const Plan& base) {
   return {parameter.trainable, base.parameter_dtype.value_or(parameter.dtype)};
@@ -42,12 +42,12 @@ class Cutter {
     std::for_each(wrapping.roots.begin(), wrapping.roots.end(), mark);
   }
 
-  /// What is cut out of a unit, in the order of the modules.
+  /// The units cut out of a unit, in the order of the modules.
   std::vector<UnitModules> cut_out_of(const UnitModules& unit) const {
     if (unit.size() != 1) return {};
     const int top = module_of_.at(unit.front());
     std::map<PartKind, std::int64_t> elements;
-    std::map<int, std::set<PartKind>> kinds;  // Kinds of what the unit owns below each module.
+    std::map<int, std::set<PartKind>> kinds;  // Kinds of the unit's own parameters below each module.
     std::vector<const Parameter*> owned;
     for (const Parameter& parameter : model_.parameters) {
       if (owner_of(parameter.module) != top) continue;
@@ -88,7 +88,7 @@ class Cutter {
   std::vector<bool> is_unit_;
 };
 
-/// Each unit with what is cut out of it before it.
+/// Each unit, after the units that are cut out of it.
 std::vector<UnitModules> with_cuts(const Cutter& cutter, const std::vector<UnitModules>& units) {
   std::vector<UnitModules> result;
   for (const UnitModules& unit : units) {

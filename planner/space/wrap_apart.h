@@ -1,6 +1,6 @@
 #pragma once
 
-// Units that FSDP1 needs beside those of a wrapping, because one flat parameter holds one kind of parameters.
+// Additional units that FSDP1 needs, because one flat parameter holds parameters of one kind.
 
 #include "core/model/model.h"
 #include "core/plan/plan.h"
@@ -8,19 +8,19 @@
 
 namespace fsdp::planner {
 
-/// Whether one flat parameter cannot hold all of a model: parts of it are frozen, or of another dtype. `base`: whose
-/// parameter_dtype counts.
+/// True if one flat parameter cannot hold all of a model, because parts of it are frozen or have another dtype. `base`:
+/// the plan that sets parameter_dtype.
 bool has_kinds(const Model& model, const Plan& base);
 
-/// Whether a block has parts of two kinds, so that FSDP1 makes units inside of it whatever is wrapped. What it does
-/// with those where the block is checkpointed is not predicted.
+/// True if a block has parts of two kinds, so that FSDP1 makes units inside it for any wrapping. We do not predict such
+/// units if the block is checkpointed.
 bool has_kinds_in_a_block(const Model& model, const Plan& base);
 
-/// Adds to the units of a wrapping, the root among them, those inside it that hold what is trained beside frozen parts,
-/// or is of another dtype than most of the unit: each the outermost module of one kind. That is what peft's
-/// fsdp_auto_wrap_policy does with adapters, and with it accelerate, Trainer, axolotl and LLaMA-Factory. Each stands
-/// before the unit that it is cut out of. What lies in no module that can be a unit stays where it is.
-/// REQUIRES: units of one module; of others nothing is cut.
+/// Adds to the units of a wrapping, including the root, units inside them for trained parameters among frozen ones, and
+/// for parameters of another dtype than most of the unit: each the outermost module of one kind. peft's
+/// fsdp_auto_wrap_policy does the same with adapters, and accelerate, Trainer, axolotl and LLaMA-Factory use it. Each
+/// new unit precedes the unit that it is cut out of. Parameters in no module that can be a unit stay where they are.
+/// REQUIRES: units of one module; others are not cut.
 void wrap_apart(const Model& model, const Plan& base, Wrapping& wrapping);
 
 }  // namespace fsdp::planner

@@ -1,27 +1,27 @@
 // PyTorch's auto-wrap policies, run on the tree of modules as PyTorch runs them.
 //
 //   size    _recursive_wrap with size_based_auto_wrap_policy. Let n be the elements of all parameters below a module,
-//           each once. Fewer than the threshold, or a MultiheadAttention: neither it nor anything inside becomes a
-//           unit. Else the children are asked in order of registration, and what they made units counts as wrapped, a
-//           child that is a unit with all of its n. The module itself is a unit where n less what is wrapped reaches
-//           the threshold and it is no ModuleList or ModuleDict; it then counts with its n, else with what is wrapped
-//           inside. So the policy works from the leaves up, and the threshold is inclusive.
+//           each once. If n is below the threshold, or the module is a MultiheadAttention, neither it nor anything
+//           inside becomes a unit. Otherwise the policy visits the children in order of registration, and sums what
+//           they wrapped; a child that is a unit counts with all of its n. The module itself is a unit if n less that
+//           sum reaches the threshold and it is no ModuleList or ModuleDict. It then counts with its n, otherwise with
+//           the sum. So the policy works from the leaves up, and the threshold is inclusive.
 //   class   ModuleWrapPolicy, transformer_auto_wrap_policy: every module of the named classes.
 //
-// The root is a unit in any case and is never asked. A parameter with two names in two modules counts in both, so that
-// more may be wrapped than there is; PyTorch subtracts all the same, and so does this. A module with two names (the
-// embeddings of T5) is asked under both.
+// The root is always a unit, and the policy does not visit it. A parameter with two names in two modules counts in
+// both, so that the wrapped elements may exceed the total; PyTorch subtracts them anyway, and so do we. The policy
+// visits a module with two names (the embeddings of T5) under both.
 //
 //   Sequential of two Linear of 100, a Linear of 150, a ModuleList of three of 100, a MultiheadAttention of 400;
 //   threshold 150: the Sequential (200) and the Linear (150) are units, and the root keeps 700.
 //
 // Sources: torch/distributed/fsdp/wrap.py of PyTorch 2.11.0: _recursive_wrap, size_based_auto_wrap_policy with its
 // FORCE_LEAF_MODULES and EXCLUDE_WRAP_MODULES, ModuleWrapPolicy, _module_wrap_policy.
-// tests/command/wrap_policies_test.py holds this against them.
+// tests/command/wrap_policies_test.py compares our results with theirs.
 //
-// Not modeled: classes that are derived from the named ones, which PyTorch takes for them (isinstance), since a model
-// knows the class of a module and not its bases; but torch.nn's own output projection of attention, which is a Linear.
-// ignored_modules and ignored_states. What FSDP1 adds under mixed precision: a unit for each batch norm.
+// Not modeled: classes derived from the named ones, which PyTorch accepts (isinstance), because a model knows the class
+// of a module and not its bases; the exception is torch.nn's output projection of attention, which is a Linear.
+// ignored_modules and ignored_states. The unit that FSDP1 adds for each batch norm under mixed precision.
 
 #include "planner/space/wrap_policy.h"
 
@@ -44,9 +44,9 @@ namespace {
 
 constexpr std::string_view kForcedLeaf = "MultiheadAttention";
 constexpr std::array<std::string_view, 2> kNeverWrapped = {"ModuleList", "ModuleDict"};
-/// Classes of torch.nn with modules of others inside them, of which users name the base.
+/// A class that torch.nn uses inside its own modules, and its base, which users name.
 constexpr std::pair<std::string_view, std::string_view> kDerived = {"NonDynamicallyQuantizableLinear", "Linear"};
-/// What modules are called that nothing gives a class, and what every class is.
+/// The class name of a module for which the spec gives none, and a base of every class.
 constexpr std::string_view kNoClass = "Module";
 
 bool is_never_wrapped(std::string_view class_name) {
@@ -57,16 +57,16 @@ bool is_class(const Module& module, std::string_view name) {
   return module.class_name == name || (module.class_name == kDerived.first && name == kDerived.second);
 }
 
-/// What policies count of a model.
+/// Counts that policies use.
 struct Counts {
-  /// [num_modules] Elements of the parameters below each module, each parameter once under whichever of its names.
+  /// [num_modules] Elements of the parameters below each module, each parameter once regardless of its names.
   std::vector<std::int64_t> elements;
-  /// A module that is registered under a second name, which only its parameters tell: a model lists each module once.
+  /// A module registered under a second name. Only its parameters reveal that, because a model lists each module once.
   struct Again {
-    int module = 0;  ///< The one that it is.
+    int module = 0;  ///< The module that it repeats.
     std::int64_t elements = 0;
   };
-  std::vector<std::vector<Again>> again;  ///< [num_modules] Those inside each module.
+  std::vector<std::vector<Again>> again;  ///< [num_modules] The repeated modules inside each module.
 };
 
 class Counter {
@@ -207,12 +207,12 @@ class ClassPolicy {
   PolicyRun run_;
 };
 
-/// "model.layers.*.mlp" for "model.layers.12.mlp": the first `most` numbers that make rows of names (a whole part, or
-/// the end of one after an underscore: core/base/name_ranges.h) as "*".
+/// "model.layers.*.mlp" for "model.layers.12.mlp": replaces the first `most` numbers by "*". A number is a whole part,
+/// or the end of a part after an underscore (core/base/name_ranges.h).
 std::string starred(std::string_view name, std::size_t most = std::string_view::npos) {
   std::vector<std::string> parts;
   for (const std::string_view part : split(name, '.')) {
-    const std::size_t digits = part.find_last_not_of("0123456789") + 1;  // 0 where all of them are.
+    const std::size_t digits = part.find_last_not_of("0123456789") + 1;  // 0 if all characters are digits.
     const bool is_number = digits < part.size() && (digits == 0 || part[digits - 1] == '_');
     const bool is_starred = is_number && most > 0;
     if (is_starred) --most;
@@ -221,7 +221,7 @@ std::string starred(std::string_view name, std::size_t most = std::string_view::
   return fmt::format("{}", fmt::join(parts, "."));
 }
 
-/// Values by key, in the order in which the keys came.
+/// Values by key, in the order in which the keys were added.
 template <class Key, class Value>
 class Groups {
  public:
@@ -242,7 +242,7 @@ class Groups {
   std::map<Key, std::size_t> places_;
 };
 
-/// "model.layers.{0..47}.mlp.experts.{0..127}": rows of rows are one, whatever stands between their names.
+/// "model.layers.{0..47}.mlp.experts.{0..127}": folds rows of rows, even if other names stand between.
 std::vector<std::string> rows_of_names(const std::vector<std::string>& names) {
   Groups<std::string, std::string> alike;
   for (const std::string& name : names) alike.add(starred(name, 1), name);
@@ -254,7 +254,7 @@ std::vector<std::string> rows_of_names(const std::vector<std::string>& names) {
   return fold_names(fold_names(rows));
 }
 
-/// Classes with a module that can be a unit, in order of registration, each once. What nobody gave a class is left out.
+/// Classes with a module that can be a unit, each once, in order of registration. Omits modules without a class.
 std::vector<std::string> classes_of_units(const Model& model) {
   const std::vector<Obstacle> obstacles = obstacles_of(model);
   std::vector<std::string> classes;
@@ -298,7 +298,7 @@ Errors check_classes(const Model& model, const Wrap& wrap) {
   return errors;
 }
 
-/// What was chosen and cannot be a unit, modules with the same obstacle together.
+/// One error for all chosen modules with the same obstacle to being a unit.
 Errors check_units(const Model& model, const std::vector<bool>& chosen, const Wrap& wrap) {
   const std::vector<Obstacle> obstacles = obstacles_of(model);
   Groups<std::pair<std::string, Obstacle>, int> refused;
@@ -351,12 +351,13 @@ std::string why(const PolicyVisit& visit, const Module& module, const Wrap& wrap
   return "";
 }
 
-/// Modules of the same name but for numbers, of which the same was found, are one row where their names make one.
+/// Folds modules whose names differ in numbers only, and for which the policy found the same, if their names make one
+/// row.
 std::vector<PolicyRow> rows_of(const Model& model, const Wrap& wrap, const PolicyRun& run) {
   using Kind = std::tuple<std::string, std::string, PolicyVerdict, std::int64_t, std::int64_t>;
   Groups<Kind, PolicyVisit> kinds;
   for (const PolicyVisit& visit : run.visits) {
-    // What no class names is all the rest; what it holds is told of the root.
+    // All remaining modules have this verdict; the root's figures include their parameters.
     if (visit.verdict == PolicyVerdict::OtherClass) continue;
     if (visit.elements == 0 && visit.verdict == PolicyVerdict::TooSmall) continue;
     const Module& module = model.modules[visit.module];
@@ -381,7 +382,7 @@ std::vector<PolicyRow> rows_of(const Model& model, const Wrap& wrap, const Polic
   return rows;
 }
 
-/// What is in no unit: its elements, and the topmost modules with such parameters and no unit inside.
+/// The elements in no unit, and the topmost modules that hold such parameters and contain no unit.
 void find_rest(const Model& model, const std::vector<bool>& is_unit, PolicyExplanation& explanation) {
   std::vector<bool> holds_unit = is_unit;
   std::vector<bool> in_unit = is_unit;
@@ -410,7 +411,7 @@ void find_rest(const Model& model, const std::vector<bool>& is_unit, PolicyExpla
 std::vector<bool> units_with_parameters(const Model& model, const PolicyRun& run) {
   std::vector<bool> chosen(model.modules.size(), false);
   const std::vector<std::int64_t> elements = counts_of(model).elements;
-  // A unit of nothing has no collective: fully_shard makes a state without parameters of it.
+  // A unit without parameters has no collective: fully_shard makes an empty state for it.
   for (const int module : run.units) chosen[module] = elements[module] > 0;
   return chosen;
 }

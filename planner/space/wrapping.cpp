@@ -1,25 +1,25 @@
-// Where a block is cut into units. Nothing here knows the names of any model: the tree of modules and the sizes decide.
+// Where a block is cut into units. This code knows no names of any model; the tree of modules and the sizes decide.
 //
 // A part is a module inside the block that can be a unit and holds at least 1/64 of the block's parameters. Smaller
 // modules (norms, a router) stay in the unit around them, which saves a collective each.
 //
-//   sublayers    The topmost parts: attention and MLP of a transformer, the convolutions of a residual block. A part
-//                that holds the whole block, as a wrapper does, is looked into.
-//   projections  A unit need not be smaller than the largest piece that cannot be cut any more, since that one is
-//                gathered whole in any case. So with L elements in that piece (a projection of the MLP, all experts of
-//                a mixture) the units are the topmost parts of at most L elements: fewest units, none above L.
+//   sublayers    The topmost parts: attention and MLP of a transformer, the convolutions of a residual block. If a part
+//                holds the whole block, as a wrapper does, we look for parts inside it.
+//   projections  A unit need not be smaller than the largest piece that cannot be cut, because that one is gathered
+//                whole in any case. So with L elements in that piece (a projection of the MLP, all experts of a
+//                mixture) the units are the topmost parts of at most L elements: the fewest units, none above L.
 //
 //   Llama-3.1-405B     self_attn 570 M   gate_proj, up_proj, down_proj 872 M each       L = 872 M
 //     sublayers        self_attn | mlp
 //     projections      self_attn | mlp.gate_proj | mlp.up_proj | mlp.down_proj
 //
-// What is left of the block is a unit of its own, gathered as long as the block runs, where it holds at least 1/1024 of
-// the block's parameters. Less than that (norms) stays in the root: the norms of 126 blocks of 405 B take 8 MiB there,
-// and as units of their own 1.4 s a step on 512 GPUs.
+// The rest of the block is a unit of its own, gathered while the block runs, if it holds at least 1/1024 of the block's
+// parameters. A smaller rest (norms) stays in the root: the norms of 126 blocks of 405 B take 8 MiB there, and as units
+// of their own 1.4 s a step on 512 GPUs.
 //
-// A parameter that is read outside of the forward of its module would not be gathered there. So such a module is no
-// unit: an output projection that a fused attention takes as a weight; one of the experts, which a mixture runs or not
-// as the tokens fall, and each rank's differ.
+// FSDP would not gather a parameter that an op outside its module's forward reads. So these modules are no units: an
+// output projection that a fused attention takes as a weight; a single expert, which a mixture runs or skips depending
+// on the tokens, differently on each rank.
 
 #include "planner/space/wrapping.h"
 
@@ -38,26 +38,26 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::int64_t kSmallestEnd = 1'000'000;
-/// Parts hold at least one part in so many of a block's elements.
+/// A part holds at least 1/64 of a block's elements.
 constexpr std::int64_t kPartsOfBlock = 64;
-/// What is left of a block is no unit below this part of its elements.
+/// The rest of a block is a unit if it holds at least 1/1024 of its elements.
 constexpr std::int64_t kRestOfBlock = 1024;
 
 const Module& at(const Model& model, int module) {
   return model.modules[module];
 }
 
-/// What lies in the subtree of each module.
+/// Facts of the subtree below each module.
 struct Subtree {
   std::int64_t parameters = 0;
-  std::int64_t trained = 0;  ///< Those of these elements that receive a gradient.
+  std::int64_t trained = 0;  ///< The trained ones among these elements.
   bool holds_whole_ties = true;
-  bool is_read_outside = false;  ///< A parameter of it, by an op outside of its forward.
-  bool is_block = false;         ///< Block of a stack.
-  bool has_block = false;        ///< Is or contains one.
+  bool is_read_outside = false;  ///< True if an op outside its forward reads a parameter of it.
+  bool is_block = false;         ///< True for a block of a stack.
+  bool has_block = false;        ///< True if it is or contains a block.
 };
 
-/// Whether a module is another one or lies below it; a reader of -1 runs when the root's forward has returned.
+/// True if a module is another one or lies below it. A reader of -1 runs after the root's forward has returned.
 bool lies_in(const Model& model, int module, int above) {
   while (module >= 0 && module != above) module = at(model, module).parent;
   return module >= 0;
@@ -127,7 +127,7 @@ class BlockCutter {
         block_(block),
         smallest_(std::max<std::int64_t>(1, subtrees[block].parameters / kPartsOfBlock)) {}
 
-  /// Modules, children first, and what is left of the block last; empty: there is nothing to cut.
+  /// Modules, children first and the rest of the block last. Empty if the block cannot be cut.
   std::vector<int> sublayers() const {
     std::int64_t limit = std::numeric_limits<std::int64_t>::max();
     std::vector<Part> parts = cut(limit);
@@ -154,7 +154,7 @@ class BlockCutter {
     std::int64_t elements = 0;  ///< Elements of its own, without those of the parts inside it.
   };
 
-  /// Parts of at most `limit` elements, and those above it that cannot be cut any more.
+  /// Parts of at most `limit` elements, and larger ones that cannot be cut.
   std::vector<Part> cut(std::int64_t limit) const {
     std::vector<Part> parts;
     cut_below(block_, limit, parts);
@@ -197,7 +197,7 @@ class BlockCutter {
   std::int64_t smallest_;
 };
 
-/// Adds the topmost modules outside of the stacks that can be units.
+/// Adds the topmost modules outside the stacks that can be units.
 void add_outsiders(const Model& model, const std::vector<Subtree>& subtrees, int module, Wrappables& wrappables) {
   for (const int child : at(model, module).children) {
     const Subtree& subtree = subtrees[child];
@@ -212,7 +212,7 @@ void add_outsiders(const Model& model, const std::vector<Subtree>& subtrees, int
   }
 }
 
-/// The blocks of each stack, each once however often it is called.
+/// The blocks of each stack, each once even if forward calls it several times.
 std::vector<std::vector<int>> stacks_of(const Model& model) {
   std::vector<std::vector<int>> stacks;
   for (const Stack& stack : model.stacks) {
@@ -226,7 +226,7 @@ std::vector<std::vector<int>> stacks_of(const Model& model) {
   return stacks;
 }
 
-/// Units inside the blocks of each stack; empty: no block can be cut.
+/// Units inside the blocks of each stack. Empty if no block can be cut.
 template <class Cut>
 std::vector<std::vector<std::vector<int>>> inside_of(const Model& model, const std::vector<Subtree>& subtrees,
                                                      Cut cut) {
@@ -295,7 +295,7 @@ std::vector<UnitGroup> neighbors_of(const Model& model, const std::vector<int>& 
   return groups;
 }
 
-/// For a module that does not hold all names of a parameter.
+/// For a module that holds some names of a parameter and lacks others.
 std::string describe_tie(const Model& model, const std::string& module) {
   for (const Parameter& parameter : model.parameters) {
     std::vector<std::string> names = {parameter.name};
@@ -308,7 +308,7 @@ std::string describe_tie(const Model& model, const std::string& module) {
   return "";
 }
 
-/// For a module with a parameter that is read outside of its forward.
+/// For a module with a parameter that an op outside its forward reads.
 std::string describe_reader(const Model& model, int module) {
   for (const Call& call : model.calls) {
     for (const Op& op : model.blocks[call.block].ops) {
@@ -384,7 +384,7 @@ std::string describe(const Model& model, int module, Obstacle obstacle) {
 
 Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen) {
   Wrapping wrapping{.stacks = {}, .others = {}, .roots = models_of_passes(model)};
-  // Modules are in pre-order; a module is written down when its subtree ends, so that children come first.
+  // Modules are in pre-order. We append a module at the end of its subtree, so that children come first.
   std::vector<int> open;
   const auto close_until = [&](int parent) {
     while (!open.empty() && open.back() != parent) {
@@ -422,7 +422,7 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
       bool matched = false;
       for (const int module : wrappable) {
         const Module& candidate = at(model, module);
-        // A class name means all of its modules, as in FSDP1's transformer_auto_wrap_policy.
+        // A class name matches all modules of the class, as in FSDP1's transformer_auto_wrap_policy.
         if (!matches_module(pattern, candidate.name) && pattern != candidate.class_name) continue;
         chosen[module] = true;
         matched = true;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which modules of a model become FSDP units, for each way of wrapping that the space knows.
+// The modules of a model that become FSDP units, for each way of wrapping in the space.
 
 #include <cstdint>
 #include <string>
@@ -15,31 +15,31 @@ namespace fsdp::planner {
 
 /// Names of the modules of one unit.
 using UnitModules = std::vector<std::string>;
-/// Units that are resharded, or stay unsharded, together: one of neighboring blocks, or those inside a block and then
-/// what is left of the block.
+/// Units that are resharded, or stay unsharded, together: one unit of neighboring blocks; or those inside a block, then
+/// the rest of that block.
 using UnitGroup = std::vector<UnitModules>;
 
 /// The units below the root.
 struct Wrapping {
-  std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Empty stacks are left out.
-  std::vector<UnitModules> others;             ///< Ends, frozen modules, matches of patterns; children first.
-  std::vector<UnitModules> roots;  ///< For a step of several passes: its models, each a root for FSDP2 by itself.
+  std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Omits empty stacks.
+  std::vector<UnitModules> others;             ///< Ends, frozen modules, and matches of patterns; children first.
+  std::vector<UnitModules> roots;  ///< For a step of several passes: its models. FSDP2 treats each as a root.
 
   bool has_units() const { return !stacks.empty() || !others.empty(); }
-  /// Groups of the stack that has most; 1 where there are only others.
+  /// Groups of the stack that has most. 1 if there are only other units.
   std::int64_t longest() const;
   bool operator==(const Wrapping&) const = default;
 };
 
-/// What a model has to wrap.
+/// The modules of a model that can be wrapped.
 struct Wrappables {
-  std::vector<std::vector<int>> stacks;  ///< [stack][block] In `Model::modules`: blocks that may be units.
-  /// [stack][block] Units inside each block, children first, and last the block itself where enough is left of it.
-  /// Both empty where no block can be cut; wrapping.cpp says where blocks are cut.
+  std::vector<std::vector<int>> stacks;  ///< [stack][block] Indices of `Model::modules`: blocks that may be units.
+  /// [stack][block] Units inside each block, children first; the block itself is last if enough of it remains. Both are
+  /// empty if no block can be cut; wrapping.cpp explains where blocks are cut.
   std::vector<std::vector<std::vector<int>>> sublayers, projections;
-  std::vector<int> ends;           ///< Embeddings, heads and other large modules outside of the stacks.
-  std::vector<int> frozen;         ///< Modules outside of the stacks without a trained parameter.
-  std::int64_t largest_block = 0;  ///< Its elements; 0: there are no stacks.
+  std::vector<int> ends;           ///< Embeddings, heads and other large modules outside the stacks.
+  std::vector<int> frozen;         ///< Modules outside the stacks without a trained parameter.
+  std::int64_t largest_block = 0;  ///< Its elements. 0 if there are no stacks.
 
   /// REQUIRES: not BlockParts::Whole.
   const std::vector<std::vector<std::vector<int>>>& inside(BlockParts parts) const {
@@ -47,38 +47,38 @@ struct Wrappables {
   }
 };
 
-/// A module may be a unit when its forward is called, it has parameters, none of them is read outside of that forward,
-/// and it holds every parameter that it shares with others as a whole. Ends have at least a million parameters; smaller
-/// modules (a final norm) stay in the root, where they save a collective of their own.
+/// A module may be a unit if its forward is called, it has parameters, no op outside that forward reads them, and it
+/// wholly holds every parameter that it shares. Ends have at least a million parameters; smaller modules (a final norm)
+/// stay in the root, which saves a collective each.
 Wrappables wrappables_of(const Model& model);
 
-/// For a step of several passes, the units that its models are; else none.
+/// For a step of several passes, the units that are its models. Otherwise empty.
 std::vector<UnitModules> models_of_passes(const Model& model);
 
-/// Stacks in units as `wrap` asks for, and the ends and frozen modules that are asked for. Error: parts of blocks of
-/// which none can be cut. REQUIRES: no patterns.
+/// Stacks in units according to `wrap`, and the requested ends and frozen modules. Errors: parts of blocks were
+/// requested, and no block can be cut. REQUIRES: no patterns.
 Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, const Wrap& wrap, bool ends,
                              bool frozen);
 
-/// Why a module cannot be a unit.
+/// The reason why a module cannot be a unit.
 enum class Obstacle : std::uint8_t {
   None,
-  Shared,        ///< It has some of the names of a parameter, and others lie outside of it.
-  NoParameters,  ///< Nothing to shard.
+  Shared,        ///< It has some names of a parameter, and others lie outside it.
+  NoParameters,  ///< It has nothing to shard.
   NotCalled,     ///< Its forward never runs, so that nothing would gather it.
-  ReadOutside,   ///< A forward outside of it reads a parameter of it.
+  ReadOutside,   ///< A forward outside it reads one of its parameters.
 };
 
-/// [num_modules] What is in the way of each module; of the root: nothing.
+/// [num_modules] The obstacle of each module; None for the root.
 std::vector<Obstacle> obstacles_of(const Model& model);
 
-/// The same of one module, as the end of a sentence. REQUIRES: not Obstacle::None.
+/// The obstacle of a module, as the end of a sentence. REQUIRES: not Obstacle::None.
 std::string describe(const Model& model, int module, Obstacle obstacle);
 
-/// A unit for each of these modules, children first. `chosen` is per module.
+/// A unit for each of these modules, children first. `chosen` is [num_modules].
 Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen);
 
-/// Exactly the modules that match. Error: a pattern that matches no module that can be a unit.
+/// Exactly the modules that match. Errors: a pattern matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);
 
 }  // namespace fsdp::planner
