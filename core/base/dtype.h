@@ -1,6 +1,6 @@
 #pragma once
 
-// Element types, in PyTorch's words.
+// Element types by PyTorch's names.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ constexpr bool is_floating_point(Dtype dtype) {
 /// PyTorch's name, such as "bfloat16".
 std::string_view name_of(Dtype dtype);
 
-/// Reads PyTorch's name or a usual short form ("bf16", "fp32", "half"). Empty when it is none of them.
+/// Reads PyTorch's name or a usual short form ("bf16", "fp32", "half"). `nullopt` if the text is neither.
 std::optional<Dtype> parse_dtype(std::string_view text);
 
 }  // namespace fsdp

@@ -6,7 +6,7 @@
 
 namespace fsdp {
 
-/// Closes a file when it goes.
+/// An open file. The destructor closes it.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int number) : number_(number) {}
@@ -15,7 +15,7 @@ class FileDescriptor {
   ~FileDescriptor() { close(); }
 
   int number() const { return number_; }
-  /// Returns 0, or the error that the system kept for the end.
+  /// Returns 0, or an error of an earlier write that the system reports only now.
   int close() {
     const int result = number_ > STDIN_FILENO ? ::close(number_) : 0;
     number_ = -1;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The names of a table as one text that is there when the program starts, for tables of texts.
+// The names of a table as one text, made at compile time for tables of texts.
 
 #include <array>
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-/// How many characters JoinedNames has.
+/// The number of characters of JoinedNames.
 template <class Entries>
 constexpr std::size_t joined_size(const Entries& entries, std::string_view before, std::string_view between,
                                   std::string_view after) {
@@ -18,8 +18,8 @@ constexpr std::size_t joined_size(const Entries& entries, std::string_view befor
   return size;
 }
 
-/// `kBefore`, the names of a table of EnumNames with `kBetween` between them, `kAfter`. All are objects with a name of
-/// their own, which C++ asks of what a template is given.
+/// `kBefore`, the names of a table of EnumNames with `kBetween` between them, `kAfter`. All are named objects, as C++
+/// requires of template arguments.
 template <const auto& kEntries, const std::string_view& kBefore, const std::string_view& kBetween,
           const std::string_view& kAfter>
 class JoinedNames {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes JSON that reads well in a diff: keys in the order given, two blanks per level, short lists of plain values on
-// one line, integers exact, real numbers in the shortest form that reads back the same. The same calls give the same
+// Writes JSON that reads well in a diff: keys in the given order, two blanks per level, short lists of plain values on
+// one line, exact integers, real numbers in the shortest form that reads back the same. The same calls give the same
 // bytes.
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace fsdp {
 
 enum class JsonLayout {
   Lines,    ///< One member or element per line.
-  OneLine,  ///< `{"kind": "all_gather", "count": 3}`: all of it, whatever is inside, on the line where it starts.
+  OneLine,  ///< `{"kind": "all_gather", "count": 3}`: everything inside stays on the line where it starts.
 };
 
-/// REQUIRES: calls that form one JSON value: inside an object `key` comes before each value, and all is closed in
-/// order.
+/// REQUIRES: calls that form one JSON value: inside an object `key` comes before each value, and everything is closed
+/// in order.
 class JsonWriter {
  public:
   void begin_object(JsonLayout layout = JsonLayout::Lines) { begin('{', layout); }
@@ -27,7 +27,7 @@ class JsonWriter {
   void end_array() { end(']'); }
   void key(std::string_view name);
 
-  /// A string, with quotes, backslashes and what terminals obey escaped; bytes that are not UTF-8 become U+FFFD.
+  /// A string. Escapes quotes, backslashes and control characters of terminals; bytes that are not UTF-8 become U+FFFD.
   void value(std::string_view text);
   void value(const char* text) { value(std::string_view(text)); }
   void value(const std::string& text) { value(std::string_view(text)); }
@@ -36,10 +36,10 @@ class JsonWriter {
   void value(int integer) { value(static_cast<std::int64_t>(integer)); }
   void value(long long integer) { value(static_cast<std::int64_t>(integer)); }
   void value(std::size_t integer) { value(static_cast<std::int64_t>(integer)); }
-  /// JSON has no NaN and no infinity: they are written as null.
+  /// Writes NaN and infinity as null, because JSON has neither.
   void value(double real);
   void value(std::nullptr_t) { scalar("null"); }
-  /// A list of plain values: on one line when it fits in 100 columns, else one element per line.
+  /// A list of plain values: on one line if it fits in 100 columns, otherwise one element per line.
   template <class T>
   void value(const std::vector<T>& list) {
     begin_array();
@@ -53,7 +53,7 @@ class JsonWriter {
     value(content);
   }
 
-  /// The text, with a newline at its end. REQUIRES: everything that was begun is ended.
+  /// The text, with a newline at its end. REQUIRES: every object and list is ended.
   std::string take() &&;
 
  private:
@@ -61,7 +61,7 @@ class JsonWriter {
     char open = 0;
     bool one_line = false;
     bool empty = true;
-    bool flat = false;                ///< A list of plain values that may still end up on one line.
+    bool flat = false;                ///< A list of plain values that may still fit on one line.
     std::size_t start = 0;            ///< Index in `text_` of a flat list's bracket.
     std::vector<std::size_t> breaks;  ///< Indices in `text_` after which a flat list would break its lines.
   };
@@ -81,7 +81,7 @@ class JsonWriter {
 /// The shortest decimal text that reads back as the same double: "0.1", "1e+300". REQUIRES: finite.
 std::string shortest(double real);
 
-/// A string as JSON writes it, quotes included.
+/// A string as a JSON literal, quotes included.
 std::string json_quoted(std::string_view text);
 
 }  // namespace fsdp

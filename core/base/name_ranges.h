@@ -1,8 +1,8 @@
 #pragma once
 
-// Rows of module names, written short: "model.layers.{0..27}" for the 28 names from "model.layers.0" on,
-// "model.layers.{0..26..2}" for every second one, and "encoder_layer_{0..11}" where the number follows an underscore.
-// Files and reports use them so that a change reads as one line.
+// Ranges of module names in short form: "model.layers.{0..27}" for the 28 names from "model.layers.0" on,
+// "model.layers.{0..26..2}" for every second one, and "encoder_layer_{0..11}" if the number follows an underscore. In
+// files and reports, a change then reads as one line.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace fsdp {
 
-/// A row of names that differ in one number, which is a whole part between dots or the end of one after an underscore.
+/// A range of names that differ in one number: a whole part between dots, or the end of a part after an underscore.
 struct NameRange {
   std::string before;  ///< "model.layers.", or "encoder.layers.encoder_layer_"
   std::string after;   ///< "", or ".mlp"
@@ -30,19 +30,20 @@ struct NameRange {
 /// "model.layers.{0..27}", with a third number for a step other than one.
 std::string to_string(const NameRange& range);
 
-/// The row that two names begin; nothing when they differ in more than one number, or the number does not rise.
+/// The range that two names begin; `nullopt` if they differ in more than one number, or if the number does not rise.
 std::optional<NameRange> range_of(std::string_view name, std::string_view next);
 
-/// Appends `name` to the row when it is the next one of it.
+/// Appends `name` to the range if it is the next one. Returns whether it is.
 bool extend(NameRange& range, std::string_view name);
 
-/// A row of names, or one name that is in none.
+/// A range of names, or one name outside of ranges.
 struct NameRow {
   std::string single;
-  std::optional<NameRange> range;  ///< Empty: the name in `single`.
+  std::optional<NameRange> range;  ///< `nullopt` if the name is in `single`.
 };
 
-/// The same names in the same order, each row of at least two neighbors (three, for a step other than one) as one.
+/// The same names in the same order, with each range of at least two neighbors (three for a step other than one) as
+/// one.
 std::vector<NameRow> name_rows(std::span<const std::string> names);
 
 /// The same as texts.
@@ -50,8 +51,8 @@ std::vector<std::string> fold_names(std::span<const std::string> names);
 
 inline constexpr std::int64_t kMostNamesOfARange = 1'000'000;
 
-/// The names that a text stands for: itself, or each of a row. Error: braces that hold no range, a range that does not
-/// rise, or one of more than a million names; `where` is put in front.
+/// The names that a text stands for: itself, or each name of a range. Error, with the place `where`: braces without a
+/// range, a range that does not rise, or more than a million names.
 Result<std::vector<std::string>> unfold_name(std::string_view text, std::string_view where);
 
 }  // namespace fsdp

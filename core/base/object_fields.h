@@ -1,7 +1,7 @@
 #pragma once
 
-// The members of an object of a file, named in one list that both reads them and gives their JSON Schema. For files
-// that programs write the same list writes them, too: core/base/written_fields.h.
+// The members of an object in a file, in one list that both reads them and gives their JSON Schema. For files that
+// programs write, the same list writes them, too: core/base/written_fields.h.
 //
 //   void point_fields(Fields& fields, Point& point) {
 //     fields.required("name", "How people call it.", point.name);
@@ -13,7 +13,7 @@
 // Reading: `ObjectReader object(value, errors); Fields fields(object); point_fields(fields, point);`.
 // Its schema: `schema_of_fields([](Fields& fields) { Point point; point_fields(fields, point); })`.
 //
-// A schema is passed around as the text of an object's members, without the braces: `"type": "boolean"`.
+// A schema is passed as the text of an object's members, without the braces: `"type": "boolean"`.
 
 #include <cassert>
 #include <optional>
@@ -32,14 +32,13 @@ namespace fsdp {
 /// Documentation of a member.
 struct FieldDoc {
   std::string_view text;
-  std::string_view examples = {};  ///< A JSON list of values; empty: none.
+  std::string_view examples = {};  ///< A JSON list of values; may be empty.
 
   FieldDoc(const char* sentence) : text(sentence) {}  // NOLINT(google-explicit-constructor): read as a sentence.
   FieldDoc(std::string_view sentence, std::string_view list) : text(sentence), examples(list) {}
 };
 
-// The values that a reader of object_reader.h accepts, in the schema language. Types of their own join by an overload
-// in their namespace.
+// The schemas of the values that object_reader.h reads. Other types add an overload in their namespace.
 std::string schema_of(bool value);
 std::string schema_of(const std::string& value);
 std::string schema_of(std::int64_t value, IntegerRange range = {});
@@ -62,7 +61,7 @@ std::string schema_of(const std::optional<T>& /*value*/, const Args&... args) {
   return schema_of(T{}, args...);
 }
 
-/// The names of an enum, and a sentence on each in the same order.
+/// The names of an enum, with a sentence on each in the same order.
 template <class E>
 struct DescribedNames {
   const EnumTable<E>& table;
@@ -81,7 +80,7 @@ std::string schema_of(const E& /*value*/, const DescribedNames<E>& names) {
   return schema_of_names(all_names(names.table), names.sentences);
 }
 
-/// A text that says something. The members are the message to one that does not.
+/// A text that may not be empty. The members are the error message.
 struct NotEmpty {
   std::string_view what;
   std::string_view hint;
@@ -89,14 +88,14 @@ struct NotEmpty {
 bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, NotEmpty rule);
 std::string schema_of(const std::string& value, NotEmpty rule);
 
-// Quantities with their unit are definitions of the file: those of `quantity_schemas`.
+// Quantities with a unit refer to the file's definitions: those of `quantity_schemas`.
 std::string schema_of(Bytes value);
 std::string schema_of(BytesPerSecond value);
 std::string schema_of(FlopsPerSecond value);
 std::string schema_of(Seconds value);
 std::vector<std::pair<std::string, std::string>> quantity_schemas();
 
-// Value of a missing member, as JSON: the value of the field as it is made. Empty: nothing that JSON can say.
+// The value of a missing member, as JSON: the field's default. Empty if JSON cannot express it.
 std::string default_of(bool value);
 std::string default_of(const std::string& value);
 std::string default_of(std::int64_t value, IntegerRange range = {});
@@ -139,7 +138,7 @@ struct FieldSchema {
 };
 
 class Fields;
-/// The schema of an object that has these members, and others only where unknown ones are ignored.
+/// The schema of an object with these members. Allows others only if unknown ones are ignored.
 std::string schema_of_object(const std::vector<FieldSchema>& fields, UnknownKeys unknown = UnknownKeys::Refuse);
 template <class Visit>
 std::vector<FieldSchema> schemas_of_fields(Visit visit, UnknownKeys unknown = UnknownKeys::Refuse);
@@ -148,8 +147,8 @@ std::string schema_of_fields(Visit visit, UnknownKeys unknown = UnknownKeys::Ref
   return schema_of_object(schemas_of_fields(visit, unknown), unknown);
 }
 
-/// One object: it reads, collects schemas, or writes. Only of reading a call may return true. `unknown` is for the
-/// objects inside, too.
+/// One object: reads it, collects its schema, or writes it. Calls return true only if they read a good value. `unknown`
+/// also applies to the objects inside.
 class Fields {
  public:
   explicit Fields(ObjectReader& object, UnknownKeys unknown = UnknownKeys::Refuse)
@@ -158,7 +157,7 @@ class Fields {
       : schemas_(&schemas), unknown_(unknown) {}
   explicit Fields(JsonWriter& writer) : writer_(&writer) {}
 
-  /// As `ObjectReader::required` and `optional`. A const value is written. REQUIRES: it is const if and only if this
+  /// As `ObjectReader::required` and `optional`. Writes a const value. REQUIRES: the value is const if and only if this
   /// writes.
   template <class T, class... Args>
   bool required(std::string_view key, FieldDoc doc, T& out, const Args&... args) {
@@ -179,7 +178,7 @@ class Fields {
     }
   }
 
-  /// A member that is written under a condition. Where it is missing nothing stands for it: it has no default.
+  /// A member that is written under a condition. It has no default.
   template <class T, class... Args>
   bool optional_if(bool is_written, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
     if constexpr (std::is_const_v<T>) {
@@ -190,7 +189,8 @@ class Fields {
     }
   }
 
-  /// A member that `read(value, errors)` reads and whose schema is `schema`. It may return whether the value was good.
+  /// A member that `read(value, errors)` reads and whose schema is `schema`. `read` may return whether the value was
+  /// good.
   template <class Read>
   bool required_as(std::string_view key, FieldDoc doc, std::string_view schema, Read read) {
     if (object_ == nullptr) return describe(key, doc, schema, true);
@@ -210,7 +210,7 @@ class Fields {
     if (writer_ != nullptr) return write_object(key, visit, layout);
     required_as(key, doc, object_ == nullptr ? schema_of_fields(visit, unknown_) : std::string(), reader_of(visit));
   }
-  /// `relation`: what no single field can say, as members of the object's schema.
+  /// `relation`: constraints between fields, as members of the object's schema.
   template <class Visit>
   void optional_object(std::string_view key, FieldDoc doc, Visit visit, JsonLayout layout = JsonLayout::Lines,
                        std::string_view relation = {}) {
@@ -220,10 +220,10 @@ class Fields {
     optional_as(key, doc, schema, reader_of(visit));
   }
 
-  /// Where it reads: the object, for what no list can say; else nullptr.
+  /// The reader, for checks that no list can express; `nullptr` if this does not read.
   ObjectReader* object() { return object_; }
 
-  /// A member that is for others, whatever it holds: "$schema".
+  /// A member for other programs, with any value: "$schema".
   void ignore(std::string_view key, FieldDoc doc) {
     if (object_ == nullptr) describe(key, doc, {}, false);
     if (object_ != nullptr) object_->ignore(key);
@@ -270,11 +270,11 @@ std::vector<FieldSchema> schemas_of_fields(Visit visit, UnknownKeys unknown) {
   return schemas;
 }
 
-/// The text of a whole schema, laid out. `definitions`: what "#/definitions/NAME" refers to.
+/// The formatted text of a whole schema. `definitions`: the targets of "#/definitions/NAME".
 std::string schema_of_file(std::string_view name, std::string_view title, std::string_view description,
                            std::string_view schema, const std::vector<FieldSchema>& definitions);
 
-/// `"allOf": [{"$ref": "#/definitions/NAME"}]`: beside "$ref" a schema may say nothing else.
+/// `"allOf": [{"$ref": "#/definitions/NAME"}]`, because a schema may have nothing else beside "$ref".
 std::string schema_reference(std::string_view definition);
 
 }  // namespace fsdp

@@ -1,7 +1,6 @@
 #pragma once
 
-// Reads values out of a JSON document and collects everything that is wrong with it, so that a user mends a file in one
-// go.
+// Reads values out of a JSON document and collects all its errors, so that a user fixes a file in one go.
 //
 //   Result<Point> read_point(const JsonDocument& document) {
 //     JsonErrors errors(document);
@@ -20,9 +19,9 @@
 //     return object.finish();                            // Unknown keys and missing ones.
 //   }
 //
-// A type joins by an overload of `read_json` in its own namespace (not in an unnamed one, where it is not found; make
-// it static instead): true when the value was good. After an error the output is unspecified but valid, and reading
-// goes on.
+// A type joins by an overload of `read_json` in its own namespace (static instead of in an unnamed namespace, where it
+// is not found). It returns whether the value was good. After an error the output is unspecified but valid, and reading
+// continues.
 
 #include <cstdint>
 #include <limits>
@@ -56,7 +55,7 @@ class JsonErrors {
 
   /// All errors in the order of the file; at most 50, and a last one that counts the rest.
   Errors take() &&;
-  /// The value when there was no error, else the errors.
+  /// The value if there was no error, otherwise the errors.
   template <class T>
   Result<T> result(T value) && {
     if (found_.empty()) return value;
@@ -118,14 +117,15 @@ std::vector<std::string_view> all_names(const EnumTable<E>& table) {
   return names;
 }
 
-/// Marks a size that stands as an integer number of bytes, as in reports: `required("peak_bytes", peak, kInBytes)`.
+/// Marks a size that is an integer number of bytes in the file, as in reports: `required("peak_bytes", peak,
+/// kInBytes)`.
 struct InBytes {};
 inline constexpr InBytes kInBytes{};
 
-/// "the string \"four\"", "the number 1.5", "true", "null", "an object", "a list": how messages quote what was found.
+/// "the string \"four\"", "the number 1.5", "true", "null", "an object", "a list": a found value in messages.
 std::string describe(const JsonValue& value);
 
-/// Adds "Expected <expected>, found <value>." when the value has another type, and tells whether it has this one.
+/// Adds "Expected <expected>, found <value>." if the value has another type. Returns whether it has this one.
 bool expect_type(const JsonValue& value, JsonType type, std::string_view expected, JsonErrors& errors);
 
 bool read_json(const JsonValue& value, bool& out, JsonErrors& errors);
@@ -141,7 +141,7 @@ bool read_json(const JsonValue& value, Seconds& out, JsonErrors& errors);
 /// A size as an integer of bytes, zero to 2^62.
 bool read_json(const JsonValue& value, Bytes& out, JsonErrors& errors, InBytes);
 
-/// The index of a string in `names`. Error: another type, or another name, with the nearest one.
+/// The index of a string in `names`. Error: another type, or an unknown name, with the nearest one.
 std::optional<std::size_t> read_name(const JsonValue& value, std::string_view noun,
                                      std::span<const std::string_view> names, JsonErrors& errors);
 
@@ -175,44 +175,44 @@ bool read_json(const JsonValue& value, std::optional<T>& out, JsonErrors& errors
   return read_json(value, out.emplace(), errors, args...);
 }
 
-/// How to treat unknown keys: in files that people write they are slips, in files that a newer program
-/// of the same major version wrote they are additions.
+/// The treatment of unknown keys: slips in files that people write, additions in files that a newer program of the same
+/// major version wrote.
 enum class UnknownKeys { Refuse, Ignore };
 
-/// The fields of one object. When the value is no object, says so once and finds nothing.
-/// REQUIRES: value and errors outlive it; `finish` is called last.
+/// The fields of one object. If the value is not an object, adds one error and finds no members. REQUIRES: value and
+/// errors outlive it; `finish` is called last.
 class ObjectReader {
  public:
   ObjectReader(const JsonValue& value, JsonErrors& errors);
 
-  /// Reads a member that must be there. True when it is and was good.
+  /// Reads a required member. Returns true if it is present and good.
   template <class T, class... Args>
   bool required(std::string_view key, T& out, const Args&... args) {
     const JsonValue* value = required_value(key);
     return value != nullptr && keep(read_json(*value, out, errors_, args...));
   }
 
-  /// Reads a member that may be missing; then `out` keeps its value. True when it is there and was good.
+  /// Reads an optional member; leaves `out` unchanged if it is missing. Returns true if it is present and good.
   template <class T, class... Args>
   bool optional(std::string_view key, T& out, const Args&... args) {
     const JsonValue* value = optional_value(key);
     return value != nullptr && keep(read_json(*value, out, errors_, args...));
   }
 
-  /// The member itself, for what the calls above cannot express; nullptr when it is missing. The key counts as known.
+  /// The member itself, if the calls above are not enough; `nullptr` if it is missing. Marks the key as known.
   const JsonValue* required_value(std::string_view key);
   const JsonValue* optional_value(std::string_view key);
 
   /// Accepts a key and ignores its value: "$schema".
   void ignore(std::string_view key) { optional_value(key); }
 
-  /// Adds an error about the object itself or, when it is there, its member `key`. Returns false.
+  /// Adds an error about member `key`, or about the object itself if it lacks the member. Returns false.
   bool fail(std::string_view key, std::string what, std::string hint = {});
 
   bool is_object() const { return is_object_; }
   JsonErrors& errors() { return errors_; }
 
-  /// Reports unknown keys, with the nearest known one, and missing ones. True when all of the object was good.
+  /// Reports unknown keys, with the nearest known one, and missing ones. Returns true if the whole object was good.
   bool finish(UnknownKeys unknown = UnknownKeys::Refuse);
 
  private:
@@ -226,10 +226,10 @@ class ObjectReader {
   JsonErrors& errors_;
   bool is_object_;
   bool good_;
-  std::size_t next_ = 0;                 ///< Where the next key probably stands: readers ask in the order of the file.
-  std::vector<std::string_view> known_;  ///< Keys asked for, in that order.
-  std::vector<std::string_view> missing_;  ///< Required ones that are not there.
-  std::vector<bool> asked_;                ///< Per member: whether a reader asked for it.
+  std::size_t next_ = 0;                 ///< The likely position of the next key: readers ask in the order of the file.
+  std::vector<std::string_view> known_;  ///< Requested keys, in that order.
+  std::vector<std::string_view> missing_;  ///< Missing required keys.
+  std::vector<bool> asked_;                ///< Per member: whether a reader requested it.
 };
 
 }  // namespace fsdp

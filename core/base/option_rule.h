@@ -9,16 +9,16 @@
 namespace fsdp {
 
 enum class OptionType : std::uint8_t {
-  Size,     ///< An integer of at least 1, or an expression that gives one.
+  Size,     ///< An integer of at least 1, or an expression with such a value.
   Count,    ///< The same, but may be 0.
-  Integer,  ///< Any integer, or an expression that gives one.
+  Integer,  ///< Any integer, or an expression with an integer value.
   Number,   ///< Any finite number or expression.
   Flag,     ///< true or false.
-  Text,     ///< One of `allowed`, or anything when that is empty.
+  Text,     ///< One of `allowed`, or any text if that is empty.
   Sizes,    ///< A list of Size.
 };
 
-/// One option of a kind: its name in the spec and what it may be.
+/// One option of a kind: its name in the spec and its type.
 struct OptionRule {
   std::string_view name;
   OptionType type = OptionType::Size;

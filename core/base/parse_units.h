@@ -2,8 +2,8 @@
 
 // Quantities as people write them, "16G", "450GB/s", "312TFLOPS", "3.5us", and back.
 //
-// A quantity always carries its unit, because a bare "80" has already meant bytes, MiB and GiB to somebody. K, M, G and
-// T alone count in 1024s: that is the habit of GPU tools. "GB" is 10^9 bytes and "GiB" is 2^30 bytes, as everywhere.
+// A quantity always has its unit, because users have meant bytes, MiB and GiB by a bare "80". K, M, G and T alone are
+// powers of 1024, as in GPU tools. "GB" is 10^9 bytes and "GiB" is 2^30 bytes, as everywhere.
 
 #include <cstdint>
 #include <optional>
@@ -15,12 +15,11 @@
 
 namespace fsdp {
 
-/// The largest size that any input may state: 2^62 bytes. Sums of two such sizes still fit.
+/// The largest size in any input: 2^62 bytes. Sums of two such sizes still fit.
 inline constexpr Bytes kLargestSize{std::int64_t{1} << 62};
 
-/// Reads a size: "16G", "1.5 GiB", "16GB", "4096B". A fraction of a byte is rounded to the nearest byte. Zero is a
-/// size. Error: no number, no unit, a unit of bits, negative, NaN, infinite, or above 2^62 bytes; `where` is put in
-/// front.
+/// Reads a size: "16G", "1.5 GiB", "16GB", "4096B". Rounds a fraction of a byte to the nearest byte. Zero is a size.
+/// Error, with the place `where`: no number, no unit, a unit of bits, negative, NaN, infinite, or above 2^62 bytes.
 Result<Bytes> parse_size(std::string_view text, std::string_view where);
 
 /// Reads a bandwidth: "450GB/s", "12.5 GiB/s", "900MB/s". Error: as `parse_size`, and for zero. "Gbps" gets its own
@@ -33,22 +32,22 @@ Result<FlopsPerSecond> parse_flops_rate(std::string_view text, std::string_view 
 /// Reads a time: "3.5us", "20 ms", "1s", "2min". Zero is a time. Error: as `parse_size`.
 Result<Seconds> parse_time(std::string_view text, std::string_view where);
 
-/// An integer written in digits and nothing else, or nothing.
+/// An integer of digits only; `nullopt` for other text.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-/// A finite number, or nothing.
+/// A finite number; `nullopt` for other text.
 std::optional<double> parse_number(std::string_view text);
 
-/// True when a size that `parse_size` accepts was written in powers of ten ("16GB"), so that a command can say once
-/// what it understood.
+/// Whether a size that `parse_size` accepts was written in powers of ten ("16GB"), so that a command can print once how
+/// it was read.
 bool is_decimal_size(std::string_view text);
 
-/// Regular expressions (ECMA 262) of what the parsers above take, but for numbers out of range.
+/// Regular expressions (ECMA 262) of the texts that the parsers above accept, except for the ranges of numbers.
 std::string size_pattern();
 std::string bandwidth_pattern();
 std::string flops_rate_pattern();
 std::string time_pattern();
 
-// For people: three or so digits, binary prefixes for sizes ("15.4 GiB", "512 B"), decimal ones for the rest.
+// For people: about three digits, binary prefixes for sizes ("15.4 GiB", "512 B"), decimal ones for the rest.
 std::string format_bytes(Bytes size);
 std::string format_bandwidth(BytesPerSecond bandwidth);
 std::string format_flops_rate(FlopsPerSecond rate);

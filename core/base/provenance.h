@@ -1,6 +1,6 @@
 #pragma once
 
-// The source of a figure. A prediction is worth no more than that, so every report says it.
+// The source of a figure. Every report names it, because a prediction is only as good as its figures.
 
 #include <cstdint>
 #include <string_view>
@@ -8,11 +8,11 @@
 namespace fsdp {
 
 enum class Provenance : std::uint8_t {
-  Measured,   ///< Somebody read it off a machine of this kind.
-  Published,  ///< The maker's data sheet or documentation says so.
-  Assumed,    ///< An estimate; the source says how it was made.
-  Given,      ///< The user said so. Never in a file of the library.
-  Derived,    ///< Follows by arithmetic from the plan and from rules of the runtime. Never in a file of the library.
+  Measured,   ///< Somebody measured it on a machine of this kind.
+  Published,  ///< From the maker's data sheet or documentation.
+  Assumed,    ///< An estimate. The source describes the method.
+  Given,      ///< From the user. Never in a file of the library.
+  Derived,    ///< Computed from the plan and from rules of the runtime. Never in a file of the library.
 };
 
 /// "measured"

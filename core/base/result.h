@@ -1,7 +1,7 @@
 #pragma once
 
-// Errors of the user's input or machine, as values. Three kinds of failure, three mechanisms: what the user can mend is
-// an `Error`; "no plan fits" is an answer, hence a value; a broken promise of our own code is an assert.
+// Errors of the user's input or machine, as values. Three kinds of failure have three mechanisms: a fault that the user
+// can fix is an `Error`; "no plan fits" is an answer, hence a value; a broken promise of our own code is an assert.
 
 #include <iterator>
 #include <string>
@@ -13,8 +13,8 @@ namespace fsdp {
 
 struct Error {
   std::string where;  ///< "llama3_8b.json:12:7: /layers/3/shape", "--mem" or "rank 2, step 14". May be empty.
-  std::string what;   ///< One sentence: what was found.
-  std::string hint;   ///< One sentence: what to write or try instead. May be empty.
+  std::string what;   ///< One sentence: the finding.
+  std::string hint;   ///< One sentence: the fix or an alternative. May be empty.
 
   bool operator==(const Error&) const = default;
 };
@@ -22,7 +22,7 @@ struct Error {
 /// "where: what hint", as one line.
 std::string to_string(const Error& error);
 
-/// Everything that is wrong with one input: a reader reports all of it at once.
+/// All errors of one input: a reader reports them at once.
 using Errors = std::vector<Error>;
 
 inline void append(Errors& to, Errors more) {
@@ -36,7 +36,7 @@ inline tl::unexpected<Errors> failure(std::string where, std::string what, std::
   return tl::unexpected(Errors{Error{std::move(where), std::move(what), std::move(hint)}});
 }
 
-// The only control-flow macro: FSDP_TRY(auto model, read_model(path)) returns the errors of the call to the caller.
+// The only control-flow macro: FSDP_TRY(auto model, read_model(path)) returns the call's errors to the caller.
 #define FSDP_CONCAT_EXPANDED_(a, b) a##b
 #define FSDP_CONCAT_(a, b) FSDP_CONCAT_EXPANDED_(a, b)
 #define FSDP_TRY_(decl, expr, result)                            \

@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-/// The parts between the separators: one more than separators, empty ones included. Views of `text`.
+/// The parts between the separators, one more than there are separators; parts may be empty. Views of `text`.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Quantities with a unit. Nothing converts by itself: bytes and FLOPs do not add up, and the only operators that
-// cross types are those that make a duration out of an amount and a rate.
+// Quantities with a unit. There are no implicit conversions: bytes and FLOPs do not add up. The only operators that
+// cross types make a duration out of an amount and a rate.
 
 #include <chrono>
 #include <compare>
@@ -38,7 +38,7 @@ class Quantity {
   Rep count_{};
 };
 
-/// Signed, so that an underflow shows as a negative number and not as 16 EiB.
+/// Signed, so that an underflow shows as a negative number instead of 16 EiB.
 using Bytes = Quantity<struct BytesTag, std::int64_t>;
 /// A double: a step of a 405B model on 16M tokens is 4e19 operations, more than 2^63.
 using Flops = Quantity<struct FlopsTag, double>;

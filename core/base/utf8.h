@@ -1,13 +1,13 @@
 #pragma once
 
-// UTF-8, as far as reading and writing JSON needs it.
+// UTF-8, as far as JSON needs it.
 
 #include <cstddef>
 #include <string_view>
 
 namespace fsdp {
 
-/// The number of bytes of the UTF-8 character at the front, or 0 when the bytes there form none.
+/// The number of bytes of the UTF-8 character at the start; 0 if the bytes form none.
 constexpr std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };

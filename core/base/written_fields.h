@@ -1,7 +1,7 @@
 #pragma once
 
 // Objects that a program writes. One list of fields writes them, reads them back and gives their schema, so that the
-// three cannot come apart. The list takes the object as it is, const or not: a const one is written.
+// three agree. The list takes the object const or not, and writes a const one.
 //
 //   static void fields_of(Fields& fields, Like<PhaseMark> auto& mark) {
 //     fields.required("phase", "Which one.", mark.phase);
@@ -10,8 +10,8 @@
 //   ...
 //   fields.optional("phase_marks", "Where phases begin.", memory.phase_marks, JsonLayout::OneLine);
 //
-// The order of the list is the order in the file. Keys that it lacks are left alone when it reads: a newer program of
-// the same major version may add some.
+// The order of the list is the order in the file. Reading ignores keys outside the list: a newer program of the same
+// major version may add some.
 
 #include <concepts>
 #include <limits>
@@ -24,7 +24,7 @@ namespace fsdp {
 /// `T` or `const T`.
 template <class S, class T>
 concept Like = std::same_as<std::remove_const_t<S>, T>;
-/// `T`, const where `S` is: for a value that is made on the way.
+/// `T`, const if `S` is: for a temporary value.
 template <class S, class T>
 using ConstAs = std::conditional_t<std::is_const_v<S>, const T, T>;
 
@@ -33,7 +33,7 @@ template <class T>
 concept HasFields = requires(Fields& fields, T& value) {
   fields_of(fields, value);
 };
-/// One whose list depends on where it stands, which `way` says. `way.layout` is how it is written.
+/// A struct whose list depends on its place, which `way` describes. `way.layout` is the layout for writing.
 template <class T, class Way>
 concept HasFieldsBy = requires(Fields& fields, T& value, const Way& way) {
   fields_of(fields, value, way);
@@ -43,17 +43,17 @@ concept HasFieldsBy = requires(Fields& fields, T& value, const Way& way) {
 /// Counts: no number below zero.
 inline constexpr IntegerRange kNatural{0, std::numeric_limits<std::int64_t>::max()};
 
-/// Marks a time that stands as a number of seconds, not below zero.
+/// Marks a time that is a number of seconds in the file, at least zero.
 struct InSeconds {};
 inline constexpr InSeconds kInSeconds{};
 
-/// Marks a number that may be none; null in the file, and NaN when it is read.
+/// Marks a number that may be missing: null in the file, NaN in memory.
 struct NullIfNotFinite {};
 inline constexpr NullIfNotFinite kNullIfNotFinite{};
 
-/// A text that is one of these.
+/// A text from a fixed list.
 struct OneOf {
-  std::string_view noun;  ///< As of an EnumTable.
+  std::string_view noun;  ///< As in an EnumTable.
   std::span<const std::string_view> names;
 };
 
@@ -68,7 +68,7 @@ struct TextKey {
     return true;
   }
 };
-/// The same, one of an enum's names: an EnumTable, or something that `name_of` and `read_json` take in its place.
+/// The same for a name of an enum: an EnumTable, or a type with `name_of` and `read_json` overloads.
 template <class Row, class E, class Names>
 struct EnumKey {
   E Row::*member;
@@ -85,7 +85,7 @@ struct EnumKey {
 };
 
 /// An object whose keys are the `key`s of rows and whose values are their `value`s: `Keyed{TextKey{&Package::name},
-/// &Package::version}`. `args` is what a reader of the value takes.
+/// &Package::version}`. `args` are arguments for the value's reader.
 template <class Key, class Row, class Value, class... Args>
 struct Keyed {
   Key key;
@@ -97,7 +97,7 @@ struct Keyed {
       : key(key_of), value(value_of), layout(written), args(more...) {}
 };
 
-/// An object whose keys are the `key`s of rows and whose values are objects of the rows' other fields, each on a line.
+/// An object whose keys are the `key`s of rows and whose values are objects of the rows' other fields, one per line.
 template <class Key>
 struct KeyedRows {
   Key key;
@@ -105,7 +105,7 @@ struct KeyedRows {
   explicit KeyedRows(Key key_of) : key(key_of) {}
 };
 
-// Writing, by the same arguments as read_json and schema_of.
+// Writing, with the same arguments as read_json and schema_of.
 inline void write_json(JsonWriter& writer, bool value) {
   writer.value(value);
 }
@@ -196,7 +196,7 @@ bool read_json(const JsonValue& value, T& out, JsonErrors& errors, const Way& wa
   fields_of(fields, out, way);
   return object.finish(UnknownKeys::Ignore);
 }
-/// A row for each member of an object; `read(member value, row)` fills in what stands after the key.
+/// A row for each member of an object; `read(member value, row)` fills in the fields after the key.
 template <class Row, class Key, class Read>
 bool read_rows(const JsonValue& value, std::vector<Row>& rows, const Key& key, JsonErrors& errors, Read read) {
   rows.clear();
@@ -256,14 +256,14 @@ std::string schema_of(const std::vector<Row>& /*rows*/, const KeyedRows<Key>& /*
   return R"("type": "object", "additionalProperties": {)" + schema_of(Row{}, JsonLayout::OneLine) + "}";
 }
 
-/// A figure that is below zero, and left out of the file, where it is not known.
+/// A figure that is negative if unknown and then left out of the file.
 template <class T, class... Args>
 void field_if_known(Fields& fields, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
   if constexpr (!std::is_const_v<T>) out = T(-1);
   fields.optional_if(out >= T(0), key, doc, out, args...);
 }
 
-/// A text, list or value that is left out of the file where it is empty.
+/// A text, list or value that is left out of the file if it is empty.
 template <class T, class... Args>
 void field_if_any(Fields& fields, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
   fields.optional_if(!out.empty(), key, doc, out, args...);
