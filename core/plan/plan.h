@@ -269,8 +269,8 @@ bool is_flat(const Plan& plan);
 /// Whether Muon updates the parameter under this plan.
 bool is_updated_by_muon(const Plan& plan, const Parameter& parameter);
 
-/// Why the plan's optimizer cannot work, or is not predicted, on a mesh or with offload: all ranks must have equal parts
-/// of Muon's matrices; DeepSpeed updates bf16 parameters on the host with Adam only. `nullopt` if it works.
+/// Why the plan's optimizer cannot work, or is not predicted, on a mesh or with offload: all ranks must have equal
+/// parts of Muon's matrices; DeepSpeed updates bf16 parameters on the host with Adam only. `nullopt` if it works.
 std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload);
 
 /// Why a step of several passes (`has_passes`) is not predicted under this plan.
