@@ -1,15 +1,14 @@
-// A search for the fastest plan starts in the usual space. Whether anything fits is asked of memory alone, and of the
-// whole space: that is over as soon as one plan fits, and near the edge, where thousands of plans may fit by their live
-// bytes and do not, it predicts the few that might be the smallest. So a search for the fastest that has not found it
-// soon waits for that answer before it goes on, and one that found nothing looks in the whole space.
+// A search for the fastest plan starts in the usual space. Whether anything fits is a question of memory alone, about
+// the whole space. It is answered as soon as one plan fits. Near the edge, thousands of plans may fit by their live
+// bytes and still not fit; then it predicts the few that might be the smallest. So a search that has not found the
+// fastest plan soon waits for that answer before it goes on, and one that found nothing searches the whole space.
 //
-// Where the limit of work is reached, what fits and was found is the answer, be it the fastest or not; where nothing
-// was found that fits, it is left open whether there is such a plan.
+// At the limit of work, the answer is the best plan found that fits, even if it may not be the fastest. If none was
+// found, we leave it open whether there is one.
 //
-// A caller that has another way out, as expandable segments are one, can have all that end early. Nothing is lost then:
-// what is left open is taken up where it was left. Near the edge of memory hundreds of plans are predicted that do not
-// fit, and each is slower than the one before: once the next is slower than the other way, that is the answer, whatever
-// comes after it.
+// A caller with an alternative, such as expandable segments, can end the search early. Nothing is lost: the search
+// resumes where it stopped. Near the edge of memory, hundreds of predicted plans do not fit, each slower than the one
+// before. Once the next one is slower than the alternative, the alternative is the answer.
 
 #include "planner/search/attempt.h"
 
@@ -28,7 +27,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// `num_beyond`: plans that were taken out of the space for their need of host memory.
+/// `num_beyond`: plans removed from the space because they need too much host memory.
 Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const CostModel& cost,
                std::int64_t num_beyond) {
   Proof proof;
@@ -40,7 +39,7 @@ Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const Co
   const auto add = [&](std::string_view verdict, const std::vector<std::int64_t>& by_level) {
     for (std::size_t level = 0; level < by_level.size(); ++level) {
       if (by_level[level] == 0) continue;
-      // Two levels may be bounds of one thing.
+      // Two levels may bound the same quantity.
       std::string reason = fmt::format("{}, by {}", verdict, cost.level_name(static_cast<int>(level)));
       if (proof.ruled_out.empty() || proof.ruled_out.back().reason != reason) {
         proof.ruled_out.push_back({std::move(reason), 0});
@@ -80,7 +79,7 @@ BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stag
 
 Result<Families> families_for(const Space& space, const ModelIndex& index, const Cluster& cluster) {
   FSDP_TRY(Families families, families_of(space, *index.model, cluster));
-  // Whether a plan is valid depends on its units alone, so one plan for each way of wrapping tells.
+  // A plan's validity depends on its units alone, so we check one plan for each way of wrapping.
   Errors errors;
   std::vector<bool> is_valid;
   for (std::size_t w = 0; w < families.wrappings.size(); ++w) {
@@ -173,7 +172,7 @@ Proof Attempt::proof() const {
     return proof;
   }
   LevelCounts counts = smallest->counts();
-  // Where the smallest of them does not fit, what needs more than that is too large.
+  // If the smallest of them does not fit, all plans that need more are too large.
   if (!fitting) {
     for (std::size_t level = 0; level < counts.too_large.size(); ++level) {
       counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
@@ -198,7 +197,7 @@ Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, con
   const bool is_of_memory = space.objective == SearchObjective::Memory;
   FSDP_TRY(Families families, families_for(is_of_memory ? whole(space) : space, index, cluster));
   std::unique_ptr<Attempt>& first = is_of_memory ? attempts.wide_ : attempts.usual_;
-  // What saves more needs more: of the ways to checkpoint only the first can be the smallest.
+  // More saved tensors need more memory, so only the first way to checkpoint can be the smallest.
   if (is_of_memory) {
     for (Family& family : families.families) family.ways.resize(1);
   }
@@ -250,9 +249,9 @@ std::optional<Seconds> Attempts::slower_than() const {
 }
 
 void Attempts::ask(std::int64_t most) {
-  // What needs more of the host than there is may fit, too, and is looked at in its turn.
+  // Plans that need more host memory than a node has may fit the device, too; we look at them in their turn.
   const bool is_by_memory_alone = wide_->limit.beyond.empty();
-  if (space_->room == Room::None) fits_ = true;  // Whoever asks for a plan without room knows one.
+  if (space_->room == Room::None) fits_ = true;  // A caller that asks for a plan without room knows that one runs.
   if (is_by_memory_alone && !fits_) fits_ = wide_->has_fitting(budget_, *options_, most);
   is_open_ = is_by_memory_alone && !fits_;
   if (!is_open_ && fits_.value_or(true)) find_fastest(most > 0);

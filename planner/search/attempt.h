@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a plan of a space fits, and the fastest one that does: the searches under planner/search/search.h.
+// Searches for the fastest plan of a space that fits, and for whether any plan fits; planner/search/search.h uses them.
 
 #include <cstdint>
 #include <memory>
@@ -22,45 +22,46 @@
 namespace fsdp::planner {
 
 bool is_stopped(const SearchOptions& options);
-/// Whether the search may do no more than settle for what it has.
+/// True if the search has used up its work, and may only settle for the best plan so far.
 bool has_spent(const SearchOptions& options);
-/// What its predictors have said in other searches; nullptr: they are not shared.
+/// Predictions shared with other searches. nullptr if they are not shared.
 KnownPredictions* known_to(const SearchOptions& options);
 
-/// Tells the listener of a search what a branch and bound of these families tells.
+/// Reports the progress of a branch and bound over these families to the search's listener.
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families);
 
-/// The families of a space that are valid for the model. Errors: those of families_of, and of check where none is
+/// The families of a space that are valid for the model. Errors: those of families_of, and of check() if no family is
 /// valid.
 Result<Families> families_for(const Space& space, const ModelIndex& index, const Cluster& cluster);
 
-/// A search for the fastest plan of some families that fits, with all that it runs on.
+/// A search for the fastest plan of some families that fits, with the objects that it uses.
 struct Attempt {
   /// REQUIRES: all but `all` outlive this object.
   Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options);
 
-  /// REQUIRES: the same arguments where it goes on after a pause.
+  /// REQUIRES: the same arguments as before a pause.
   void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
 
-  /// What the time of a plan is.
+  /// The cost model that defines the time of a plan.
   CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }
 
-  /// The fastest of those that need least, where they fit. `smallest` holds the proof, and can go on where none does.
+  /// The fastest of the plans that need least memory, if they fit. If none fits, `smallest` holds the proof, and can go
+  /// on.
   void find_smallest(Bytes budget, const SearchOptions& options);
 
-  /// Whether some plan fits; nothing where that is not known after `most` predictions (0: no limit). Asked again it
-  /// goes on. Where none fits, `smallest` holds the proof, and can go on.
+  /// True if some plan fits; nullopt if that is unknown after `most` predictions (0 for no limit). A second call goes
+  /// on. If no plan fits, `smallest` holds the proof, and can go on.
   std::optional<bool> has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most = 0);
 
-  /// What is known of the other plans.
+  /// The proof about the other plans.
   Proof proof() const;
 
-  /// Plans that turned out cheaper than a bound.
+  /// Plans that were cheaper than one of their bounds.
   std::int64_t num_broken_bounds() const {
     return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds();
   }
 
-  /// Plans that were predicted and do not fit.
+  /// Predicted plans that do not fit.
   std::vector<EvaluatedPoint> too_large() const { return smallest ? smallest->evaluated() : fastest.too_large(); }
 
   Families families;
@@ -70,59 +71,59 @@ struct Attempt {
   PerSampleCost per_sample;
   bool is_per_sample;
   BranchAndBound fastest;
-  /// Where it has shown that nothing fits, or may show it, or how little a plan can need.
+  /// If it has shown, or may show, that nothing fits or how little a plan can need.
   std::optional<BranchAndBound> smallest;
   std::optional<EvaluatedPoint> fitting;
-  /// Where `fitting` is only some plan that fits: how far from the fastest it may be.
+  /// If `fitting` may not be the fastest: how far from the fastest it may be.
   std::optional<double> gap;
 };
 
-/// Whether some plan of the whole space fits, by memory alone; nullopt where that is not known after `most` predictions
-/// (0: no limit), or where nothing more may be spent. Errors: those of families_for.
+/// True if some plan of the whole space fits, by memory alone. nullopt if that is unknown after `most` predictions (0
+/// for no limit), or if the work is used up. Errors: those of families_for.
 Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex& index, const Cluster& cluster,
                                            const PredictorOf& predictor_of, const SearchOptions& options,
                                            std::int64_t most = 0);
 
-/// Attempts at a space as it is asked for and, where nothing fits, at the whole of it.
+/// Attempts at the requested space and, if nothing fits, at the whole space.
 class Attempts {
  public:
-  /// At most so many predictions are made without a plan that fits before it is left open whether there is one, and
-  /// those of `space` before it is left open which is the fastest (0: nothing is left open). Errors: those of
-  /// families_for. REQUIRES: all but `predictor_of` outlive this object.
+  /// `most`: without a plan that fits, the number of predictions after which the search leaves open whether there is
+  /// one, and of predictions in `space` after which it leaves open which plan is the fastest. 0 leaves nothing open.
+  /// Errors: those of families_for. REQUIRES: all but `predictor_of` outlive this object.
   static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
                                PredictorOf predictor_of, const SearchOptions& options, std::int64_t most);
 
-  /// The first part of the search for the fastest, which most searches end in.
+  /// The first part of the search for the fastest; most searches end in it.
   void start();
-  /// Whether it did not end there: another way out is worth a look.
+  /// True if it did not end there, so that an alternative is worth a look.
   bool is_long() const { return usual_ != nullptr && usual_->fastest.is_paused(); }
-  /// Until there is an answer, or it is left open. `other_way`: what a step takes at most on another way out. The
-  /// search is left open, too, when no plan can be faster than that. Errors: those of families_for.
-  /// REQUIRES: started, or an objective of memory.
+  /// Searches until there is an answer, or the question is left open. `other_way`: the upper bound of a step's time
+  /// with the alternative; the search also ends open once no plan can be faster than that. Errors: those of
+  /// families_for. REQUIRES: started, or an objective of memory.
   Result<void> search(std::optional<Seconds> other_way = {});
 
-  /// Whether the search was left before there was an answer: it can go on, or may do no more.
+  /// True if the search ended before there was an answer: it can go on, or has used up its work.
   bool is_open() const { return is_open_; }
-  /// Whether a plan is known to fit, be it the fastest or not.
+  /// True if some plan, the fastest or not, is known to fit.
   bool fits() const { return fits_.value_or(false) || answer_->fitting; }
-  /// Where it was left because the other way is better: what a step takes here, at least.
+  /// If the search ended because the alternative is better: a lower bound of a step's time here.
   std::optional<Seconds> slower_than() const;
-  /// Finds that out. REQUIRES: is_open().
+  /// Completes the search. REQUIRES: is_open().
   void go_on();
 
-  /// The one that has the answer. Where it is open, that which has none so far.
+  /// The attempt that has the answer. If the question is open, the one without an answer so far.
   Attempt& answer() { return *answer_; }
 
  private:
   Attempts(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
            const SearchOptions& options, std::int64_t most);
 
-  /// The rest of the search for the fastest in the usual space, until there is an answer, or a pause.
+  /// The rest of the search for the fastest in the usual space, until an answer or a pause.
   void search_usual(std::optional<Seconds> other_way);
   void ask(std::int64_t most);
-  /// The fastest of the plans that fit, of which there may be some.
+  /// The fastest of the plans that fit, if there are any.
   void find_fastest(bool may_pause);
-  /// Where nothing more may be spent on that: one that is known to fit.
+  /// Takes a plan that is known to fit, if the work is used up.
   void settle();
 
   const Space* space_;
@@ -133,11 +134,11 @@ class Attempts {
   Bytes budget_;
   std::int64_t most_;
   std::unique_ptr<Attempt> usual_;
-  std::unique_ptr<Attempt> wide_;  ///< In the whole space.
+  std::unique_ptr<Attempt> wide_;  ///< The attempt in the whole space.
   Attempt* answer_ = nullptr;
-  std::optional<bool> fits_;  ///< Whether some plan of the whole space fits.
-  bool is_all_ = false;       ///< The usual space is the whole one,
-  bool is_paused_ = false;    ///< and the search in it has no answer so far.
+  std::optional<bool> fits_;  ///< True if some plan of the whole space fits.
+  bool is_all_ = false;       ///< True if the usual space is the whole one.
+  bool is_paused_ = false;    ///< True if the search in it has no answer so far.
   bool is_open_ = false;
 };
 

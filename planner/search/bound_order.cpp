@@ -1,10 +1,10 @@
-// A bound of step time from the order of what a step does (planner/search/step_order.h). It is the time of one plan of
-// a box, its fastest, without the CPU: of the plan that keeps most units unsharded, checkpoints fewest blocks and saves
-// most of them. That no plan of the box is faster is the law of planner/search/predicted_cost.cpp.
+// A bound of step time from the order of the events of a step (planner/search/step_order.h). It is the time, without
+// the CPU, of the fastest plan of a box: the plan that keeps most units unsharded, checkpoints fewest blocks and saves
+// most of them. planner/search/predicted_cost.cpp has the law that no plan of the box is faster.
 //
-// The order of one plan is that of the whole family where all that the plans differ in keeps its place. Where a unit
-// lies inside a block, recomputing the block gathers it ahead of others, and there is no such bound. Nor is there where
-// the CPU itself computes.
+// The order of one plan holds for the whole family if all events in which the plans differ stay in place. If a unit
+// lies inside a block, recomputing the block gathers it ahead of others, and there is no such bound. There is none
+// either if the CPU itself computes.
 
 #include <algorithm>
 

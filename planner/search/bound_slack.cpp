@@ -1,13 +1,13 @@
-// Live bytes are not quite monotonic. In a family the plan that keeps fewest units unsharded and checkpoints most
-// blocks needs least, but for what is made again: recomputing a block can need more than having kept it, a unit that
-// stays unsharded is not gathered into a buffer again, and what runs again asks for a workspace again. So the peak of
-// another plan lies below that plan's by no more than
+// Live bytes are not quite monotonic. The plan of a family that keeps fewest units unsharded and checkpoints most
+// blocks needs least, except for tensors that it makes again: recomputing a block can need more than having kept it,
+// only a resharded unit is gathered into a buffer again, and an op that runs again requests its workspace again. So the
+// peak of another plan lies below that plan's by no more than
 //
-//   the most by which a call's backward rises, and the units and the workspace that may be there once more.
+//   the largest rise of a call's backward, plus one more copy of the units and the workspace.
 //
-// The peaks of pools, small tensors and large ones apart, have moments of their own. What takes a large tensor away may
-// put small ones in its place: of each pool the most by which it rises in a call counts, and all that calls keep more
-// of it. A unit's parameters may be in both.
+// The peaks of pools (small tensors, large tensors) occur at different moments. A change that removes a large tensor
+// may add small ones. So for each pool we count its largest rise in a call, and everything more that calls keep in it.
+// A unit's parameters may be in both.
 //
 // Not modeled: by how much the order of gathers moves a peak. The tests hold these laws to brute force.
 
@@ -66,12 +66,12 @@ std::int64_t LowerBounds::slack_of_units(const Family& family, bool in_kept, boo
   const int kept_units = in_kept ? 2 : 0;
   const bool in_ways = ways.size() > 1;
   const int gathered_units = has_parts && (in_checkpointed || in_ways) ? 1 : 0;
-  // What runs again asks for the workspace again, where it goes with each call.
+  // An op that runs again requests its workspace again, if each call returns it.
   const bool asks_again =
       (in_checkpointed || in_ways) && base_.runtime.quirks.cublas_workspaces == CublasWorkspaces::PerCall;
   const int capability = predictor_of_(family.micro_batch).cluster().gpu.compute_capability;
   const std::int64_t workspace = asks_again ? simulator::cublas_workspace(capability).count() : 0;
-  // A recomputation moves what ZeRO-3's coordinator gathers ahead, or keeps for the next use.
+  // A recomputation changes which parameters ZeRO-3's coordinator gathers ahead, or keeps for the next use.
   const std::int64_t ahead = in_checkpointed || in_ways ? units.gathered_ahead : 0;
   return (kept_units + gathered_units) * unit + workspace + ahead;
 }

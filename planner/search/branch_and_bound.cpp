@@ -1,31 +1,30 @@
-// Finds the best point of a space without looking at most of it.
+// Finds the best point of a space without evaluating most of it.
 //
-// The open boxes stand in a heap, the one with the best bound on top. The top box is taken and, in this order,
+// The open boxes are in a heap, the one with the best bound on top. The search takes the top box and, in this order,
 //
-//   asked the next level of bounds, while there is one: it goes back with a tighter bound, or is dropped because even
+//   asks the next level of bounds, if there is one: the box goes back with a tighter bound, or is dropped because even
 //     its smallest point is above the budget;
-//   cut in two, when all levels of boxes were asked and it holds more than one point;
-//   returned, when it is a point and its last level, the exact one, was asked.
+//   cuts it in two, if all levels of boxes were asked and it holds more than one point;
+//   returns it, if it is a point and its last level, the exact one, was asked.
 //
-// When a point comes to the top with its exact cost c, every other open box has a bound that is not below c, and the
-// dropped ones hold no point within the budget: no plan of the space is better. That is the whole proof, and the counts
-// are its bookkeeping. Among equals the one that comes first in the space wins: boxes with equal bounds are taken in
-// the order of their first points, so a box that may hold an earlier equal is opened before a later point is returned.
+// When a point comes to the top with its exact cost c, no other open box has a bound below c, and the dropped ones hold
+// no point within the budget: no plan of the space is better. That is the whole proof, and the counts record it. Among
+// equals, the first in the order of the space wins: boxes with equal bounds are taken in the order of their first
+// points, so a box that may hold an earlier equal is opened before a later point is returned.
 //
 // A smaller budget only drops more boxes, so the search for the next point of the Pareto front goes on from the same
 // heap.
 //
-// The exact level need not be exact above the budget, nor, when memory is the objective, above the least memory that
-// any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may stop
-// there.
+// The exact level need not be exact above the budget, nor, if memory is the objective, above the least memory of any
+// point so far: such a point is never the answer. The search passes that limit to the model, which may stop there.
 //
-// Beyond a limit the search becomes a hurried one. Bounds of memory are low, so boxes whose bound is well below the
-// budget go first: their points are likely to fit. Every family that may hold something better has its turn, the most
-// promising first, several times, each time with less of the budget left free; what was found so far rules out the
-// rest. The answer is the best of these, and its gap the distance to the best open bound.
+// Beyond a limit the search hurries. Bounds of memory are low, so boxes whose bound is well below the budget go first:
+// their points are likely to fit. Each family that may hold something better has its turn, the most promising first, in
+// several rounds, each with less of the budget left free. The best point so far rules out the rest. The answer is the
+// best of these, and its gap the distance to the best open bound.
 //
-// Where nothing more may be spent the best point within the budget that was evaluated is the answer, with the same gap;
-// where there is none, what a last short hurry finds.
+// If the work is used up, the answer is the best evaluated point within the budget, with the same gap. If there is
+// none, a last short hurry looks for one.
 //
 // Sources: A. H. Land, A. G. Doig, "An automatic method of solving discrete programming problems", Econometrica 28,
 // 1960; best-first order as in P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination
@@ -43,15 +42,15 @@ namespace fsdp::planner {
 
 namespace {
 
-/// In a hurry a bound must leave one part in so many of the budget free to go first, in one round after the other.
+/// In a hurry, a bound that leaves 1/slack of the budget free goes first; one round for each slack.
 constexpr std::int64_t kHurrySlacks[] = {4, 8, 16, 64};
-/// Bounds above level 1 that a family may ask for in a round, at least.
+/// The minimum number of bounds above level 1 that a family may request in a round.
 constexpr std::int64_t kFewestOfAFamily = 8;
 
-/// The same of all families together where nothing more may be spent and no point is known.
+/// The same for all families together, if the work is used up and no point is known.
 constexpr std::int64_t kBoundsOfLastHurry = 24;
 
-/// Boxes between two reports of progress: some milliseconds.
+/// Boxes between two reports of progress: a few milliseconds.
 constexpr std::int64_t kBoxesPerReport = 8;
 
 }  // namespace
@@ -277,7 +276,7 @@ std::optional<EvaluatedPoint> BranchAndBound::search(std::int64_t budget, std::i
     const Node node = pop();
     tell(node.key);
     if (node.bound.memory > budget) {
-      drop(node);  // Pushed under a larger budget.
+      drop(node);  // A larger budget let it in.
     } else if (node.level == last_level_) {
       // It stays open: a proof counts it, and a later call with the same budget finds it again.
       open_.push_back(node);

@@ -19,7 +19,7 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
   return candidate;
 }
 
-// With some blocks whole and others cut, a plan needed 1.05 % less than the least of the space where somebody tried it.
+// In a trial with some blocks whole and others cut, a plan needed 1.05 % less than the least of the space.
 std::optional<std::string> note_on_mixed_units(const Space& space, const Families& families, const Candidate& best,
                                                const Cluster& cluster) {
   constexpr double kOpenShare = 0.02;

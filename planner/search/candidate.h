@@ -16,8 +16,8 @@ namespace fsdp::planner {
 /// A point of the space with its short prediction.
 Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice);
 
-/// Why it is not known that nothing fits, where the smallest plan that was found lacks next to nothing: units of all
-/// blocks are alike in a space. Nothing: it lacks more, or there are no such plans.
+/// The reason why "nothing fits" is not certain: the smallest plan lacks very little, and the space only has plans
+/// whose blocks all have the same units. `nullopt` if it lacks more, or if mixed units are impossible.
 std::optional<std::string> note_on_mixed_units(const Space& space, const Families& families, const Candidate& best,
                                                const Cluster& cluster);
 

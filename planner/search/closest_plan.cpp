@@ -1,12 +1,10 @@
-// Which plan needs least is another question than whether one fits. Its live bytes are no more than those of thousands
-// of others, because what the allocator wastes is a fifth and more where memory is short, so a proof would predict them
-// all. The smallest plans of the families with the least live bytes are predicted first, and then the space is searched
-// as far as that is cheap: the plan that is named is the smallest that was found, and the answer says how little
-// another one could need.
+// Finding the plan that needs least is harder than finding whether one fits. Its live bytes are no fewer than those of
+// thousands of others, because the allocator wastes a fifth or more if memory is short, so a proof would predict them
+// all. We first predict the smallest plans of the families with the least live bytes, and then search the space as far
+// as that is cheap. We name the smallest plan found, and the answer states how little another one could need.
 //
-// If families were taken out of the space for the memory of a node (planner/search/host_limit.h), they are searched
-// first, those that need least of it before the others: the fastest plan that the devices can hold says how much a node
-// lacks.
+// If the memory of a node excluded families (planner/search/host_limit.h), we search those first, by rising need: the
+// fastest plan that the devices can hold shows how much memory a node lacks.
 
 #include "planner/search/closest_plan.h"
 
@@ -22,7 +20,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Among plans that are as small, where none is known to be the smallest.
+/// Among equally small plans, if none is known to be the smallest.
 EvaluatedPoint simplest_of(const SmallestCost& memory, PredictedCost& cost, const Families& families) {
   EvaluatedPoint simplest = *memory.smallest();
   for (const EvaluatedPoint& point : memory.as_small()) {
@@ -40,8 +38,8 @@ std::int64_t effort_of(const SmallestCost& memory) {
 
 FoundPoint least_of(FoundPoint in, BranchAndBound& smallest, SmallestCost& memory, const Space& space,
                     const SearchOptions& options) {
-  // Live bytes of many plans are below the peak of the one that needs least, by what the allocator wastes of its
-  // memory. So a proof may take all of them: the best of those that are likely to need little comes first.
+  // Many plans have live bytes below the peak of the plan that needs least, because the allocator wastes memory. So a
+  // proof may evaluate all of them; we start with the best of those that are likely to need little.
   constexpr std::int64_t kMost = 300;
   const std::int64_t most = space.max_predictions == 0 ? 0 : std::min(space.max_predictions, kMost);
   memory.probe_by_live_bytes(

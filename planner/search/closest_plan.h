@@ -14,12 +14,12 @@
 
 namespace fsdp::planner {
 
-/// A point, with the cost model and the families that it is a point of.
+/// A point, with its cost model and its families.
 struct FoundPoint {
   PredictedCost* cost = nullptr;
   const Families* families = nullptr;
   std::optional<EvaluatedPoint> point;
-  /// If another plan may need less than this one: what it needs at least.
+  /// If another plan may need less than this one: a lower bound of its need.
   std::optional<Bytes> at_least = {};
 
   /// REQUIRES: a point.
@@ -28,8 +28,8 @@ struct FoundPoint {
 
 class ClosestPlan {
  public:
-  /// The fastest plan that lacks only host memory, the least of it; else the one that needs the least memory of the
-  /// devices. No point if it was stopped. REQUIRES: the arguments and this object outlive the result.
+  /// The fastest plan that lacks only host memory, and least of it. If there is none, the plan that needs the least
+  /// device memory. No point if it was stopped. REQUIRES: the arguments and this object outlive the result.
   FoundPoint find(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Answers with expandable segments, a setting of PyTorch's allocator, where nobody decided on its settings.
+// Answers with expandable segments, a setting of PyTorch's allocator, if the user did not decide on its settings.
 
 #include <optional>
 #include <string>
@@ -12,18 +12,18 @@
 
 namespace fsdp::planner {
 
-/// What a step must be shorter by for a setting of the allocator that nobody asked for.
+/// The fraction of a step that an allocator setting must save to be named without a request.
 inline constexpr double kWorthASetting = 0.05;
 
 inline constexpr std::string_view kExpandableSegments = "expandable_segments:True";
 
-/// The space with expandable segments; nothing where they are not to be had, or were decided on.
+/// The space with expandable segments. `nullopt` if they are unavailable, or if the user decided on them.
 std::optional<Space> expanded(const Space& space, const Cluster& cluster);
 
-/// What to say of a plan with expandable segments that was not asked for.
+/// The note on a plan with expandable segments that the user did not request.
 std::string note_on_segments(Attempts& attempts, const Runtime& runtime);
 
-/// Whether a plan was ruled out for its memory alone that takes by this part of `step` less.
+/// True if a plan that is faster by at least this fraction of `step` was ruled out by its memory alone.
 bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part);
 
 }  // namespace fsdp::planner

@@ -14,16 +14,16 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What families need, asked once for each mesh and way of wrapping.
+/// The needs of families, computed once for each mesh and way of wrapping.
 class HostNeeds {
  public:
   HostNeeds(const Plan& base, const Families& families, const Model& model, const Cluster& cluster)
       : base_(base), families_(families), cluster_(cluster), index_(index_of(model)) {}
 
-  /// Margin included; 0: nothing.
+  /// Includes the margin. 0 for none.
   Bytes of(const Family& family) {
     if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
-    // What ZeRO-3 keeps of parameters follows from an argument.
+    // The arguments decide which parameters ZeRO-3 keeps on the host.
     const Key key{family.mesh.dp_shard(),
                   family.wrapping,
                   family.cpu_offload,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which families of plans a node's own memory can hold. What a plan keeps there follows from its mesh, its units and
-// its offload, which a family has in common, and not from what is free inside a family.
+// The families of plans that a node's host memory can hold. A plan's need of host memory follows from its mesh, units
+// and offload. These are fixed in a family.
 
 #include <vector>
 
@@ -11,13 +11,13 @@
 namespace fsdp::planner {
 
 struct HostLimit {
-  /// Families that need the same, more than a node has.
+  /// Families with the same need, above the memory of a node.
   struct Beyond {
-    Bytes needed;  ///< Margin included.
+    Bytes needed;  ///< Includes the margin.
     Families families;
   };
 
-  Families within;             ///< All of them, where the memory of a node is not known.
+  Families within;             ///< All of them, if the memory of a node is unknown.
   std::vector<Beyond> beyond;  ///< By rising need.
 
   std::int64_t num_beyond() const;

@@ -6,7 +6,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Its place among those that are known, which it joins if it is new.
+/// The index of a value among the known ones. Adds a new value.
 template <class T>
 int place_among(std::vector<T>& known, const T& value) {
   const auto found = std::find(known.begin(), known.end(), value);

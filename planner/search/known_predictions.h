@@ -1,7 +1,7 @@
 #pragma once
 
-// What the predictors of one search have said so far, by plan: the searches of an answer (without CPU offload, over the
-// whole space, of a suggestion) come by the same plans, each in a space of its own.
+// Predictions of one search, by plan. The searches of an answer (without CPU offload, over the whole space, for a
+// suggestion) reach the same plans, each in a space of its own.
 
 #include <array>
 #include <compare>
@@ -24,9 +24,9 @@ namespace fsdp::planner {
 /// For one spec, workload and cluster.
 class KnownPredictions {
  public:
-  /// A plan, whatever space it is a point of.
+  /// A plan, independent of the space that contains it.
   struct Key {
-    int family = 0;  ///< number_of its family.
+    int family = 0;  ///< number_of() its family.
     std::int32_t kept = 0;
     CheckpointWay way;
     StackCounts checkpointed;  ///< [stack]
@@ -34,14 +34,14 @@ class KnownPredictions {
     auto operator<=>(const Key&) const = default;
   };
 
-  /// Two families have one number if they make the same plan of the same kept units and checkpointed blocks. It is that
-  /// of the first such family.
+  /// Two families have one number if they make the same plan of the same unsharded units and checkpointed blocks. It is
+  /// that of the first such family.
   int number_of(const Plan& base, const Families& families, const Family& family);
 
   /// `family`: its number.
   static Key key_of(int family, const Families& families, const Choice& choice);
 
-  /// nullptr: it was not asked. Stays where it is until the same is kept anew.
+  /// nullptr if there is no prediction. The pointer stays valid until a newer prediction replaces it.
   const simulator::Outcome* find(simulator::Detail detail, const Key& key) const;
   void keep(simulator::Detail detail, const Key& key, const simulator::Outcome& outcome);
 

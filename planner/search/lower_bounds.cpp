@@ -1,45 +1,44 @@
 // Time. The compute stream runs every op of every micro-batch, the recomputation of checkpointed blocks, the copies out
 // of gathered buffers and the copies of gradients into reduced ones. All-gathers and reduce-scatters share one
-// communicator and run one after the other, all-reduces have their own. Nothing runs before the root is gathered; the
-// optimizer waits for the last reduction, and that for all compute. Where gradients are reduced once a step, the
-// compute stream adds them up, unsharded. So a step takes at least
+// communicator and run one after the other; all-reduces have their own. Nothing runs before the root is gathered. The
+// optimizer waits for the last reduction, which waits for all compute. If gradients are reduced once a step, the
+// compute stream sums them, unsharded. So a step takes at least
 //
 //   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces),
 //
-// and with a communicator of the reduce-scatters' own the larger of gathers and reduce-scatters in the place of their
-// sum.
+// and, if reduce-scatters have their own communicator, the larger of gathers and reduce-scatters instead of their sum.
 //
-// Not counted: waiting in between, and a CPU that is slower than the device.
+// Not counted: waits in between, and a CPU that is slower than the device.
 //
-// Memory. When the backward of a call has its highest moment, a rank holds its shards of parameters and optimizer
-// states, the unsharded root, the unsharded unit of the call, the units before it that were never resharded, the
-// activations that earlier calls keep, and what the call's own backward needs. With several micro-batches it holds the
-// gradients of earlier ones, too: sharded, or unsharded where they are reduced once a step; then the last micro-batch
-// gives up those of a unit when it leaves its last pass. The bound is the largest such sum over a
+// Memory. At the peak of a call's backward, a rank holds its shards of parameters and optimizer states, the unsharded
+// root, the unsharded unit of the call, the earlier units that were never resharded, the activations that earlier calls
+// keep, and what the call's own backward needs. With several micro-batches it also holds the gradients of earlier ones:
+// sharded, or unsharded if they are reduced once a step; then the last micro-batch releases those of a unit when it
+// leaves its last pass. The bound is the largest such sum over a
 // few calls that are likely to be the peak: the last block of each stack, the blocks on both sides of the border of
-// checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
-// their maximum is. So is what the optimizer's step needs: shards, states, and of a foreach step under FSDP2 one
-// temporary of each parameter's size. The allocator gives no memory of one stream to another, so that under FSDP2 the
-// most of two other streams comes on top: all sharded gradients, and the output of the largest gather. What lies
-// outside of the allocator and the margin are added.
+// checkpointing, and the calls outside the stacks with the largest backward. Each is a lower bound, so their maximum
+// is, too. The optimizer's step is another: shards, states, and for a foreach step under FSDP2 one temporary of each
+// parameter's size. The allocator does not give memory of one stream to another, so under FSDP2 we add the most of two
+// other streams: all sharded gradients, and the output of the largest gather. We also add the memory outside the
+// allocator, and the margin.
 //
 // Not counted: inputs of reductions, unsharded gradients of other units, fragmentation. For a step of several passes
-// only states are: activations of one are gone in the next, and an optimizer steps with its own gradients.
+// only states count: the activations of one pass are gone in the next, and an optimizer steps with its own gradients.
 //
-// DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
-// and out of buckets that of the copies, and the buckets that of the unsharded root.
+// DDP gathers nothing and reduces in buckets. Its all-reduces replace the collectives above, the copies into and out of
+// buckets replace the copies, and the buckets replace the unsharded root.
 //
-// FSDP1: with shards as above; flat gradients are kept in the dtype that is computed in. Without shards (NO_SHARD) no
-// unit is counted: there are copies in param_dtype at most. Under SHARD_GRAD_OP gradients that are reduced once a step
-// keep the parameters gathered from the first micro-batch on. Making gradients one is not counted in time.
+// FSDP1: with shards as above; flat gradients stay in the dtype of compute. Without shards (NO_SHARD) no unit counts,
+// because there are at most copies in param_dtype. Under SHARD_GRAD_OP, gradients that are reduced once a step keep the
+// parameters gathered from the first micro-batch on. The time to flatten gradients is not counted.
 //
-// ZeRO-1 and 2: as DDP; of the buffer for gradients nothing is counted. ZeRO-3: what lives at all times, and the
-// reduce-scatters; of its all-gathers nothing is counted.
+// ZeRO-1 and 2: like DDP, without the buffer for gradients. ZeRO-3: the permanent tensors, and the reduce-scatters
+// without the all-gathers.
 //
-// Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
-// are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed
-// block turns that off for all of them, and takes the copies off the step: plans without a checkpointed block are boxes
-// of their own there.
+// Both bounds hold at one corner of a box: time falls with the units that stay unsharded and rises with the
+// checkpointed blocks, and memory does the opposite. If keys and values are cached in training, the first checkpointed
+// block turns that off for all blocks and removes the copies from the step: plans without a checkpointed block are
+// boxes of their own there.
 
 #include "planner/search/lower_bounds.h"
 
@@ -66,7 +65,7 @@ std::int64_t bytes_of(std::int64_t elements, Dtype dtype) {
   return elements * size_of(dtype).count();
 }
 
-/// Bytes of optimizer state for each element of a parameter.
+/// Bytes of optimizer state per parameter element.
 double state_bytes(const Optimizer& optimizer, Dtype dtype) {
   const auto moments = static_cast<double>(num_moments(optimizer));
   switch (optimizer.states) {
@@ -80,7 +79,7 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
   return 0;
 }
 
-/// Whether a step takes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
+/// True if a step computes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
 bool makes_roots(const Optimizer& optimizer) {
   return optimizer.implementation == OptimizerImplementation::Foreach && optimizer_row(optimizer).takes_roots &&
          optimizer.states == OptimizerStates::AsParameter;
@@ -176,13 +175,13 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const std::size_t longest = static_cast<std::size_t>(wrapping.longest());
   sums.gathers.assign(longest + 1, Seconds{0});
   sums.copies.assign(longest + 1, Seconds{0});
-  // The layout is that of units that reshard to all ranks; the times of a smaller group are worked out here.
+  // The layout is that of units that reshard to all ranks. This code computes the times of a smaller group.
   const bool to_smaller = family.reshard == ReshardAfterForward::Kind::Smaller;
   const simulator::MeshCosts& smaller =
       to_smaller
           ? predictor.mesh_costs({family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
           : mesh;
-  // Up to how many kept units a unit is still resharded. The root never is.
+  // The number of unsharded units from which on a unit is no longer resharded. The root never is.
   std::vector<std::size_t>& resharded = sums.resharded;
   for (const auto& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) resharded.insert(resharded.end(), stack[i].size(), stack.size() - i);
@@ -195,7 +194,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   Seconds least_reduce = Seconds::max();
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
-    // What never runs is never gathered, and what trains nothing may have no backward.
+    // A unit that never runs is never gathered, and a unit without trained parameters may have no backward.
     if (unit.windows.empty() || unit.full_elements == 0) continue;
     const Seconds again = to_smaller ? simulator::collective_time(smaller.shard, CollectiveKind::AllGather,
                                                                   unit.gather_shard_bytes * family.mesh.dp_shard())
@@ -239,8 +238,8 @@ void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, con
   }
 }
 
-// Whoever computes waits for each collective of SimpleFSDP, so that all of them are on its stream. What checkpointed
-// blocks gather again is left out.
+// The compute stream waits for each collective of SimpleFSDP, so all of them count on that stream. The gathers that
+// checkpointed blocks repeat are not counted.
 void LowerBounds::set_read_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                                  const std::vector<simulator::BucketTimes>& buckets, UnitSums& sums) const {
   for (const simulator::BucketTimes& bucket : buckets) sums.reduce_copies += bucket.all_reduce + bucket.reduce_scatter;
@@ -273,7 +272,7 @@ const Layout& LowerBounds::layout_of(const Family& family) {
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
   plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
-  // The sizes of a micro-batch change no layout.
+  // The sizes of a micro-batch do not change a layout.
   return predictor_of_(families_.families.front().micro_batch).layout(plan);
 }
 
@@ -291,19 +290,19 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
   }
 }
 
-// Buckets are there at all times. Gradients that are views of them take nothing more, but for those that earlier
-// micro-batches without a reduction have left, which the last backward gives up one by one.
+// Buckets exist at all times. Gradients that are views of them take no more memory, except for those of earlier
+// micro-batches without a reduction, which the last backward releases one by one.
 void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
   sums.root = 0;
-  if (layout.gathers_each_read) return;  // What a read makes is kept by the calls that save it.
+  if (layout.gathers_each_read) return;  // The calls that save the result of a read keep it.
   for (const GradientBucket& bucket : layout.buckets) sums.root += bucket.bytes().count();
   if (!base_.ddp.gradient_as_bucket_view || layout.buckets.empty()) return;
   sums.gradients = 0;
   std::fill(sums.accumulated_of_call.begin(), sums.accumulated_of_call.end(), 0);
 }
 
-// Beside the parameters: the rank's fp32 copy and its moments, unless they are on the host. What stage 2 keeps of
-// earlier micro-batches is most on the rank whose part more parameters reach into.
+// In addition to the parameters: the rank's fp32 copy and its moments, unless they are on the host. Stage 2 keeps the
+// most gradients of earlier micro-batches on the rank whose part contains pieces of the most parameters.
 double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.root = 0;
   if (!layout.hooked.empty()) return set_zero3_bytes(layout, plan, sums);
@@ -317,7 +316,7 @@ double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitS
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
-// The rank's parts of parameters and gradients, the fp32 copy and its moments, and the bucket: at all times.
+// The rank's parts of parameters and gradients, the fp32 copy, its moments and the bucket exist at all times.
 double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.gradients = 0;
   sums.gathered_ahead = bytes_of(std::min(layout.zero.elements, plan.zero.max_live_parameters), layout.zero.dtype);
@@ -329,7 +328,7 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
   return kept * static_cast<double>(layout.zero.part_elements());
 }
 
-// What streams of their own hold.
+// Memory that other streams hold.
 void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
   sums.is_fsdp2 = true;
   for (const ShardedUnit& unit : layout.units) {
@@ -338,7 +337,7 @@ void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
   }
 }
 
-// States, and what the step makes beside them on the compute stream. Muon keeps one moment, and makes no roots.
+// States, and the step's temporaries on the compute stream. Muon keeps one moment, and computes no roots.
 double LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) const {
   double states = 0;
   for (const ShardedUnit& unit : layout.units) {
@@ -430,7 +429,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
   const bool is_uncached = first_checkpoint_saves_work_ && some_checkpointed;
   const CheckpointWay& first = family.ways[static_cast<std::size_t>(ways.first)];
   const CheckpointWay& last = family.ways[static_cast<std::size_t>(ways.last)];
-  // What SimpleFSDP's calls keep are whole copies, made of what lies there.
+  // SimpleFSDP's calls keep whole copies, made of the shards.
   const std::int64_t shard = is_simple_fsdp(base_) ? family.mesh.dp_shard() : 0;
   const auto key = std::tuple(family.micro_batch, shard, first, last, is_uncached);
   const auto found = call_sums_.find(key);
@@ -447,7 +446,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
   return call_sums_.emplace(key, make_call_sums(family, plan, first.mode)).first->second;
 }
 
-// Where nothing is checkpointed all ways are the same.
+// If nothing is checkpointed, all ways are the same.
 void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
   for (std::size_t c = 0; c < sums.mode.size(); ++c) sums.mode[c] = least_of(sums.mode[c], other.mode[c]);
   for (std::size_t s = 0; s < sums.saved.size(); ++s) {
@@ -459,8 +458,8 @@ void LowerBounds::take_least(const CallSums& other, CallSums& sums) {
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
-  // The sizes of a micro-batch change no unit.
-  // How often ZeRO sends gradients to the host follows from the micro-batches.
+  // The sizes of a micro-batch do not change a unit.
+  // The number of micro-batches decides how often ZeRO sends gradients to the host.
   const std::int64_t accumulation = family.cpu_offload ? family.accumulation : 1;
   const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.reshard, family.cpu_offload,
                               family.arguments, accumulation);
@@ -469,8 +468,8 @@ const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
 }
 
 std::int64_t LowerBounds::kept_gradients(const Family& family, const UnitSums& units, std::size_t call) {
-  if (family.sync_every_micro_batch) return units.is_fsdp2 ? 0 : units.gradients;  // memory() adds them.
-  // With three micro-batches there is one that neither makes the first gradients nor reduces any.
+  if (family.sync_every_micro_batch) return units.is_fsdp2 ? 0 : units.gradients;  // memory() adds those.
+  // With three or more micro-batches, one of them neither makes the first gradients nor reduces any.
   return family.accumulation > 2 ? units.accumulated : units.accumulated_of_call[call];
 }
 
@@ -480,7 +479,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
   const auto [own_stack, own_block] = block_of_call_[c];
   std::int64_t bytes = units.states + units.root + units.unit_of_call[c] + calls.kept[c];
   if (family.accumulation > 1) bytes += kept_gradients(family, units, c);
-  // In some plans of the box the block is checkpointed, in others not; recomputing can need more than having kept.
+  // Some plans of the box checkpoint the block, and others do not; recomputing can need more than keeping.
   const bool may_be = own_block >= 0 && own_block < checkpointed.most[static_cast<std::size_t>(own_stack)];
   const bool must_be = own_block >= 0 && own_block < checkpointed.fewest[static_cast<std::size_t>(own_stack)];
   const Bytes none = calls.none[c].backward_peak;
@@ -499,7 +498,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
     const std::vector<std::int64_t>& unsharded = units.unsharded[s];
     const std::int64_t num_units = static_cast<std::int64_t>(unsharded.size()) - 1;
     const std::int64_t first_kept = std::max<std::int64_t>(0, num_units - kept);
-    // Only where the units are made of all blocks of all stacks do unit and block numbers go together.
+    // Unit and block numbers correspond only if the units consist of all blocks of all stacks.
     const std::int64_t group = families_.wrappings[family.wrapping].blocks_per_unit;
     const std::int64_t num_blocks = static_cast<std::int64_t>(stacks_[s].calls.size());
     if (units.unsharded.size() != stacks_.size() || (num_blocks + group - 1) / group != num_units) continue;
@@ -516,7 +515,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
 
 std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
                                  const CountRange& checkpointed) const {
-  // Where several backwards follow each other, no call need hold what all before it keep.
+  // If several backwards follow each other, no call need hold the activations of all calls before it.
   std::int64_t highest = units.states + units.optimizer_temporaries;
   if (!has_passes(*index_->model) && !units.is_fsdp2) highest += units.gradients;
   const auto look_at = [&](int call) {
@@ -531,7 +530,7 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   if (!has_passes(*index_->model)) {
     for (const int call : calls.outside) look_at(call);
   }
-  // In pools of their own, which a cache that is given back does not keep from one moment to another.
+  // These are in pools of their own. An allocator that returns its cache need not keep them from one moment to another.
   if (units.is_fsdp2 && !is_tight_) highest += units.gradients + units.largest_gather;
   Bytes device(highest);
   for (const DeviceTerm& term : units.outside) device += term.bytes;

@@ -9,8 +9,8 @@
 //
 // Samples stand for tokens: within one request they have the same length.
 //
-// Not modeled: that a larger step may need more samples to reach the same loss. Among plans that count as equally fast
-// the one with less memory is named, which is the one with a smaller micro-batch.
+// Not modeled: a larger step may need more samples to reach the same loss. Among plans that count as equally fast, we
+// name the one with less memory, which has the smaller micro-batch.
 
 #include "planner/search/objective.h"
 
@@ -24,7 +24,7 @@ std::int64_t samples_per_gpu(const Family& family, std::int64_t own) {
 
 Bound PerSampleCost::bound(const Box& box, int level) {
   Bound bound = cost_.bound(box, level);
-  // Where a family names no micro-batch, all of them have the model's own, which is no matter for their order.
+  // If a family names no micro-batch, all families have the model's own, so the order does not depend on it.
   bound.time /= static_cast<double>(samples_per_gpu(families_.families[box.family], 1));
   return bound;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What makes one plan that fits better than another, where it is not the time of a step.
+// The order of the plans that fit, if the objective is not the time of a step.
 
 #include <cstdint>
 #include <string>
@@ -13,15 +13,15 @@
 
 namespace fsdp::planner {
 
-/// As --objective writes them.
+/// The names in --objective.
 inline constexpr EnumName<SearchObjective> kSearchObjectives[] = {
     {SearchObjective::Time, "time"}, {SearchObjective::Memory, "memory"}, {SearchObjective::Tokens, "tokens"}};
 inline constexpr EnumTable<SearchObjective> kSearchObjectiveTable{"objective", kSearchObjectives};
 
-/// Samples that a step of this family takes on each GPU, where `own` is the micro-batch of a family that names none.
+/// Samples per GPU in a step of this family. `own`: the micro-batch of a family that names none.
 std::int64_t samples_per_gpu(const Family& family, std::int64_t own);
 
-/// The same space, where the time of a plan is that of one of its samples: the order of plans by what they train.
+/// The same space, with the time of a sample instead of the time of a plan.
 class PerSampleCost : public CostModel {
  public:
   /// REQUIRES: `cost` and `families` outlive this object.

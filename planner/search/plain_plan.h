@@ -1,6 +1,6 @@
 #pragma once
 
-// A plan to look at while the best one is searched.
+// A plan to show during the search for the best one.
 
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
@@ -10,12 +10,12 @@
 
 namespace fsdp::planner {
 
-/// The plainest plan of a space: of what is free the first value that there is (all GPUs share each unit, a unit for
-/// each block), but for checkpointing, of which it has as much as it can. It is valid, and nothing else is known of it.
-/// `index`: of the model with the micro-batch. Errors: fixed choices that no plan can meet.
+/// The plainest plan of a space: the first value of each free choice (all GPUs share each unit, a unit for each block),
+/// and as much checkpointing as possible. It is valid, and nothing else is known about it. `index`: of the model with
+/// the micro-batch. Errors: fixed choices that no plan can satisfy.
 Result<Plan> plain_plan(const Space& space, const ModelIndex& index, const Cluster& cluster, std::int64_t micro_batch);
 
-/// The micro-batch of that plan; 0: the workload's own. Errors: as those of batches_of.
+/// The micro-batch of that plan. 0 for the workload's own. Errors: those of batches_of.
 Result<std::int64_t> plain_micro_batch(const Space& space, const Cluster& cluster);
 
 }  // namespace fsdp::planner

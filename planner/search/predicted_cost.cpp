@@ -1,29 +1,29 @@
-// A box holds the plans of one family whose number of kept units, number of checkpointed blocks and way to checkpoint
-// lie in three intervals. Blocks are checkpointed in an order that the family has: of two numbers the larger has all of
-// the smaller's blocks; and of two ways the later one saves all that the earlier one does.
+// A box holds the plans of one family whose number of unsharded units, number of checkpointed blocks and way to
+// checkpoint lie in three intervals. The family orders its blocks: the larger of two numbers includes all of the
+// smaller's blocks. The later of two ways saves all that the earlier one does.
 //
-// Keeping one more unit unsharded takes an all-gather and a copy out of the backward, and holds that unit from its
+// Keeping one more unit unsharded removes an all-gather and a copy from the backward, and holds that unit from its
 // forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its
-// recomputation and drops what it kept: time does not fall, memory does not rise. Saving more of it is the opposite. So
-// one plan of a box, the one that keeps most and recomputes least, is its fastest, and one, the opposite, is its
+// recomputation and drops its activations: time does not fall, memory does not rise. Saving more of it does the
+// opposite. So one plan of a box, which keeps most and recomputes least, is its fastest, and the opposite one is its
 // smallest. Their predictions bound the box: the step time of the fastest, and the live bytes of the smallest, under
-// FSDP2 in the allocator's pools. (The allocator's reserve is no such bound: it can shrink when a tensor is added. That
-// is why a point within the budget by its live bytes is always predicted in full.)
+// FSDP2 in the allocator's pools. (The allocator's reserve is no such bound: it can shrink if a tensor is added. So a
+// point within the budget by its live bytes is always predicted in full.)
 //
-// Sums leave out how collectives and computing wait for each other, and are a sixth to a half too low. The step time of
-// the fastest plan without its CPU is nearly the step time itself, at a hundredth of the cost: where it is known
-// (LowerBounds::time_in_order), boxes go by it, and points alone by the step time.
+// Sums omit the waits between collectives and compute, and are a sixth to a half too low. The step time of the fastest
+// plan without its CPU is nearly the step time itself, at a hundredth of the cost. If it is known
+// (LowerBounds::time_in_order), it bounds boxes, and only points use the step time.
 //
-// Two things break the law of time. Code that caches keys and values in training stops doing so with the first
-// checkpointed block: plans without one are boxes of their own there. And where units lie inside blocks, recomputing a
-// block gathers all of them at once, ahead of the gradients' reductions, while the backward of a block that is kept
-// gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
-// checkpointed blocks only, and sums the others; no order of events changes what a sum adds up. The same holds for
-// ZeRO-3, whose coordinator gathers ahead by what it may hold, and for FSDP1 with CPU offload, where copies to and from
-// the host are on the way of gathers and reductions: a recomputation can move them to where less waits for them.
+// Two cases break the law of time. Code that caches keys and values in training stops doing so with the first
+// checkpointed block: plans without one are boxes of their own there. And if units lie inside blocks, recomputing a
+// block gathers all of them at once, ahead of the gradients' reductions, while the backward of another block gathers
+// one after the other: more checkpointing may wait less. Then the step time bounds boxes with one number of
+// checkpointed blocks only, and sums bound the others; no order of events changes a sum. The same holds for ZeRO-3,
+// whose coordinator gathers ahead within a limit, and for FSDP1 with CPU offload, whose gathers and reductions wait for
+// copies to and from the host: a recomputation can move them to where less waits for them.
 //
-// These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
-// every point that turns out cheaper than a bound said.
+// These are laws of this simulator, not of every possible one. The tests compare them with brute force, and the search
+// counts every point that is cheaper than one of its bounds.
 
 #include "planner/search/predicted_cost.h"
 
@@ -53,7 +53,7 @@ double rounded_down(Seconds time) {
   return std::floor(time.count() * 1e9 * (1 - 1e-12)) - 1;
 }
 
-/// Whether the peaks of an allocator's pools obey the law, too: it is known of FSDP2 alone.
+/// True if the peaks of an allocator's pools obey the law, too. We know that for FSDP2 alone.
 bool has_law_of_pools(const Plan& plan) {
   return plan.runtime.framework == Framework::Fsdp2;
 }
@@ -84,8 +84,8 @@ std::vector<Box> PredictedCost::space() const {
     box.ranges[0].last = static_cast<std::int32_t>(family.kept.size()) - 1;
     box.ranges[1].last = static_cast<std::int32_t>(family.checkpointed.size()) - 1;
     box.ranges[2].last = static_cast<std::int32_t>(family.ways.size()) - 1;
-    // Where nothing is checkpointed there is one way. And where the first checkpointed block takes work off the step,
-    // such plans stand alone.
+    // Without checkpointing there is one way. And if the first checkpointed block takes work off the step, such plans
+    // stand alone.
     const bool stands_alone = lower_bounds_.first_checkpoint_saves_work() || family.ways.size() > 1;
     if (family.has_none() && stands_alone) {
       Box none = box;
@@ -219,8 +219,8 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   return device + simulator::margin(device - outside.bytes, outside.terms, outside.plan);
 }
 
-// For two plans of a family the difference of their live peaks is nearly that of their sums. So the first walk tells
-// what the others will say, and one whose bound would stay within the budget is not worth its time.
+// The live peaks of two plans of a family differ by nearly as much as their sums. So the first walk predicts the
+// others, and a walk whose bound would stay within the budget is not worth its time.
 bool PredictedCost::may_decide(const Box& box) {
   if (!decisive_ || !most_above_sums_ || is_tight_ || box.is_point()) return true;
   constexpr std::int64_t kCertainty = 64;
@@ -276,7 +276,7 @@ Bound SmallestCost::bound(const Box& box, int level) {
     ++num_predicted_;
     const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_));
     const bool is_less = !smallest_ || needed < smallest_->cost.memory;
-    // What was predicted in part is told as more than `enough_`, which is not below the least so far.
+    // A partial prediction counts as more than `enough_`, which is not below the least so far.
     if (is_less || (needed == smallest_->cost.memory && comes_before(box, smallest_->point))) {
       smallest_ = EvaluatedPoint{box, {0, needed}};
     }
@@ -333,7 +333,7 @@ std::vector<EvaluatedPoint> SmallestCost::as_small() const {
   return points;
 }
 
-// A family that is too large as a whole goes by one walk, and not point by point.
+// One walk rules out a family that is too large as a whole.
 Bound LiveCost::bound(const Box& box, int level) {
   if (level == num_levels() - 1) {
     Bound bound = cost_.bound(box, static_cast<int>(CostLevel::Time));
@@ -372,7 +372,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
       const bool flat_on_host = is_flat(base_) && family.cpu_offload;
       const bool may_wait_less = has_parts || is_zero3(base_) || flat_on_host;
       if (may_wait_less && (box.ranges[1].size() > 1 || box.ranges[2].size() > 1)) return {no_time, no_memory};
-      // The CPU hinders next to nothing, so that the order has said it.
+      // The CPU delays next to nothing, so the bound by the order suffices.
       if (!box.is_point() && lower_bounds_.knows_order(family)) return {no_time, no_memory};
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};

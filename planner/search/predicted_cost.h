@@ -1,6 +1,6 @@
 #pragma once
 
-// The cost of the points of the search space, by the predictor: what the search runs on.
+// The cost of the points of the search space according to the predictor.
 
 #include <array>
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace fsdp::planner {
 
-/// Levels of bounds, the cheapest first. predicted_cost.cpp says why each is one.
+/// Levels of bounds, cheapest first. predicted_cost.cpp explains why each is one.
 enum class CostLevel : int {
   Sums,    ///< Sums over units and calls.
-  Order,   ///< Step time of the fastest plan of the box, as far as the CPU does not hinder it.
+  Order,   ///< Step time of the fastest plan of the box, if the CPU does not delay it.
   Time,    ///< Step time of the fastest plan of the box.
   Live,    ///< Live bytes of the smallest plan of the box.
   Memory,  ///< The prediction. Points only.
@@ -30,8 +30,8 @@ enum class CostLevel : int {
 
 class PredictedCost : public CostModel {
  public:
-  /// `shared`: what was and is predicted in other spaces with the same predictors; nullptr: nothing.
-  /// REQUIRES: the arguments outlive this object; every wrapping passes check().
+  /// `shared`: predictions that searches of other spaces with the same predictors share. nullptr for none. REQUIRES:
+  /// the arguments outlive this object; every wrapping passes check().
   PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of, Room room = Room::Spare,
                 KnownPredictions* shared = nullptr);
 
@@ -47,98 +47,98 @@ class PredictedCost : public CostModel {
   /// The plan of a point, with the dimensions of its micro-batch.
   Plan plan_of(const Choice& choice);
   simulator::Predictor& predictor_of(const Choice& choice);
-  /// The prediction, kept from the search where it made one. With `Detail::Device` it has the times too.
-  /// REQUIRES: any detail but `Detail::Memory`.
+  /// The prediction, which the search may have made already. With `Detail::Device` it also has the times. REQUIRES: any
+  /// detail but `Detail::Memory`.
   const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
   /// The prediction of `Detail::Device`, which may end above `enough` or with the first rank that needs more than
   /// `too_large` (Predictor::evaluate), and the times.
   const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough,
                                           Bytes too_large = simulator::kWholePrediction);
 
-  /// The prediction of memory alone. It has the times only where they were asked for before.
+  /// The prediction of memory alone. It has the times only if they were requested before.
   simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough, Bytes too_large = simulator::kWholePrediction);
-  /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. For a point it is tighter
-  /// than what bounds a box.
+  /// A lower bound of the need of every plan of a box, from a walk of the smallest one's live bytes. For a point it is
+  /// tighter than the bound of a box.
   std::int64_t needed_at_least(const Box& box);
 
-  /// Points that were predicted in full, in the order of the space.
+  /// Fully predicted points, in the order of the space.
   std::vector<Choice> predicted() const;
 
-  /// How often the predictor was asked, by detail, beside what was known: for benchmarks and notes.
+  /// How often the search asked the predictor, by detail, without predictions that it knew: for benchmarks and notes.
   struct Asked {
     std::int64_t time = 0, live = 0, memory = 0;
   };
   const Asked& asked() const { return asked_; }
 
-  /// What decides (Outcome::needed). Whether a node's own memory suffices is a matter of whole families
+  /// The deciding number (Outcome::needed). A node's host memory decides about whole families
   /// (planner/search/host_limit.h).
   static std::int64_t needed_bytes(const simulator::Outcome& outcome);
 
  private:
-  /// The plan of a box's coordinates: indices of the family's numbers.
+  /// The plan at a box's coordinates, which are indices of the family's numbers.
   Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const;
-  /// The plan of a box that keeps and saves most and checkpoints least, and the opposite.
+  /// The plan of a box that keeps and saves most and checkpoints least, and the opposite one.
   Choice fastest_of(const Box& box) const;
   Choice smallest_of(const Box& box) const;
 
-  /// What the order of its steps says of the time of a box.
+  /// A lower bound of the time of a box by the order of its steps.
   double time_in_order(const Box& box);
 
-  /// Whether a walk of the live bytes of a box may show it to be above the budget that alone decides.
+  /// True if a walk of a box's live bytes may show that it is above the budget, if that alone decides.
   bool may_decide(const Box& box);
-  /// LowerBounds of its smallest plan.
+  /// LowerBounds of the box's smallest plan.
   std::int64_t smallest_sums(const Box& box);
 
-  /// By how much a walk of a box's smallest plan may be above what its plans need.
+  /// The maximum by which a walk of a box's smallest plan may exceed the need of its plans.
   Bytes slack_of(const Box& box);
-  /// The device peak of any plan of a box is at least that, by the walk of its smallest one.
+  /// A lower bound of the device peak of any plan of a box, from the walk of its smallest one.
   Bytes least_of_box(const Box& box, const simulator::Outcome& smallest);
 
-  /// The outcome of `detail`, from another space or by the predictor, as far as Predictor::evaluate says.
+  /// The outcome of `detail`, from another space or from the predictor, up to the limits of Predictor::evaluate.
   simulator::Outcome predict(const Choice& choice, simulator::Detail detail, Bytes enough = simulator::kWholePrediction,
                              Bytes too_large = simulator::kWholePrediction);
-  /// What names the plan in every space.
+  /// The name of the plan in every space.
   KnownPredictions::Key key_of(const Choice& choice);
 
-  /// What lies outside of the allocator of a plan.
+  /// A plan's memory outside the allocator.
   struct Outside {
-    Plan plan;  ///< Any of the mesh.
+    Plan plan;  ///< Any plan of the mesh.
     std::vector<DeviceTerm> terms;
     Bytes bytes;
   };
   const Outside& outside_of(const Choice& choice);
 
-  /// What a plan of this mesh needs at least, when its device peak is at least `device`.
+  /// The least need of a plan of this mesh whose device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
-  /// By family, kept units, checkpointed blocks and what of them is saved.
+  /// By family, unsharded units, checkpointed blocks and the way to checkpoint.
   using Point = std::array<std::int32_t, 4>;
   static Point point_of(const Choice& choice) { return {choice.family, choice.kept, choice.checkpointed, choice.way}; }
 
   const Plan& base_;
   const Families& families_;
   PredictorOf predictor_of_;
-  bool is_tight_;  ///< Without room to spare.
+  bool is_tight_;  ///< True without room to spare.
   LowerBounds lower_bounds_;
-  /// [detail] An answer of one detail does not stand in for another: the lower bound of live bytes is a law of boxes,
-  /// the exact peak of a plan is not.
+  /// [detail] A prediction of one detail does not replace one of another: the lower bound of live bytes is a law of
+  /// boxes, and the exact peak of a plan is not.
   std::array<std::map<Point, simulator::Outcome>, 3> known_;
   /// LowerBounds::time_in_order of the fastest plan of a box, in nanoseconds.
   std::map<Point, double> in_order_;
   Asked asked_;
   KnownPredictions* shared_;
-  std::vector<int> shared_numbers_;  ///< [family] Its number in `shared_`; -1: not asked for.
+  std::vector<int> shared_numbers_;  ///< [family] Its number in `shared_`; -1 if not requested yet.
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.
 
   std::map<std::pair<std::int64_t, std::int64_t>, Outside> outside_;  ///< By mesh: ranks of a shard group, replicas.
 
-  std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: what its first walk found beside the sums.
+  std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: the result of its first walk less the sums.
   std::optional<std::int64_t> most_above_sums_;      ///< Over all families.
 };
 
-/// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that
-/// needs no full predictions. For the Pareto front.
+/// The same space with the lower bound from live bytes as a point's memory. It orders plans by memory without full
+/// predictions, for the Pareto front.
 class LiveCost : public CostModel {
  public:
   explicit LiveCost(PredictedCost& cost) : cost_(cost) {}
@@ -153,7 +153,8 @@ class LiveCost : public CostModel {
   PredictedCost& cost_;
 };
 
-/// The same space by memory alone, for the plan that needs least. No time is asked for: it decides nothing there.
+/// The same space by memory alone, for the plan that needs least. It requests no times, because they decide nothing
+/// there.
 class SmallestCost : public CostModel {
  public:
   explicit SmallestCost(PredictedCost& cost) : cost_(cost) {}
@@ -166,21 +167,21 @@ class SmallestCost : public CostModel {
 
   std::int64_t num_predicted() const { return num_predicted_; }
   std::int64_t num_walked() const { return num_walked_; }
-  /// The smallest of the plans that were predicted, and what it needs.
+  /// The smallest of the predicted plans, and its need.
   const std::optional<EvaluatedPoint>& smallest() const { return smallest_; }
-  /// Plans that were predicted by probe_by_live_bytes, and need at most one part in kAsSmall more than the smallest.
+  /// Plans predicted by probe_by_live_bytes that need at most 1/kAsSmall more than the smallest.
   std::vector<EvaluatedPoint> as_small() const;
   Bytes least() const { return smallest_ ? Bytes(smallest_->cost.memory) : simulator::kWholePrediction; }
   /// Predicts a few plans that are likely to need little, until one of them needs no more than `enough`.
   void probe(Bytes enough);
-  /// Predicts many more of them, those first whose live bytes are least, until `should_stop` says so.
+  /// Predicts many more of them by rising live bytes, until `should_stop` returns true.
   void probe_by_live_bytes(const std::function<bool()>& should_stop);
 
  private:
   static constexpr std::int64_t kAsSmall = 100;
   Bytes most_that_is_as_small() const { return least() + Bytes(least().count() / kAsSmall); }
 
-  /// For each box of the space, the plan that should need least, by rising sums, `most` of them at most.
+  /// For each box of the space, the plan that should need least, by rising sums, at most `most` of them.
   std::vector<Box> corners(std::size_t most) const;
 
   PredictedCost& cost_;
@@ -191,7 +192,7 @@ class SmallestCost : public CostModel {
   std::int64_t num_walked_ = 0;
 };
 
-/// The memory of a device that a process may use: what a plan must fit in.
+/// The device memory that a process may use: a plan must fit in it.
 Bytes budget_of(const Cluster& cluster);
 
 }  // namespace fsdp::planner

@@ -16,26 +16,26 @@ namespace fsdp::planner {
 
 class Predictors {
  public:
-  /// Builds the model once for each micro-batch (0: the workload's own); leaves out those that the spec's formulas
-  /// refuse. Errors: those of build_model, when it refuses all of them.
+  /// Builds the model once for each micro-batch (0: the workload's own); omits those that the spec's formulas refuse.
+  /// Errors: those of build_model, when it refuses all of them.
   static Result<Predictors> make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                  const std::vector<std::int64_t>& micro_batches);
 
-  /// The same for micro-batches that have no model yet. Those that have one then, in the order in which they were
-  /// given. REQUIRES: the same spec, workload and cluster each time.
+  /// The same for micro-batches without a model. Returns those that then have one, in the order given. REQUIRES: the
+  /// same spec, workload and cluster each time.
   Result<std::vector<std::int64_t>> add(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                         const std::vector<std::int64_t>& micro_batches);
 
-  /// Those that have a model, in the order in which they were given.
+  /// Micro-batches with a model, in the order given.
   const std::vector<std::int64_t>& micro_batches() const { return micro_batches_; }
 
-  /// REQUIRES: one that was made.
+  /// REQUIRES: a micro-batch with a model.
   simulator::Predictor& of(std::int64_t micro_batch);
 
-  /// Predictor::work of all of them.
+  /// The sum of Predictor::work.
   std::int64_t work() const;
 
-  /// What the searches that run on them know of plans.
+  /// Predictions of the searches that use these predictors.
   KnownPredictions& known() { return known_; }
 
  private:

@@ -14,7 +14,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What a capture has no recording of is refused before it is searched: every plan of the space would need it.
+/// We refuse a space before the search if the capture has no recording that every plan of it needs.
 Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Cluster& cluster, Predictors& predictors) {
   if (spec.captured == nullptr) return {};
   for (const std::int64_t micro_batch : space.micro_batches) {
@@ -46,7 +46,7 @@ Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, c
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
   PreparedSpace prepared{shared ? shared : std::make_shared<Predictors>(), space};
   keep_recorded(spec, prepared.space);
-  // A formula of the spec may leave some of them without a model.
+  // A formula of the spec may refuse some of them.
   FSDP_TRY(prepared.space.micro_batches, prepared.predictors->add(spec, workload, cluster, micro_batches));
   prepared.space = checkpointable(prepared.space, prepared.model());
   if (const auto recorded = check_recorded(spec, prepared.space, cluster, *prepared.predictors); !recorded) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A space with what is asked about its plans: a predictor for each micro-batch.
+// A space with a predictor for each micro-batch.
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace fsdp::planner {
 
 struct PreparedSpace {
   std::shared_ptr<Predictors> predictors;
-  Space space;  ///< As far as model and cluster leave it.
+  Space space;  ///< The space within the limits of the model and the cluster.
 
   const Model& model() const { return *index().model; }
   const ModelIndex& index() const { return predictors->of(space.micro_batches.front()).index(); }
@@ -27,8 +27,8 @@ struct PreparedSpace {
   }
 };
 
-/// `shared`: predictors of the same spec, workload and cluster; null: made anew. Errors: those of the spec, the
-/// workload and the fixed choices; a capture that has no recording of what every plan of the space needs.
+/// `shared`: predictors of the same spec, workload and cluster. If null, makes new ones. Errors: those of the spec, the
+/// workload and the fixed choices; a capture without a recording that every plan of the space needs.
 Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                               const Space& space, const std::shared_ptr<Predictors>& shared);
 
