@@ -1,12 +1,13 @@
-// From a model, a cluster and a space to the best plan with its proof.
+// Finds the best plan for a model, a cluster and a space, with its proof.
 //
-// The space is written out as families (planner/space/choice.h), each family is a box of the branch and bound
-// (planner/search/branch_and_bound.h), and the predictor prices what is left (planner/search/predicted_cost.h).
+// The space is a list of families (planner/space/choice.h). Each family is a box of the branch and bound
+// (planner/search/branch_and_bound.h), and the predictor prices the boxes that remain
+// (planner/search/predicted_cost.h).
 //
-// Where a search looks, and which answer wins, is a table of stages (planner/search/search_stages.cpp). If the memory
-// of a node is known, families that need more of it are taken out of a space first (planner/search/host_limit.h). Among
-// plans that are as good as equally fast, the one that needs least is named (planner/search/ties.h); if none fits, the
-// one that lacks least (planner/search/closest_plan.cpp).
+// A table of stages decides where a search looks and which answer wins (planner/search/search_stages.cpp). If the
+// memory of a node is known, families that need more leave the space first (planner/search/host_limit.h). Among plans
+// that count as equally fast, we name the one that needs least (planner/search/ties.h). If none fits, we name the one
+// that lacks least (planner/search/closest_plan.cpp).
 
 #include "planner/search/search.h"
 
@@ -44,7 +45,7 @@ std::unique_ptr<SearchedSpace> begin(const SearchTask& task, const SearchOptions
                                                           .added_settings = std::move(next.added_settings)});
 }
 
-/// The next space of a stage on its way; nullptr: the stage has had its turn.
+/// The next space of a stage that has started; nullptr if the stage is done.
 Result<std::unique_ptr<SearchedSpace>> take_turn(const Stage& stage, SearchedSpace& searched) {
   if (stage.step != nullptr) {
     if (is_stopped(searched.options)) return stopped();
@@ -60,7 +61,7 @@ Result<std::unique_ptr<SearchedSpace>> take_turn(const Stage& stage, SearchedSpa
   return begin(task, stage.is_quiet ? task.quiet : searched.options, *std::move(next), std::move(prepared));
 }
 
-/// Hands what a stage found to the space that it began in.
+/// Passes the result of a stage to the space in which it began.
 void compare(SearchedSpace& from, std::unique_ptr<SearchedSpace> found) {
   const Stage& stage = search_stages()[from.num_stages - 1];
   if (!stage.is_better(from, *found)) return;
@@ -103,7 +104,7 @@ Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Worklo
   FSDP_TRY(auto fits, fits_somewhere(prepared.space, prepared.index(), cluster, prepared.predictor_of(), looking));
   if (const auto wider = expanded(prepared.space, cluster); wider && !fits.value_or(false) && !is_stopped(looking)) {
     FSDP_TRY(const auto with, fits_somewhere(*wider, prepared.index(), cluster, prepared.predictor_of(), looking));
-    // What is open without them stays so where they do not help.
+    // A question that is open without them stays open if they do not help.
     if (!with || *with || fits) fits = with;
   }
   if (!fits.value_or(false) && is_stopped(looking)) return stopped();

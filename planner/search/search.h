@@ -1,7 +1,7 @@
 #pragma once
 
 // The search: the fastest plan that fits, with the proof that no plan of the space is faster, and the Pareto front of
-// peak memory against step time. The space is written down in planner/space/space.h.
+// peak memory against step time. planner/space/space.h defines the space.
 
 #include <cstdint>
 #include <functional>
@@ -25,15 +25,15 @@ namespace fsdp::planner {
 /// A plan with its short prediction.
 struct Candidate {
   Plan plan;
-  std::string label;  ///< "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": what differs from its neighbors.
+  std::string label;  ///< "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": the differences from its neighbors.
   Seconds step{0};
   Bytes device_peak;
-  Bytes missing;  ///< What it lacks: device peak + margin - budget, when positive.
+  Bytes missing;  ///< max(0, device peak + margin - budget).
 
   bool operator==(const Candidate&) const = default;
 };
 
-/// Why plans were not evaluated in full, by name of the bound, with counts that add up.
+/// The reasons why plans were not fully evaluated, by name of the bound, with counts that add up.
 struct RuledOut {
   std::string reason;  ///< "memory bound", "time bound", "invalid", ...
   std::int64_t plans = 0;
@@ -42,45 +42,48 @@ struct RuledOut {
 };
 
 struct Proof {
-  std::int64_t space = 0;           ///< Plans that the space holds.
+  std::int64_t space = 0;           ///< Plans in the space.
   std::int64_t evaluated = 0;       ///< Plans whose memory was predicted in full.
-  std::vector<RuledOut> ruled_out;  ///< evaluated + sum of these = space.
-  double optimality_gap = 0;        ///< Relative: how much faster than the named plan one that fits may be. 0, or up to
-                                    ///< kTieShare with less memory, unless a limit stopped the search.
-  bool stopped_early = false;       ///< A limit stopped the search.
-  bool is_proven = true;            ///< False: a bound turned out wrong, and none of this is known.
-  Bytes saved;                      ///< Memory that the fastest plan needs more than the named one.
-  /// All plans within kTieShare were compared for their memory. False: a limit ended that, and one may need less.
+  std::vector<RuledOut> ruled_out;  ///< Their sum + evaluated = space.
+  double optimality_gap = 0;        ///< Relative: how much faster than the named plan another one that fits may be. At
+                                    ///< most kTieShare, with less memory, unless a limit stopped the search; usually 0.
+  bool stopped_early = false;       ///< True if a limit stopped the search.
+  bool is_proven = true;            ///< False if a bound was wrong, so that none of this is certain.
+  Bytes saved;                      ///< Memory that the fastest plan needs in excess of the named one.
+  /// True if all plans within kTieShare were compared by their memory. False if a limit ended that, so that one may
+  /// need less.
   bool compared_ties = true;
-  std::string doubt = {};  ///< What is not known, and why: among the notes, too. Empty: all of this is.
+  std::string doubt = {};  ///< The open questions and their reasons, which are also among the notes. Empty if there are
+                           ///< none.
 
   bool operator==(const Proof&) const = default;
 };
 
-/// What a change brings beside a plan that there is.
+/// The effect of a change on a given plan.
 struct RemedyPrice {
   Bytes delta_bytes;
   Seconds delta_time{0};
-  Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
-  bool is_tight = false;               ///< and this where it does so without room to spare.
+  Verdict verdict = Verdict::Unknown;  ///< As in a report: Fits if it runs.
+  bool is_tight = false;               ///< True if it runs without room to spare.
 
   bool has_room() const { return verdict == Verdict::Fits && !is_tight; }
   bool operator==(const RemedyPrice&) const = default;
 };
 
-/// What one change to the plan would bring: each is predicted, none is estimated.
+/// The effect of one change to the plan. Each is predicted; none is estimated.
 struct Remedy {
   std::string what;    ///< "checkpoint 8 more layers"
-  PlanChoices change;  ///< What asks for it, as choices beside those that were made.
-  /// The price is of what the choices give: a new search ran. Else of the same plan with this one change.
+  PlanChoices change;  ///< The choices that request it, in addition to the given ones.
+  /// True if a new search with these choices found the price. Otherwise it is the price of the same plan with this one
+  /// change.
   bool is_searched = false;
-  std::int64_t samples = 0;  ///< Samples of a step, where it has another number of them then; 0: as many as before.
+  std::int64_t samples = 0;  ///< Samples of a step, if the change alters them. 0 if not.
   Bytes delta_bytes;
   Seconds delta_time{0};
-  Verdict verdict = Verdict::Unknown;  ///< As that of a report: Fits where it runs,
-  bool is_tight = false;               ///< and this where it does so without room to spare.
+  Verdict verdict = Verdict::Unknown;  ///< As in a report: Fits if it runs.
+  bool is_tight = false;               ///< True if it runs without room to spare.
 
-  /// If a search ran: the price of the same plan with this one change, where that is a plan.
+  /// If a search ran: the price of the same plan with this one change, if that is a valid plan.
   std::optional<RemedyPrice> same_plan = {};
 
   bool has_room() const { return verdict == Verdict::Fits && !is_tight; }
@@ -92,41 +95,41 @@ struct Remedy {
 /// A machine with more memory on each GPU.
 struct LargerGpu {
   std::string what;    ///< "A100 80GB PCIe".
-  PlanChoices change;  ///< What names it, as choices beside those that were made.
-  Cluster cluster;     ///< What they come to.
+  PlanChoices change;  ///< The choices that name it, in addition to the given ones.
+  Cluster cluster;     ///< The machines of these choices.
 };
 
-/// The machines with more memory that there are, those with the least first. Asked only when nothing fits.
+/// Returns the machines with more memory, those with the least first. Called only if nothing fits.
 using LargerGpus = std::function<std::vector<LargerGpu>()>;
 
 struct Explanation {
-  std::string binding;              ///< One sentence: which moment, unit and term decide the peak.
-  std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
+  std::string binding;              ///< One sentence: the moment, unit and term that decide the peak.
+  std::vector<Candidate> rejected;  ///< The nearest faster plans that did not fit, with the bytes that they lack.
   std::vector<Remedy> remedies;
   std::string upgrade =
-      {};  ///< What the newest PyTorch would change (planner/advice/upgrade_note.h); empty: nothing to say.
-  std::optional<PolicyExplanation> wrap = {};  ///< Where one of PyTorch's auto-wrap policies chose the units.
+      {};  ///< The changes that the newest PyTorch would make (planner/advice/upgrade_note.h). Empty if there are none.
+  std::optional<PolicyExplanation> wrap = {};  ///< If one of PyTorch's auto-wrap policies chose the units.
 
   bool operator==(const Explanation&) const = default;
 };
 
-/// Neighbors on the Pareto front differ by at least one part in so many in their live bytes.
+/// The live bytes of neighbors on the Pareto front differ by at least 1/kParetoStep.
 inline constexpr std::int64_t kParetoStep = 10;
 
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
   SearchObjective objective = SearchObjective::Time;
-  Candidate best;     ///< Among the fastest plans that fit with room to spare, within kTieShare, the one that needs
-                      ///< least; where none has it, the fastest that runs (is_tight of the report); when none runs, the
-                      ///< one that needs least. Fast is a sample with SearchObjective::Tokens; with Memory the one that
-                      ///< needs least, then the fastest.
+  Candidate best;     ///< Among the plans with room to spare and within kTieShare of the fastest, the one that needs
+                      ///< least. If no plan has room, the fastest that runs (is_tight of the report). If none runs, the
+                      ///< one that needs least. With SearchObjective::Tokens, the fastest is by the time of a sample.
+                      ///< With Memory, the plan that needs least, then the fastest.
   StepReport report;  ///< Report of `best`.
   ModelFacts facts;   ///< Facts of the model.
   std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`.
-                                  ///< other_plans.cpp says what is exact about it.
+                                  ///< other_plans.cpp states which of its properties are exact.
   Proof proof;
-  std::string refinement;  ///< "1.4 % faster with reshard False for the last 8: 3.10 GiB more": what the fastest plan
-                           ///< that fits has beside `best`; empty where it is not worth a line.
+  std::string refinement;  ///< "1.4 % faster with reshard False for the last 8: 3.10 GiB more": the difference of the
+                           ///< fastest plan that fits from `best`. Empty if it is not worth a line.
   Explanation explanation;
   std::vector<std::string> notes;
 
@@ -135,21 +138,22 @@ struct SearchResult {
 
 enum class SearchStage {
   Fastest,   ///< The fastest plan that fits.
-  Smallest,  ///< None fits: the one that needs least.
+  Smallest,  ///< No plan fits: the one that needs least.
   Front,     ///< The Pareto front.
   Remedies,
 };
 
-/// How far a search is.
+/// The progress of a search.
 struct SearchProgress {
   SearchStage stage = SearchStage::Fastest;
-  std::int64_t space = 0;           ///< Plans.
-  std::int64_t looked_at = 0;       ///< Plans, and groups of them with one bound, that were looked at. Only rises.
-  std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less. Only rises.
-  std::optional<Bytes> needs;       ///< With SearchStage::Smallest: no plan needs less memory. Only rises.
+  std::int64_t space = 0;           ///< Plans of the space.
+  std::int64_t looked_at = 0;       ///< Plans, and groups of them with one bound, that the search has visited. Never
+                                    ///< falls.
+  std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less. Never falls.
+  std::optional<Bytes> needs;       ///< With SearchStage::Smallest: no plan needs less memory. Never falls.
 };
 
-/// Whether "no plan fits" is known, and not only that none was found.
+/// True if it is certain that no plan fits, instead of that none was found.
 inline bool no_plan_fits(const SearchResult& result) {
   return result.verdict == Verdict::DoesNotFit && result.proof.is_proven && result.proof.doubt.empty();
 }
@@ -158,48 +162,46 @@ class Predictors;
 
 /// Work that takes about a second of a CPU, in a release build.
 inline constexpr std::int64_t kWorkOfSecond = 40'000'000;
-/// What a search may take unless it is told more or less.
+/// The default limit of a search's work.
 inline constexpr std::int64_t kMostWork = 6 * kWorkOfSecond;
 inline constexpr std::int64_t kMostWorkOfRemedies = kWorkOfSecond / 4;
 
 struct SearchOptions {
-  /// Rank in the world: the report is of this one; of the rank that needs most when not given. Plans are compared by
-  /// the rank that needs most in any case.
+  /// The rank in the world of the report. Defaults to the rank that needs most, which always decides between plans.
   std::optional<std::int64_t> rank;
-  std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
-  /// Asked before each prediction, from several threads; once it says true the search ends with an error. Empty: nobody
-  /// stops it.
+  std::function<void(const SearchProgress&)> on_progress;  ///< Called every few milliseconds. Changes no result.
+  /// Called before each prediction, from several threads. Once it returns true, the search ends with an error. Empty if
+  /// nobody stops it.
   std::function<bool()> should_stop;
-  /// Work (simulator::Predictor::work) after which the search settles for the best that it has found, and says so;
-  /// 0: it goes on. It is counted, so that one request has one answer.
+  /// Work (simulator::Predictor::work) after which the search takes the best plan so far, and reports that. 0 for no
+  /// limit. Counted work, unlike time, gives one request one answer.
   std::int64_t most_work = kMostWork;
-  /// For comparisons, whose requests have a space each: nothing but this work limits a search
-  /// (Space::max_predictions = 0).
+  /// For comparisons, whose requests have a space each: only this work limits a search (Space::max_predictions = 0).
   bool counts_work_alone = false;
-  /// It ends with an error there instead, as if it was stopped: for who has no use for an answer that takes long.
+  /// Ends with an error at that limit, as if it was stopped: for callers that cannot use a late answer.
   bool gives_up = false;
-  /// Work of all suggestions together, and four times that where nothing fits; 0: as much as they take. What is left of
-  /// them then is not searched or not tried.
+  /// Work of all suggestions together, and four times that if nothing fits. 0 for no limit. Later suggestions are then
+  /// omitted.
   std::int64_t most_work_of_remedies = kMostWorkOfRemedies;
-  /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
+  /// Called once, after the best plan is predicted and before the front, rejected plans and remedies.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
 
-  // What the parts of one search, and the searches that it starts, hand to each other.
-  /// Asked at every box; once it says true they settle for what they have. Empty: as `most_work` says.
+  // State that the parts of one search, and the searches that it starts, share.
+  /// Called at every box. Once it returns true, they take the best plan so far. Defaults to a limit of `most_work`.
   std::function<bool()> has_spent = {};
-  /// Predictors of the same spec, workload and cluster; null: made anew.
+  /// Predictors of the same spec, workload and cluster. If null, makes new ones.
   std::shared_ptr<Predictors> predictors = {};
 };
 
-/// The best plan, its proof and the notes, with the report of a plan that has no room to spare;
-/// planner/advice/explained_search.h has the rest. Errors: stopped, and those of the spec, the workload and the fixed
-/// choices, and of check_rank. "No plan fits" is a result, not an error.
+/// The best plan, its proof and the notes; also the report, if the plan has no room to spare.
+/// planner/advice/explained_search.h adds the rest. Errors: stopped, those of the spec, the workload and the fixed
+/// choices, and those of check_rank. "No plan fits" is a result, not an error.
 Result<SearchResult> find_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                const Space& space, const SearchOptions& options = {});
 
-/// Whether some plan of the whole space (planner/space/space.h) fits, which memory alone decides: proven either way.
-/// Nothing where SearchOptions::most_work ended the search before it was known. Errors: as those of search.
+/// True if some plan of the whole space (planner/space/space.h) fits, by memory alone; either answer is proven. nullopt
+/// if SearchOptions::most_work ended the search before that. Errors: those of search.
 Result<std::optional<bool>> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                              const Space& space, const SearchOptions& options = {});
 

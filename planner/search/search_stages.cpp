@@ -1,21 +1,21 @@
 // A search asks the questions of a table, in its order. Each row is either a step within a space, or names another
-// space that may have a better plan. That one is searched by the same table: spaces wait for each other in a stack, and
-// each has one dimension less to change, so the stack has four of them at most.
+// space that may have a better plan. The same table then searches that space. The waiting spaces form a stack; each has
+// one dimension less to change, so the stack has at most four of them.
 //
 // Usual values first. "No plan fits" is an answer of the whole space alone (planner/space/space.h): if nothing of the
 // usual values fits, every j and k and every way of wrapping is searched (planner/search/attempt.h). If the usual
 // values fit by CPU offload alone, the whole space is searched without it: smaller units may be three times as fast.
 //
-// Expandable segments are a setting of PyTorch's allocator, and not among the usual values: a plan that needs it names
-// it, and so does one that is clearly faster with it because memory keeps the search from the fastest. Near the edge of
-// memory it takes thousands of predictions to know what fits without them, and few to find a plan that fits with them
-// and is faster. So a search that is not over soon finds the fastest plan with them first, and ends if all that is left
-// is slower than that by more than such a setting has to save. If nothing fits with them either, the smaller plan of
-// both is named, and the one with the setting only if it saves a twentieth.
+// Expandable segments are a setting of PyTorch's allocator, and not among the usual values. We name the setting if a
+// plan needs it, or if memory excludes the fastest plans and one is clearly faster with it. Near the edge of memory it
+// takes thousands of predictions to know what fits without them, and few to find a plan that fits with them and is
+// faster. So a search that is not over soon finds the fastest plan with them first, and ends if all that is left is
+// slower than that by more than such a setting has to save. If nothing fits with them either, the smaller plan of both
+// is named, and the one with the setting only if it saves a twentieth.
 //
-// A plan without room to spare may run (core/report/device_verdict.h). If no plan has room, the fastest that runs is
-// searched for, by what plans can live in instead of what they take, and by what giving back the cache takes of a step.
-// If that one gives back its cache, expandable segments are tried for it, too.
+// A plan without room to spare may run (core/report/device_verdict.h). If no plan has room, we search for the fastest
+// that runs: the limit is the memory in which a plan can run instead of the memory that it takes, and the time includes
+// the return of the cache. If that plan returns its cache, we try expandable segments for it, too.
 
 #include "planner/search/search_stages.h"
 
@@ -46,7 +46,7 @@ Next none() {
   return std::optional<NextSpace>();
 }
 
-/// Whether some plan of the whole of `space` fits. Errors: stopped, and those of families_for.
+/// True if some plan of the whole of `space` fits. Errors: stopped, and those of families_for.
 Result<bool> has_fitting(const SearchedSpace& from, const Space& space, std::int64_t most = 0) {
   const PreparedSpace& prepared = from.prepared;
   FSDP_TRY(const auto fits,
@@ -59,7 +59,7 @@ bool fits(const SearchedSpace& found) {
   return found.result.verdict == Verdict::Fits;
 }
 
-/// Finding the fastest plan twice takes work: a search with less than its usual share needs it for its own.
+/// Finding the fastest plan twice takes work, and a search with less than its usual share needs it for its own.
 Next race_segments(SearchedSpace& from) {
   const std::int64_t work = from.task.options.most_work;
   const bool has_all_work = work == 0 || work >= kMostWork;
@@ -78,7 +78,7 @@ Next with_segments_if_none_fits(SearchedSpace& from) {
   if (from.fits() || !from.wider) return none();
   FSDP_TRY(const bool is_worth_it, has_fitting(from, *from.wider));
   if (!is_worth_it) return none();
-  // A search that ended early for them finds them again when a suggestion is typed without.
+  // If they ended a search early, a later search for a suggestion without them finds them again.
   const bool are_found_again = from.attempts->slower_than().has_value();
   return NextSpace{*from.wider, std::string(are_found_again ? "" : kExpandableSegments)};
 }
@@ -110,8 +110,8 @@ bool is_faster(SearchedSpace& from, const SearchedSpace& found) {
   return fits(found) && found.result.best.step < attempt.cost.outcome(choice, Detail::Time).step;
 }
 
-/// The plans of a space without room to spare, if one of the smallest of its families runs. So many of those with the
-/// least live bytes are predicted.
+/// Plans of a space without room to spare, if one of the smallest of its families runs. We predict a limited number of
+/// those with the least live bytes.
 Next without_room(const SearchedSpace& from, Space space, std::string settings) {
   constexpr std::int64_t kMost = 16;
   constexpr std::int64_t kMostPredictions = 600;
@@ -142,7 +142,7 @@ Next tight_with_segments(SearchedSpace& from) {
   return is_smooth ? none() : without_room(from, *from.wider, std::string(kExpandableSegments));
 }
 
-/// What a step takes with what giving back the cache adds.
+/// The time of a step, including the return of the cache.
 Seconds tight_step(const SearchResult& result) {
   return result.report.time.step + result.report.memory.flush_time;
 }
@@ -163,7 +163,7 @@ Next faster_with_segments(SearchedSpace& from) {
   std::optional<Space> wider = expanded(from.space, from.task.cluster);
   const bool may_gain =
       is_asked && wider && has_faster_that_is_too_large(from.attempt(), from.result.best.step, kWorthASetting);
-  // A suggestion without the setting is searched as this was, and finds it by itself.
+  // A suggestion without the setting starts the same search, which finds the setting by itself.
   return may_gain ? Next(NextSpace{*std::move(wider)}) : none();
 }
 
@@ -194,7 +194,7 @@ Next smaller_with_segments(SearchedSpace& from) {
 }
 
 bool is_smaller(SearchedSpace& from, const SearchedSpace& found) {
-  constexpr std::int64_t kParts = 20;  // If nothing fits, it must save one part in so many.
+  constexpr std::int64_t kParts = 20;  // If nothing fits, the setting must save 1/kParts.
   const Bytes budget = budget_of(from.task.cluster);
   const auto needs = [&](const SearchResult& result) {
     return from.fits() ? result.best.device_peak : budget + result.best.missing;

@@ -17,37 +17,37 @@
 
 namespace fsdp::planner {
 
-/// Where a stage looks.
+/// The space of a stage.
 struct NextSpace {
   Space space;
-  std::string added_settings = {};  ///< SearchedSpace::added_settings; empty: as in the space before it.
+  std::string added_settings = {};  ///< SearchedSpace::added_settings. Empty for those of the previous space.
 };
 
-/// A stage either goes a step within a space, or searches another space, by all stages. A space with a better answer
-/// takes the place of the one before it.
+/// A stage either takes a step within a space, or searches another space by all stages. A space with a better answer
+/// replaces the previous one.
 struct Stage {
   std::string_view name;
-  std::string_view question;   ///< When it has its turn.
-  std::string_view wins = {};  ///< Which answer is taken; empty: a step.
+  std::string_view question;   ///< When it runs.
+  std::string_view wins = {};  ///< Which answer wins. Empty for a step.
 
   Result<void> (*step)(SearchedSpace& searched) = nullptr;
 
-  /// The space to search; nullopt: the question is answered no. Errors: stopped, and those of families_for.
+  /// The space to search; nullopt if the answer to the question is no. Errors: stopped, and those of families_for.
   Result<std::optional<NextSpace>> (*next)(SearchedSpace& from) = nullptr;
   bool (*is_better)(SearchedSpace& from, const SearchedSpace& found) = nullptr;
-  /// Adds to the better answer what to say of it.
+  /// Adds the note of the better answer.
   void (*add_note)(SearchedSpace& from, SearchedSpace& found) = nullptr;
-  bool is_quiet = false;  ///< The listener hears nothing of it.
-  bool competes = false;  ///< It has its turn although a stage before it has an answer.
+  bool is_quiet = false;  ///< True if it reports no progress.
+  bool competes = false;  ///< True if it runs even if an earlier stage has an answer.
 };
 
-/// In their order.
+/// All stages in order.
 std::span<const Stage> search_stages();
 
 /// A Markdown table: name, question and winner of each stage.
 std::string describe_stages();
 
-/// What a search found.
+/// The result of a search.
 struct FoundPlan {
   std::unique_ptr<SearchTask> task;
   std::unique_ptr<SearchedSpace> searched;  ///< The space of the best plan.

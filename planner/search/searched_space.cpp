@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Predictions of plans that do not fit, before expandable segments are tried.
+/// Predictions of plans that do not fit, before the search tries expandable segments.
 constexpr std::int64_t kPredictionsBeforeSegments = 500;
 
 SearchOptions without_listener(SearchOptions options) {
@@ -30,27 +30,27 @@ SearchOptions without_listener(SearchOptions options) {
   return options;
 }
 
-/// What the fastest plan has that the named one has not; empty where that is not worth a line.
+/// The difference of the fastest plan from the named one. Empty if it is not worth a line.
 std::string refinement_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& named,
                           const EvaluatedPoint& fastest) {
   constexpr double kWorthALine = 0.01;
   const double faster = named.cost.time / fastest.cost.time - 1;
   if (faster < kWorthALine) return "";
-  // "without selective checkpoint 2 of 16", or what the fastest plan has.
+  // "without selective checkpoint 2 of 16", or the choices that the fastest plan adds.
   const std::string difference = difference_of(families, cost.choice_of(fastest.point), cost.choice_of(named.point));
   const std::string_view with = difference.starts_with("without ") ? "" : "with ";
   return fmt::format("{:.1f} % faster {}{}: {} more", faster * 100, with, difference,
                      format_bytes(Bytes(std::max<std::int64_t>(0, fastest.cost.memory - named.cost.memory))));
 }
 
-/// What a bound that was wrong keeps from being proven.
+/// The note that a wrong bound leaves the answer unproven.
 std::string note_on_bounds(std::int64_t num_broken) {
   return fmt::format(
       "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
       counted(num_broken, "plan"));
 }
 
-/// What keeps the answer from being proven.
+/// Adds the reason why the answer is not proven.
 void add_doubt(Attempts& attempts, SearchResult& result) {
   if (!result.proof.is_proven) {
     result.proof.doubt = note_on_bounds(attempts.answer().num_broken_bounds());
@@ -158,7 +158,7 @@ Result<void> finish(SearchedSpace& searched) {
   const auto mixed =
       note_on_mixed_units(searched.prepared.space, *searched.found.families, result.best, searched.task.cluster);
   if (result.proof.doubt.empty() && mixed) result.notes.push_back(result.proof.doubt = *mixed);
-  // How little room there is decides between plans that have none.
+  // Plans without room are compared by how little they have.
   if (searched.space.room == Room::None) {
     FSDP_TRY(result.report, report_of(searched));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// One space that a search looks at, and what it knows of it so far.
+// One space that a search visits, and its knowledge of it so far.
 
 #include <cstddef>
 #include <memory>
@@ -21,11 +21,11 @@
 
 namespace fsdp::planner {
 
-/// The options of all that looks for a plan on these predictors, with the limit of its work.
+/// The options of all searches on these predictors, with the limit of their work.
 /// REQUIRES: `options` outlive it.
 SearchOptions while_looking(const SearchOptions& options, std::shared_ptr<Predictors> predictors);
 
-/// What is asked of a search, for all spaces that it looks at.
+/// The task of a search, for all spaces that it visits.
 struct SearchTask {
   const ModelSpec& spec;
   const Workload& workload;
@@ -43,36 +43,36 @@ struct SearchTask {
 struct SearchedSpace {
   const SearchTask& task;
   const SearchOptions& options;  ///< `looking` or `quiet` of `task`.
-  Space space;                   ///< As a stage, or the caller, asks for it.
-  PreparedSpace prepared;        ///< Made of `space`.
-  std::optional<Space> wider;    ///< `prepared.space` with expandable segments, if they may be searched.
-  /// Settings of the allocator that the space has beside those that were asked for, and a suggestion has to ask for.
+  Space space;                   ///< As the stage, or the caller, requested it.
+  PreparedSpace prepared;        ///< Made from `space`.
+  std::optional<Space> wider;    ///< `prepared.space` with expandable segments, if the search may use them.
+  /// Settings of the allocator that the space adds to the requested ones; a suggestion has to request them.
   std::string added_settings;
 
   std::optional<Attempts> attempts = {};
-  std::optional<Seconds> other_way = {};  ///< From this time of a step on another space has the better plan.
+  std::optional<Seconds> other_way = {};  ///< The step time from which on another space has the better plan.
   ClosestPlan closest = {};
   FoundPoint found = {};
   SearchResult result = {};                   ///< `best`, `proof` and `notes`; with Room::None also `report`.
   std::vector<std::string> assumptions = {};  ///< For the report.
-  std::optional<Remedy> with_segments = {};   ///< What expandable segments would bring, if they were searched.
+  std::optional<Remedy> with_segments = {};   ///< The effect of expandable segments, if they were searched.
 
-  std::size_t num_stages = 0;                  ///< Stages that had their turn.
-  std::unique_ptr<SearchedSpace> answer = {};  ///< The space that a stage searched and that has the better plan.
+  std::size_t num_stages = 0;                  ///< Stages that have run.
+  std::unique_ptr<SearchedSpace> answer = {};  ///< The space that a stage searched, if it has the better plan.
 
-  /// REQUIRES: the first stages had their turn.
+  /// REQUIRES: the first stages have run.
   Attempt& attempt() { return attempts->answer(); }
   bool fits() { return attempt().fitting.has_value(); }
 };
 
-/// The steps of a search within a space, in their order. Errors: those of families_for, and of predictions.
+/// The steps of a search within a space, in order. Errors: those of families_for, and of predictions.
 Result<void> start(SearchedSpace& searched);
 Result<void> search_space(SearchedSpace& searched);
 Result<void> go_on(SearchedSpace& searched);
 Result<void> find_closest(SearchedSpace& searched);
 Result<void> compare_ties(SearchedSpace& searched);
 Result<void> describe_best(SearchedSpace& searched);
-/// After all stages. Errors: those of a prediction.
+/// Runs after all stages. Errors: those of a prediction.
 Result<void> finish(SearchedSpace& searched);
 
 /// The prediction of the best plan. Errors: those of a prediction.

@@ -1,12 +1,12 @@
-// The timeline of a step without its CPU (simulator/time/timeline.cpp): when each collective and each stretch of
-// computing begins at the earliest, on the streams that there are. Leaving the CPU out makes no start later, so that
-// the end is a bound; on a GPU that is busy it is the step time itself.
+// The timeline of a step without its CPU (simulator/time/timeline.cpp): the earliest start of each collective and each
+// stretch of compute, on its streams. Omitting the CPU delays no start, so the end is a bound. On a busy GPU it is the
+// step time itself.
 //
-// The order of what happens is that of the schedule, which is lowered once for many plans. A plan whose unit stays
-// unsharded does the same, without the gather, the wait and the copy-out of its backward; and a checkpointed block
+// The order of events is that of the schedule, which is lowered once for many plans. If a unit stays unsharded, the
+// plan has the same events without the gather, the wait and the copy-out of that unit's backward. A checkpointed block
 // takes longer in its backward, in the same place.
 //
-// Not counted: the CPU, and what no stream of a GPU does.
+// Not counted: the CPU, and work on no GPU stream.
 
 #include "planner/search/step_order.h"
 
@@ -109,8 +109,8 @@ class StepOrder::Walk {
   simulator::SharedWire wire_;
   Seconds gate_{0};
   std::optional<Seconds> gate_after_root_;
-  bool is_first_ = true;   // First of the micro-batches.
-  bool has_kept_ = false;  // Gradients of earlier ones.
+  bool is_first_ = true;   // True in the first micro-batch.
+  bool has_kept_ = false;  // True if there are gradients of earlier micro-batches.
   int last_call_ = -1;
 };
 

@@ -12,33 +12,35 @@
 
 namespace fsdp::planner {
 
-/// What plans do in the same order that differ in how many units stay unsharded, in which blocks they checkpoint, and
-/// in how many micro-batches they have.
+/// The common order of events of plans that differ in how many units stay unsharded, in which blocks they checkpoint,
+/// and in how many micro-batches they have.
 class StepOrder {
  public:
   /// `schedule`: of a plan whose units all reshard, with one micro-batch; or with two, of which the first keeps its
   /// gradients and the second reduces them.
   StepOrder(const Schedule& schedule, std::size_t num_units);
 
-  /// How long what is in the order takes.
+  /// Durations of the events.
   struct Durations {
     const std::vector<simulator::UnitTimes>* units = nullptr;  ///< [num units]
     const std::vector<Seconds>* gathers_again = nullptr;       ///< [num units] All-gathers of the backward.
-    std::vector<bool> stays;                                   ///< [num units] Unsharded from forward to backward.
+    std::vector<bool> stays;                                   ///< [num units] True if it stays unsharded from forward
+                                                               ///< to backward.
     std::vector<const simulator::CallTimes*> calls;            ///< [num calls]
     std::int64_t micro_batches = 1;
-    bool reduces_each = true;  ///< Gradients of each micro-batch. REQUIRES: the schedule has one, else two.
+    bool reduces_each = true;  ///< True if each micro-batch reduces its gradients. REQUIRES: the schedule has one
+                               ///< micro-batch if true, otherwise two.
     bool has_replicas = false;
-    bool reduces_apart = false;  ///< Reduce-scatters have a communicator of their own.
+    bool reduces_apart = false;  ///< True if reduce-scatters have a communicator of their own.
   };
-  /// When the last backward has ended at the earliest, as long as the CPU is no hindrance.
+  /// The earliest end of the last backward, if the CPU delays nothing.
   Seconds least(const Durations& durations) const;
 
  private:
   enum class EventKind : std::uint8_t {
     Gather,
     CopyOut,
-    Freed,        ///< The output of a gather, whose memory those after it get,
+    Freed,        ///< The output of a gather, whose memory the next gathers get,
     FreedByRoot,  ///< or those after the next copy-out.
     Forward,
     Backward,
@@ -49,7 +51,7 @@ class StepOrder {
   };
   struct Event {
     EventKind kind = EventKind::Gather;
-    bool again = false;  ///< Not the first gather of the unit: left out where it stays unsharded.
+    bool again = false;  ///< True for a later gather of the unit, which is omitted if the unit stays unsharded.
     int unit = -1;
     int output = -1;  ///< Output of gathers, by unit and slot.
     int call = -1;
@@ -57,7 +59,7 @@ class StepOrder {
   };
   class Walk;
 
-  /// Nothing of what takes no time. `main`: of the action of the step.
+  /// nullopt for a step that takes no time. `main`: that of the action of the step.
   static std::optional<EventKind> kind_of(const Instruction& step, const Instruction& main);
   static void add(const std::vector<Instruction>& instructions, const Action& action, bool again,
                   std::vector<Event>& events);

@@ -1,10 +1,10 @@
-// A plan that is 0.1 % faster is not better when it needs 5 GiB more: the band of a step is a hundred times wider. So
-// the search's answer, the fastest point t*, is followed by a second question to the same engine: which point needs
-// least memory, when every box whose bound of time is above (1 + kTieShare) t* counts as too large? The engine's proof
-// holds for that, too, until one of two limits ends it; what was evaluated by then is compared.
+// A plan that is 0.1 % faster is not better if it needs 5 GiB more: the band of a step is a hundred times wider. So
+// after the search's answer, the fastest point t*, we ask the same engine a second question: which point needs least
+// memory, if every box whose bound of time is above (1 + kTieShare) t* counts as too large? The engine's proof holds
+// for that, too, until one of two limits ends it. Then we compare the points evaluated so far.
 //
-// Not modeled: that two of the times may be wrong by different amounts. The order over the whole band of the cost model
-// is another question.
+// Not modeled: two of the times may be wrong by different amounts. An order over the whole band of the cost model is
+// another question.
 
 #include "planner/search/ties.h"
 
@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The same space, where a point that is later than `latest` has no memory that would do.
+/// The same space, in which a point later than `latest` has an infinite need of memory.
 class TiedCost : public CostModel {
  public:
   TiedCost(CostModel& cost, const EvaluatedPoint& fastest) : cost_(cost), latest_(fastest.cost.time * (1 + kTieShare)) {
@@ -35,11 +35,11 @@ class TiedCost : public CostModel {
   std::vector<Box> space() const override { return cost_.space(); }
   int num_levels() const override { return cost_.num_levels(); }
   std::string level_name(int level) const override { return cost_.level_name(level); }
-  /// A little above the least: simpler plans with as good as the same memory are to be known exactly.
+  /// A little above the least, because we need the exact memory of simpler plans with nearly the same memory.
   void care_up_to(std::int64_t memory) override { cost_.care_up_to(more_than(memory)); }
   std::int64_t most() const { return more_than(least_); }
 
-  /// From now on boxes of which this is false have no memory that would do.
+  /// From now on, boxes for which this is false have an infinite need of memory.
   void ask_only(std::function<bool(const Box&)> is_wanted) { is_wanted_ = std::move(is_wanted); }
 
   Bound bound(const Box& box, int level) override {
@@ -59,11 +59,11 @@ class TiedCost : public CostModel {
   }
 
   bool is_at(const TieLimits& limits) const { return predicted_ >= limits.predicted || walked_ >= limits.walked; }
-  /// Those that were predicted and are not late.
+  /// Predicted points that are not late.
   const std::vector<EvaluatedPoint>& points() const { return points_; }
 
  private:
-  /// More than a little above the least is of no interest.
+  /// More than a little above the least does not matter.
   void take(std::int64_t memory) {
     least_ = std::min(least_, memory);
     cost_.decide_above(more_than(least_));
@@ -75,14 +75,15 @@ class TiedCost : public CostModel {
 
   CostModel& cost_;
   double latest_;
-  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< Least of those that are not late.
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< The least memory of the points that are not
+                                                                   ///< late.
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
   std::vector<EvaluatedPoint> points_;
   std::function<bool(const Box&)> is_wanted_;
 };
 
-/// What its plans have in common of complexity_of.
+/// The part of complexity_of that all its plans share.
 int complexity_of_family(const Families& families, const Family& family) {
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   const bool is_hybrid = family.mesh.dp_replicate() > 1 && family.mesh.dp_shard() > 1;
@@ -98,7 +99,7 @@ int complexity_of_family(const Families& families, const Family& family) {
   return complexity;
 }
 
-/// What comes first is named: how complex a point is, how many micro-batches it has, and its time.
+/// We name the plan with the lowest rank: how complex a point is, how many micro-batches it has, and its time.
 using Rank = std::tuple<int, std::int64_t, double>;
 
 struct Named {
@@ -106,7 +107,8 @@ struct Named {
   bool is_said = true;
 };
 
-/// The first of the points with as good as the least memory; where some of them are said, of those.
+/// The first of the points with nearly the least memory; if a trainer's configuration can express some of them, the
+/// first of those.
 Named first_of(std::vector<EvaluatedPoint> points, const std::function<Rank(const EvaluatedPoint&)>& rank_of,
                const std::function<bool(const EvaluatedPoint&)>& is_said) {
   const auto least = std::min_element(points.begin(), points.end(),
@@ -118,7 +120,7 @@ Named first_of(std::vector<EvaluatedPoint> points, const std::function<Rank(cons
     const Rank rank_b = rank_of(b);
     return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
   });
-  // To find that out takes longer than to order them.
+  // This check takes longer than sorting, so it comes second.
   const auto said = std::find_if(points.begin(), points.end(), is_said);
   return said != points.end() ? Named{*said, true} : Named{points.front(), false};
 }
@@ -146,7 +148,7 @@ NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Familie
                             const TieLimits& limits) {
   const auto rank_of = [&](const EvaluatedPoint& point) -> Rank {
     const Choice choice = cost.choice_of(point.point);
-    // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
+    // If the samples of a step differ, more of them by accumulation alone are no gain within the band.
     return {complexity_of(families, choice), &timed == &cost ? 0 : families.families[choice.family].accumulation,
             point.cost.time};
   };
@@ -165,7 +167,7 @@ NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Familie
   const auto should_end = [&] { return tied.is_at(limits) || (should_stop && should_stop()); };
   search.stop_when(should_end);
   if (!search.next(std::min(budget, tied.most()))) return {best().point, false};
-  // What needs a little more than the least may be simpler.
+  // A plan that needs a little more than the least may be simpler.
   const Named to_beat = best();
   const int complexity = std::get<0>(rank_of(to_beat.point));
   tied.ask_only([&](const Box& box) {
