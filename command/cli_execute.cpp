@@ -45,15 +45,14 @@ std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t rank
         "A thread of Gloo may hold the tensors of a collective for some time after its end: a peak may be higher by "
         "those of the largest one.");
   }
-  const bool makes_whole =
-      framework == Framework::Fsdp1 || framework == Framework::Zero3 || framework == Framework::SimpleFsdp;
-  if (makes_whole) {
+  const FrameworkTrainer& trainer = framework_trainer(framework);
+  if (trainer.makes_whole) {
     lines.push_back(fmt::format(
         "A prediction for CPUs has each rank make its part at once; {} makes more than that first, which is "
         "why its initialization holds more.",
-        trainer_name(framework)));
+        trainer.name));
   }
-  if (framework == Framework::Fsdp1) {
+  if (trainer.gathers_into_list) {
     lines.emplace_back(
         "On CPUs FSDP1 gathers into a list, which Gloo fills from one more tensor of that size; the prediction is "
         "without it.");
@@ -152,7 +151,8 @@ void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, O
                                Option::SaveParameters};
   const auto refuse = [&](Option option) {
     if (!line.has(option)) return;
-    reader.fail(option, fmt::format("fsdp-exec has it, and {} trains this plan itself.", trainer_name(framework)),
+    reader.fail(option,
+                fmt::format("fsdp-exec has it, and {} trains this plan itself.", framework_trainer(framework).name),
                 "Leave it out, or plan with --runtime fsdp2.");
   };
   refuse(Option::Memory);
@@ -165,7 +165,7 @@ void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, O
 /// How the ranks are started: the program, and for a framework's own run what it needs.
 void choose_trainer(const CommandLine& line, OptionReader& reader, Request& request) {
   const Framework framework = request.given.file.plan.runtime.framework;
-  if (framework == Framework::Fsdp2) {
+  if (framework_trainer(framework).is_fsdp_exec) {
     if (line.has(Option::Python)) {
       reader.fail(Option::Python, "fsdp-exec trains a plan of FSDP2, without Python.", "Add --proof, or leave it out.");
     }
@@ -259,7 +259,7 @@ std::string speed_text(const StepReport& measured, std::int64_t ranks) {
 /// "by PyTorch's DDP, ", or nothing of fsdp-exec.
 std::string by_whom(const Request& request) {
   if (!request.framework) return {};
-  return fmt::format("by {}, ", trainer_name(request.given.file.plan.runtime.framework));
+  return fmt::format("by {}, ", framework_trainer(request.given.file.plan.runtime.framework).name);
 }
 
 /// What a framework's own run does not say of itself.

@@ -56,17 +56,27 @@ std::optional<Trainer> trainer_of(ExportFormat format) {
   }
 }
 
-std::optional<Framework> written_as_python(ExportFormat format) {
-  switch (format) {
-    case ExportFormat::Fsdp2:
-      return Framework::Fsdp2;
-    case ExportFormat::Fsdp1:
-      return Framework::Fsdp1;
-    case ExportFormat::Ddp:
-      return Framework::Ddp;
-    default:
-      return std::nullopt;
+/// The frameworks whose plans are written as Python.
+struct PythonFormat {
+  Framework framework;
+  ExportFormat format;
+};
+constexpr PythonFormat kPythonFormats[] = {
+    {Framework::Fsdp2, ExportFormat::Fsdp2},
+    {Framework::Fsdp1, ExportFormat::Fsdp1},
+    {Framework::Ddp, ExportFormat::Ddp},
+};
+
+std::optional<ExportFormat> python_format_of(Framework framework) {
+  for (const PythonFormat& each : kPythonFormats) {
+    if (each.framework == framework) return each.format;
   }
+  return std::nullopt;
+}
+
+bool is_python(ExportFormat format) {
+  return std::any_of(std::begin(kPythonFormats), std::end(kPythonFormats),
+                     [&](const PythonFormat& each) { return each.format == format; });
 }
 
 std::string text_of(ExportFormat format, const StepReport& report, const simulator::StepCurves& curves,
@@ -142,9 +152,9 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
     if (!release) return input_failure(release.error());
     return trainer_text(*release, prediction, line, output);
   }
-  if (const std::optional<Framework> asked = written_as_python(format)) {
+  if (is_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
-    if (*asked != planned && !is_zero(given.file.plan) && !is_simple_fsdp(given.file.plan)) {
+    if (python_format_of(planned).value_or(format) != format) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});

@@ -19,6 +19,7 @@
 #include "core/base/json_writer.h"
 #include "core/base/object_reader.h"
 #include "core/library/model_library.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/torch_version.h"
 #include "core/report/device_verdict.h"
@@ -263,7 +264,7 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
   set_effort(work, options.search);
   options.search.counts_work_alone = line.has(Option::Effort);
   options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
-  options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
+  options.on_runtime = [&](Framework framework) { runtime = traits_of(framework).title; };
   auto found = compare_runtimes(request, runtimes, output.console.library, options);
   progress.erase();
   if (!found) return input_failure(found.error());

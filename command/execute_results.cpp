@@ -13,6 +13,7 @@
 #include "render/result_json.h"
 #include "replay/export_step.h"
 #include "runs/calibrate.h"
+#include "runs/framework_run.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -68,7 +69,7 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
     if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
   }
   // Nothing is learned from another framework's own run: it does not report how long it computes.
-  const bool is_learned_from = executed.plan.runtime.framework == Framework::Fsdp2;
+  const bool is_learned_from = framework_trainer(executed.plan.runtime.framework).is_fsdp_exec;
   if (const auto path = line.value(Option::Calibration); path && is_learned_from) {
     FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,
                                             executed.predicted.time, executed.measured));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/framework_traits.h"
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
@@ -27,7 +28,7 @@ std::vector<Duty> duties_of_loop(const TrainerConfig& config) {
   }
   duties.emplace_back("optimizer", fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
                                                python_optimizer_options(plan.optimizer)));
-  duties.emplace_back("prepare", is_flat(plan)
+  duties.emplace_back("prepare", traits_of(plan).has_flat_parameters
                                      ? "model = accelerator.prepare(model), and only then the optimizer of its "
                                        "parameters, which is prepared by itself"
                                      : "model and optimizer in one call of accelerator.prepare");
@@ -111,7 +112,7 @@ std::string accelerate_yaml(const TrainerConfig& config) {
                              fmt::format("num_processes: {}  # on all machines together", plan.mesh.world_size()),
                              "machine_rank: 0", "rdzv_backend: static", "same_network: true", "use_cpu: false"});
   lines.push_back(fmt::format("mixed_precision: {}", mixed_precision_of(plan)));
-  if (is_flat(plan)) {
+  if (traits_of(plan).options == OptionsMember::Fsdp1) {
     add_flat(config, lines);
     return fmt::format("{}\n", fmt::join(lines, "\n"));
   }

@@ -15,6 +15,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
@@ -159,7 +160,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
   write_precision(json, plan);
   json.key("zero_optimization");
   json.begin_object();
-  const int stage = is_zero3(plan) ? 3 : plan.runtime.framework == Framework::Zero1 ? 1 : 2;
+  const int stage = traits_of(plan).zero_stage;
   json.member("stage", stage);
   json.member("reduce_bucket_size", plan.zero.reduce_bucket_size);
   json.member("overlap_comm", plan.zero.overlap_comm);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/name_ranges.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "core/plan/unit_rows.h"
@@ -97,7 +98,7 @@ std::vector<std::string> of_parts(const Plan& plan, const Model& model) {
       text += fmt::format("{} {}", child == root.children.front() ? "" : ",", model.modules[child].name);
     }
   }
-  if (is_replicated(plan) || is_flat(plan)) {
+  if (traits_of(plan).is_wrapper) {
     return {"", text + ".",
             "Make the step, from the first part to the loss, the forward of a module that holds it, and wrap that."};
   }
@@ -114,6 +115,7 @@ class CodeWriter {
  public:
   CodeWriter(const Plan& plan, const Model& model, const std::string& source)
       : plan_(plan),
+        traits_(traits_of(plan)),
         source_(source),
         frozen_(frozen_of(model)),
         kept_ops_(kept_ops_code(plan, model)),
@@ -122,14 +124,14 @@ class CodeWriter {
   std::string write() {
     head();
     line("def apply_plan(model):");
-    if (is_replicated(plan_)) {
+    if (!traits_.wraps_units) {
       line(R"(    """Wraps the model, which is on the process's GPU. Call it before the optimizer is made.""")");
       parameters();
       checkpointing();
       line(plan_.mesh.world_size() == 1 ? "    return model" : fmt::format("    return {}", ddp_call()));
       return std::move(text_);
     }
-    if (is_flat(plan_)) {
+    if (traits_.has_flat_parameters) {
       line(R"(    """Wraps the model. Call it once in each process, before the optimizer is made.""")");
       parameters();
       checkpointing();
@@ -158,10 +160,10 @@ class CodeWriter {
     line("");
     if (checkpoints) line("import functools\n");
     const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
-    if (names_torch || is_flat(plan_)) line("import torch");
-    if (is_flat(plan_)) {
+    if (names_torch || traits_.has_flat_parameters) line("import torch");
+    if (traits_.has_flat_parameters) {
       flat_imports();
-    } else if (!is_replicated(plan_)) {
+    } else if (traits_.wraps_units) {
       line("from torch.distributed.device_mesh import init_device_mesh");
       line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
                        plan_.cpu_offload ? "CPUOffloadPolicy, " : "",
@@ -209,11 +211,10 @@ class CodeWriter {
       lines.push_back(std::move(text));
     };
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
-      const bool has_no_sync = is_replicated(plan_) || is_flat(plan_);
-      add(has_no_sync ? "with model.no_sync() around forward and backward of all but the last of them"
-                      : "model.set_requires_gradient_sync(False) before all but the last of them");
+      add(traits_.is_wrapper ? "with model.no_sync() around forward and backward of all but the last of them"
+                             : "model.set_requires_gradient_sync(False) before all but the last of them");
     }
-    if (plan_.optimizer.clip_grad_norm && is_flat(plan_)) {
+    if (plan_.optimizer.clip_grad_norm && traits_.has_flat_parameters) {
       add(fmt::format("model.clip_grad_norm_({:g}) in front of optimizer.step()", *plan_.optimizer.clip_grad_norm));
     } else if (plan_.optimizer.clip_grad_norm) {
       add(fmt::format("gradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm));
@@ -314,7 +315,7 @@ class CodeWriter {
     add("param_dtype", given.param_dtype);
     add("reduce_dtype", given.reduce_dtype);
     add("output_dtype", given.output_dtype);
-    if (is_flat(plan_)) {
+    if (traits_.has_flat_parameters) {
       add("buffer_dtype", plan_.fsdp1.buffer_dtype);
       if (options.empty()) return options;
       const auto truth = [](bool is_true) { return is_true ? "True" : "False"; };
@@ -392,7 +393,7 @@ class CodeWriter {
   }
 
   void unit_row(const UnitRow& row, const std::vector<NameRow>& folded, const std::vector<std::string>& names) {
-    const bool wraps = is_flat(plan_);
+    const bool wraps = traits_.has_flat_parameters;
     if (wraps && names.front().empty()) return;  // The root is what the function returns.
     const std::string reshard = wraps ? "" : python_of(row.reshard_after_forward);
     const std::string_view call = wraps ? "wrap" : "shard";
@@ -440,6 +441,7 @@ class CodeWriter {
   }
 
   const Plan& plan_;
+  const FrameworkTraits& traits_;
   const std::string& source_;
   Frozen frozen_;
   std::vector<std::string> kept_ops_;
@@ -454,12 +456,12 @@ Errors unsaid_of_code(const Plan& plan, const Model& model) {
     return {{"/model", "The script trains its models by turns, and what is written as Python is of one model.",
              "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
   }
-  if (is_simple_fsdp(plan)) {
+  if (traits_of(plan).gathers_each_read) {
     return {{"/runtime/name", "Plans of SimpleFSDP are not written as Python.",
              fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"), and fsdp-plan rehearse trains it.",
-                         simple_fsdp_mode(plan))}};
+                         mode_of_mesh(plan.mesh))}};
   }
-  if (is_zero(plan)) {
+  if (traits_of(plan).zero_stage > 0) {
     return {{"/runtime/name", "Plans of DeepSpeed are not written as Python.",
              "Write --to deepspeed, or plan with --runtime fsdp2."}};
   }

@@ -6,6 +6,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
@@ -111,7 +112,7 @@ std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
 }  // namespace
 
 std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
-  const bool has_units = !is_replicated(plan);
+  const bool has_units = traits_of(plan).wraps_units;
   std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),     has_units ? fsdp2_name(plan) : "",
                                     has_units ? describe_units(plan) : "",      describe_sizes(plan),
                                     describe_checkpointing(plan.checkpointing), describe_numbers(plan, facts)};

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/base/parse_units.h"
+#include "core/plan/framework_traits.h"
 #include "render/render_search.h"
 #include "text/figures.h"
 
@@ -14,7 +15,7 @@ namespace fsdp::planner {
 namespace {
 
 std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::size_t num_columns) {
-  const std::string name(spoken_name(runtime.framework));
+  const std::string name(traits_of(runtime.framework).title);
   std::vector<Cell> row = {{name, name}};
   if (!runtime.why_not.empty()) {
     row.resize(num_columns);
@@ -61,7 +62,7 @@ std::string why_of(const ComparedRuntime& best, const ComparedRuntime& next) {
   const Bytes apart = is_smaller ? next.needed - best.needed : best.needed - next.needed;
   const std::string speed = faster >= 0 ? fmt::format("{} faster", planner::percent(faster))
                                         : fmt::format("{} slower", planner::percent(-faster));
-  return fmt::format("{} than {} and needs {} {} with its safety margin", speed, spoken_name(next.framework),
+  return fmt::format("{} than {} and needs {} {} with its safety margin", speed, traits_of(next.framework).title,
                      format_bytes(apart), is_smaller ? "less" : "more");
 }
 
@@ -71,7 +72,7 @@ std::string sentence_of(const RuntimeComparison& comparison) {
     return runtime.why_not.empty() && runtime.verdict == Verdict::Fits;
   };
   const ComparedRuntime& best = runtimes.front();
-  const std::string name(spoken_name(best.framework));
+  const std::string name(traits_of(best.framework).title);
   if (!fits(best)) return fmt::format("No plan fits with any; {} comes nearest", name);
   if (runtimes.size() > 1 && fits(runtimes[1])) return fmt::format("{} is {}", name, why_of(best, runtimes[1]));
   const bool is_only_asked = std::all_of(runtimes.begin() + 1, runtimes.end(),
@@ -81,26 +82,6 @@ std::string sentence_of(const RuntimeComparison& comparison) {
 }
 
 }  // namespace
-
-std::string_view spoken_name(Framework framework) {
-  switch (framework) {
-    case Framework::Fsdp2:
-      return "FSDP2";
-    case Framework::Fsdp1:
-      return "FSDP1";
-    case Framework::Ddp:
-      return "DDP";
-    case Framework::Zero1:
-      return "ZeRO-1";
-    case Framework::Zero2:
-      return "ZeRO-2";
-    case Framework::Zero3:
-      return "ZeRO-3";
-    case Framework::SimpleFsdp:
-      return "SimpleFSDP";
-  }
-  return "";
-}
 
 Entry entry_of(const RuntimeComparison& comparison) {
   return {.label = "runtime", .lines = {sentence_of(comparison) + "."}};

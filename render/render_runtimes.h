@@ -9,9 +9,6 @@
 
 namespace fsdp::planner {
 
-/// "FSDP2": the usual name.
-std::string_view spoken_name(Framework framework);
-
 /// The answer of `result`, with the reason why its framework is best and, after the verdict, the table of all
 /// frameworks.
 Document document_of(const RuntimeComparison& comparison, const View& view, const AnswerContext& context);

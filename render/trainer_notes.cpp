@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/parse_units.h"
+#include "core/plan/framework_traits.h"
 #include "render/python_words.h"
 
 namespace fsdp::planner {
@@ -15,9 +16,9 @@ namespace {
 std::string_view place_of(const Plan& plan) {
   switch (plan.initialization) {
     case Initialization::Meta:
-      if (is_zero3(plan)) return "under deepspeed.zero.Init, which shards each module when it is made";
-      return is_zero(plan) ? "on the meta device, and filled on the GPU before DeepSpeed takes it"
-                           : "on the meta device, and filled when it is sharded";
+      if (traits_of(plan).zero_stage == 3) return "under deepspeed.zero.Init, which shards each module when it is made";
+      return traits_of(plan).zero_stage > 0 ? "on the meta device, and filled on the GPU before DeepSpeed takes it"
+                                            : "on the meta device, and filled when it is sharded";
     case Initialization::Cpu:
       return "on the CPU";
     case Initialization::Device:
@@ -29,7 +30,8 @@ std::string_view place_of(const Plan& plan) {
 /// "float32", or of each the number of parameters' tensors where a checkpoint has several.
 std::string dtype_of_model(const TrainerConfig& config) {
   // DeepSpeed makes the fp32 copy itself.
-  if (is_zero(config.said.plan)) return std::string(name_of(activation_dtype(config.model, config.said.plan)));
+  if (traits_of(config.said.plan).precision == PrecisionRule::MasterCopy)
+    return std::string(name_of(activation_dtype(config.model, config.said.plan)));
   if (config.said.plan.parameter_dtype) return std::string(name_of(*config.said.plan.parameter_dtype));
   std::vector<std::string_view> names;
   for (const Parameter& parameter : config.model.parameters) {
@@ -92,7 +94,8 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
       config.release.trainer == Trainer::Accelerate || config.release.trainer == Trainer::Transformers;
   std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
                                                     dtype_of_model(config), place_of(plan))}};
-  if (is_of_accelerate && !is_flat(plan)) duties.emplace_back("loading", words_of_loading(config));
+  if (is_of_accelerate && !traits_of(plan).has_flat_parameters)
+    duties.emplace_back("loading", words_of_loading(config));
   if (!plan.trainable.empty()) {
     duties.emplace_back("trained", fmt::format("only what matches {}", fmt::join(plan.trainable, ", ")));
   }

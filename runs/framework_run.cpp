@@ -18,23 +18,6 @@ constexpr const char* kModule = "fsdp_plan_runner.execute";
 constexpr Seconds kBetweenLooks{0.05};
 constexpr int kRefused = 2;  // The exit code of the runner for a job that cannot be run.
 
-/// The environment of ./scripts/rehearsal_env with the packages of a framework; empty: PyTorch has it.
-std::string_view packages_of(Framework framework) {
-  switch (framework) {
-    case Framework::Zero1:
-    case Framework::Zero2:
-    case Framework::Zero3:
-      return "deepspeed";
-    case Framework::SimpleFsdp:
-      return "simple-fsdp";
-    case Framework::Fsdp1:
-    case Framework::Fsdp2:
-    case Framework::Ddp:
-      break;
-  }
-  return {};
-}
-
 /// build/python/NAME/lib/python3.11/site-packages beside build/python/torch-2.11.0/bin/python. Empty: there is none.
 std::string beside_environment(const std::string& python, std::string_view name) {
   std::error_code error;
@@ -59,30 +42,12 @@ std::vector<std::pair<std::string, std::string>> FrameworkPython::environment() 
   return variables;
 }
 
-std::string_view trainer_name(Framework framework) {
-  switch (framework) {
-    case Framework::Fsdp2:
-      return "fsdp-exec";
-    case Framework::Fsdp1:
-      return "PyTorch's FSDP1";
-    case Framework::Ddp:
-      return "PyTorch's DDP";
-    case Framework::Zero1:
-    case Framework::Zero2:
-    case Framework::Zero3:
-      return "DeepSpeed's ZeRO";
-    case Framework::SimpleFsdp:
-      return "torchtitan's SimpleFSDP";
-  }
-  return {};
-}
-
 Result<FrameworkPython> find_framework_python(const std::string& given, const RehearsalPlaces& places,
                                               Framework framework) {
   FrameworkPython python;
   FSDP_TRY(python.program, find_torch_python(given, places));
   python.path = path_list(places.python, environment_variable("PYTHONPATH"));
-  const std::string_view packages = packages_of(framework);
+  const std::string_view packages = framework_trainer(framework).packages;
   if (!packages.empty()) python.path = path_list(python.path, beside_environment(python.program, packages));
   return python;
 }

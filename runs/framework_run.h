@@ -3,12 +3,14 @@
 // Runs a plan of a framework other than FSDP2 with that framework: python/fsdp_plan_runner drives it, one Python
 // process for each rank.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan.h"
 #include "runs/rehearse_settings.h"
 
@@ -24,8 +26,34 @@ struct FrameworkPython {
   std::vector<std::pair<std::string, std::string>> environment() const;
 };
 
-/// "PyTorch's DDP": the usual name of the framework that trains a plan.
-std::string_view trainer_name(Framework framework);
+/// The program that trains the plans of a framework.
+struct FrameworkTrainer {
+  Framework framework = kDefaultFramework;
+  std::string_view name;  ///< As people call it: "PyTorch's DDP".
+  /// The environment of ./scripts/rehearsal_env with its packages; empty: PyTorch has it.
+  std::string_view packages = {};
+  bool is_fsdp_exec = false;  ///< Our own program, without Python.
+  // Parts that a prediction for CPUs leaves out.
+  bool makes_whole = false;        ///< Each rank makes more than its part first.
+  bool gathers_into_list = false;  ///< Over Gloo, which fills a list from one more tensor.
+};
+inline constexpr std::array kFrameworkTrainers = {
+    FrameworkTrainer{.framework = Framework::Fsdp2, .name = "fsdp-exec", .is_fsdp_exec = true},
+    FrameworkTrainer{
+        .framework = Framework::Fsdp1, .name = "PyTorch's FSDP1", .makes_whole = true, .gathers_into_list = true},
+    FrameworkTrainer{.framework = Framework::Ddp, .name = "PyTorch's DDP"},
+    FrameworkTrainer{.framework = Framework::Zero1, .name = "DeepSpeed's ZeRO", .packages = "deepspeed"},
+    FrameworkTrainer{.framework = Framework::Zero2, .name = "DeepSpeed's ZeRO", .packages = "deepspeed"},
+    FrameworkTrainer{
+        .framework = Framework::Zero3, .name = "DeepSpeed's ZeRO", .packages = "deepspeed", .makes_whole = true},
+    FrameworkTrainer{.framework = Framework::SimpleFsdp,
+                     .name = "torchtitan's SimpleFSDP",
+                     .packages = "simple-fsdp",
+                     .makes_whole = true},
+};
+constexpr const FrameworkTrainer& framework_trainer(Framework framework) {
+  return row_of(kFrameworkTrainers, framework);
+}
 
 /// `given` (--python), or the first Python with torch (`find_torch_python`), with the folder of the framework's
 /// packages that ./scripts/rehearsal_env makes beside its environment, if there is one. Error: no Python has torch.

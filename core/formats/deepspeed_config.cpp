@@ -25,6 +25,7 @@
 #include "core/base/nearest.h"
 #include "core/base/object_reader.h"
 #include "core/formats/deepspeed_keys.h"
+#include "core/plan/framework_traits.h"
 
 namespace fsdp {
 
@@ -188,23 +189,23 @@ class DeepSpeedReader {
                   "DeepSpeed without ZeRO is nearest to --runtime ddp.");
     }
     const std::int64_t number = is_stage ? stage->integer : 2;
-    config_.framework = number == 1 ? Framework::Zero1 : number == 2 ? Framework::Zero2 : Framework::Zero3;
+    stage_ = static_cast<int>(number);
+    config_.framework = framework_of_stage(stage_);
     config_.zero = default_zero_options(config_.framework);
     read_buffers(*zero);
     if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
     read_offload(*zero);
     const auto neighbors = count(*zero, "zero_hpz_partition_size", IntegerRange{0, kMostOfConfig});
-    if (neighbors && config_.framework == Framework::Zero3)
-      config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
+    if (neighbors && stage_ == 3) config_.zero.hpz_partition_size = std::max<std::int64_t>(1, *neighbors);
     const auto weights = flag(*zero, "zero_quantized_weights");
-    if (weights && config_.framework == Framework::Zero3) config_.zero.quantized_weights = *weights;
+    if (weights && stage_ == 3) config_.zero.quantized_weights = *weights;
     const auto gradients = flag(*zero, "zero_quantized_gradients");
-    if (gradients && config_.framework == Framework::Zero3) config_.zero.quantized_gradients = *gradients;
+    if (gradients && stage_ == 3) config_.zero.quantized_gradients = *gradients;
   }
 
   void read_buffers(const JsonValue& zero) {
     ZeroOptions& options = config_.zero;
-    const bool is_zero3 = config_.framework == Framework::Zero3;
+    const bool is_zero3 = stage_ == 3;
     struct Size {
       std::string_view key;
       std::int64_t& value;
@@ -260,7 +261,7 @@ class DeepSpeedReader {
     }
     read_drive(optimizer, param);
     if (param.part == nullptr) return;
-    if (config_.framework != Framework::Zero3) {
+    if (stage_ != 3) {
       errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
                   "Leave it out, or write stage 3.");
     } else if (!config_.offload) {
@@ -278,7 +279,7 @@ class DeepSpeedReader {
     const JsonValue* ratio = optimizer.find("ratio");
     double part = 1;
     if (ratio == nullptr || is_auto(*ratio) || !read_json(*ratio, part, errors_, RealRange{0, 1}) || part == 1) return;
-    if (config_.framework != Framework::Zero3) {
+    if (stage_ != 3) {
       errors_.add(*ratio, "Stages 1 and 2 have all of the optimizer on the host, and DeepSpeed does nothing here.",
                   "Leave it out, or write stage 3.");
     } else {
@@ -302,7 +303,7 @@ class DeepSpeedReader {
 
   void read_drive(const Offload& optimizer, const Offload& param) {
     if (!optimizer.is_on_drive && !param.is_on_drive) return;
-    if (config_.framework != Framework::Zero3) {
+    if (stage_ != 3) {
       if (optimizer.is_on_drive) {
         errors_.add(*optimizer.part->find("device"),
                     "Stages 1 and 2 keep what they offload in host memory, and DeepSpeed writes nothing to a drive.",
@@ -473,6 +474,7 @@ class DeepSpeedReader {
   const JsonDocument& document_;
   JsonErrors errors_;
   DeepSpeedConfig config_;
+  int stage_ = 2;  // zero_optimization.stage
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ void check_strategy(const Plan& plan, Errors& errors) {
 
 void check_shared_grads(const Layout& layout, const Plan& plan, const Model& model, Errors& errors) {
   const bool keeps_gradients = plan.accumulation > 1 && !plan.sync_every_micro_batch;
-  if (!keeps_gradients || !is_flat(plan)) return;
+  if (!keeps_gradients) return;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       const Parameter& parameter = model.parameters[p.parameter];
@@ -179,7 +179,7 @@ std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const 
 
 // "attempting to assign a gradient with dtype 'c10::BFloat16' to a tensor with grad_dtype 'Float'."
 bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parameter) {
-  if (!is_flat(plan) || !plan.fsdp1.use_orig_params || mesh.dp_shard() > 1) return false;
+  if (!plan.fsdp1.use_orig_params || mesh.dp_shard() > 1) return false;
   const Dtype own = plan.parameter_dtype.value_or(parameter.dtype);
   return parameter.trainable && !parameter.tied_names.empty() && plan.mixed_precision.param_dtype.value_or(own) != own;
 }

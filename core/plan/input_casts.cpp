@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/plan/framework_traits.h"
+
 namespace fsdp {
 
 namespace {
@@ -74,17 +76,18 @@ class CastCheck {
   void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
     if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
       const MixedPrecision& precision = plan_.mixed_precision;
-      const bool could_cast =
-          precision.param_dtype && !precision.cast_forward_inputs && !is_zero(plan_) && !is_simple_fsdp(plan_);
+      const FrameworkTraits& traits = traits_of(plan_);
+      const bool could_cast = precision.param_dtype && !precision.cast_forward_inputs && traits.casts_inputs;
       add({could_cast ? "mixed_precision/cast_forward_inputs" : "parameter_dtype",
            fmt::format("The input \"{}\" is {}, and PyTorch does not multiply it by parameters in {}.", value.name,
                        name_of(*flowing.dtype), name_of(activation_)),
-           could_cast              ? "Write true, and FSDP2 casts it."
-           : is_simple_fsdp(plan_) ? fmt::format("Cast it in the model, or take {} for param_dtype: SimpleFSDP casts "
-                                                 "parameters alone.",
-                                                 name_of(*flowing.dtype))
-                                   : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
-                                                 name_of(*flowing.dtype))});
+           could_cast ? "Write true, and FSDP2 casts it."
+           : traits.gathers_each_read
+               ? fmt::format("Cast it in the model, or take {} for param_dtype: SimpleFSDP casts "
+                             "parameters alone.",
+                             name_of(*flowing.dtype))
+               : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
+                             name_of(*flowing.dtype))});
     }
     if (!plan_.mixed_precision.param_dtype || !plan_.mixed_precision.cast_forward_inputs) return;
     // The op itself casts: one copy, whoever makes it.
@@ -148,10 +151,11 @@ std::vector<bool> root_arguments(const Model& model) {
 
 std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan) {
   const MixedPrecision& precision = plan.mixed_precision;
-  // FSDP1's root is a unit, too. DeepSpeed's engine hands inputs on, and SimpleFSDP casts parameters alone.
-  const bool casts = precision.cast_forward_inputs || (is_flat(plan) && plan.fsdp1.cast_root_forward_inputs);
-  if (is_zero(plan) || is_simple_fsdp(plan) || !casts || !precision.param_dtype)
-    return std::vector<bool>(model.inputs.size(), false);
+  const FrameworkTraits& traits = traits_of(plan);
+  // FSDP1's root is a unit, too.
+  const bool root_casts = traits.options == OptionsMember::Fsdp1 && plan.fsdp1.cast_root_forward_inputs;
+  const bool casts = precision.cast_forward_inputs || root_casts;
+  if (!traits.casts_inputs || !casts || !precision.param_dtype) return std::vector<bool>(model.inputs.size(), false);
   std::vector<bool> cast = root_arguments(model);
   for (std::size_t i = 0; i < cast.size(); ++i) {
     const Dtype dtype = model.values[model.inputs[i]].dtype.value_or(activation_dtype(model, plan));

@@ -14,6 +14,7 @@
 
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/schedule_writer.h"
 
 namespace fsdp {
@@ -30,7 +31,7 @@ class ZeroLowering {
       out_.begin_micro_batch(m);
       out_.emit_whole_forward(index_, layout_);
       out_.phase = StepPhase::Backward;
-      const bool reduces = m + 1 == plan_.accumulation || plan_.runtime.framework == Framework::Zero2;
+      const bool reduces = m + 1 == plan_.accumulation || traits_of(plan_).zero_stage == 2;
       if (reduces) out_.emit({.kind = InstructionKind::PrepareReduce});
       out_.emit_backward_in_buckets(index_, layout_, reduces, true);
       out_.emit({.kind = InstructionKind::FinishReduce});

@@ -8,6 +8,7 @@
 
 #include "core/base/nearest.h"
 #include "core/model/model_index.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
@@ -174,7 +175,7 @@ bool is_simple_fsdp(const Plan& plan) {
 }
 
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what) {
-  if (plan.runtime.framework == Framework::Fsdp2) return std::nullopt;
+  if (plan.runtime.framework == kDefaultFramework) return std::nullopt;
   return Error{
       "/runtime/name",
       fmt::format("The plan is of {}, and {} FSDP2 alone.", name_of(kFrameworkTable, plan.runtime.framework), what),
@@ -197,10 +198,10 @@ namespace {
 
 /// An error for a plan on which Muon fails or is not predicted, on any mesh.
 std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_offload) {
-  if (is_flat(plan)) {
+  if (traits_of(plan).has_flat_parameters) {
     return Error{"optimizer", "Muon works on matrices, and FSDP1 has flat parameters.", "Plan for FSDP2 or DDP."};
   }
-  if (is_zero(plan)) {
+  if (traits_of(plan).precision == PrecisionRule::MasterCopy) {
     return Error{"optimizer", "Muon works on matrices, and ZeRO updates flat parts of them.", "Plan for FSDP2 or DDP."};
   }
   if (cpu_offload) {
@@ -211,7 +212,7 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
                  "Leave the precision of the optimizer's states as it is."};
   }
   const std::string_view release = torch_version_of(plan.runtime).name;
-  if (mesh.dp_shard() > 1 && plan.runtime.framework == Framework::Fsdp2 && release != "2.11") {
+  if (mesh.dp_shard() > 1 && traits_of(plan).has_dtensors && release != "2.11") {
     return Error{"runtime",
                  fmt::format("How Muon multiplies sharded matrices is known of PyTorch 2.11, not of {}.", release),
                  "Plan for --torch 2.11, or with --strategy NO_SHARD."};
@@ -222,7 +223,7 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
 /// An error for a plan of ZeRO whose optimizer DeepSpeed cannot run on the host.
 std::optional<Error> zero_host_refusal(const Plan& plan) {
   const bool is_pure = !plan.mixed_precision.param_dtype && plan.parameter_dtype == Dtype::BFloat16;
-  if (!is_zero(plan) || !is_pure || optimizer_row(plan.optimizer).has_cpu_adam) return std::nullopt;
+  if (traits_of(plan).zero_stage == 0 || !is_pure || optimizer_row(plan.optimizer).has_cpu_adam) return std::nullopt;
   return Error{"optimizer/kind",
                "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
                "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype."};
@@ -233,7 +234,7 @@ std::optional<Error> zero_host_refusal(const Plan& plan) {
 std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
   if (!plan.optimizer.muon) return cpu_offload ? zero_host_refusal(plan) : std::nullopt;
   if (auto refusal = muon_refusal(plan, mesh, cpu_offload)) return refusal;
-  if (mesh.dp_shard() == 1 || is_replicated(plan)) return std::nullopt;
+  if (mesh.dp_shard() == 1 || !traits_of(plan).wraps_units) return std::nullopt;
   const std::int64_t ranks = mesh.world_size();
   for (const Parameter& parameter : model.parameters) {
     if (!is_updated_by_muon(plan, parameter)) continue;
@@ -252,7 +253,7 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   const auto refuse = [](std::string where, std::string_view what, std::string hint) {
     return Error{std::move(where), fmt::format("The script trains its models by turns, {}.", what), std::move(hint)};
   };
-  if (plan.runtime.framework != Framework::Fsdp2) {
+  if (!traits_of(plan).predicts_passes) {
     return refuse(
         "runtime",
         fmt::format("which is predicted of FSDP2 and not of {}", name_of(kFrameworkTable, plan.runtime.framework)),
@@ -316,7 +317,7 @@ void set_offload(Plan& plan, bool offload) {
 
 ZeroOptions default_zero_options(Framework framework) {
   ZeroOptions options;
-  options.overlap_comm = framework == Framework::Zero3;
+  options.overlap_comm = traits_of(framework).zero_stage == 3;
   return options;
 }
 
@@ -349,7 +350,7 @@ bool Checkpointing::recomputes() const {
 Implementations implementations_of(const Plan& plan) {
   Implementations use = plan.runtime.implementations;
   use.use_cache = use.use_cache && !plan.checkpointing.recomputes();
-  use.zero3_linear = is_zero3(plan);
+  use.zero3_linear = traits_of(plan).replaces_linear;
   return use;
 }
 
@@ -357,16 +358,21 @@ namespace {
 
 // A setting without effect is the author's mistake.
 void check_framework(const Plan& plan, Errors& errors) {
-  const Framework framework = plan.runtime.framework;
-  const auto refuse = [&](std::string_view where, Framework of) {
-    errors.push_back({std::string(where),
-                      fmt::format("These are arguments of {}, and the plan is of {}.", name_of(kFrameworkTable, of),
-                                  name_of(kFrameworkTable, framework)),
-                      "Leave them out, or write the other name in runtime/name."});
+  const FrameworkTraits& traits = traits_of(plan);
+  const auto refuse = [&](std::string_view where, const auto& is_reader) {
+    const auto reader = std::find_if(kFrameworkTraits.begin(), kFrameworkTraits.end(), is_reader);
+    errors.push_back(
+        {std::string(where),
+         fmt::format("These are arguments of {}, and the plan is of {}.", reader->plan_name, traits.plan_name),
+         "Leave them out, or write the other name in runtime/name."});
   };
-  if (framework != Framework::Ddp && plan.ddp != DdpOptions{}) refuse("ddp", Framework::Ddp);
-  if (framework != Framework::Fsdp1 && plan.fsdp1 != Fsdp1Options{}) refuse("fsdp1", Framework::Fsdp1);
-  if (!is_zero(plan) && plan.zero != ZeroOptions{}) refuse("zero", Framework::Zero1);
+  const auto check_options = [&](bool is_set, std::string_view where, OptionsMember member) {
+    if (!is_set || traits.options == member) return;
+    refuse(where, [&](const FrameworkTraits& each) { return each.options == member; });
+  };
+  check_options(plan.ddp != DdpOptions{}, "ddp", OptionsMember::Ddp);
+  check_options(plan.fsdp1 != Fsdp1Options{}, "fsdp1", OptionsMember::Fsdp1);
+  check_options(plan.zero != ZeroOptions{}, "zero", OptionsMember::Zero);
   ZeroOptions of_all = plan.zero;
   of_all.reduce_bucket_size = ZeroOptions{}.reduce_bucket_size;
   of_all.overlap_comm = false;
@@ -374,7 +380,8 @@ void check_framework(const Plan& plan, Errors& errors) {
   of_all.offload_param = false;
   of_all.offload_ratio = 1;
   of_all.fp16 = {};
-  if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
+  const bool is_whole = traits.zero_stage == 1 || traits.zero_stage == 2;
+  if (is_whole && of_all != ZeroOptions{}) refuse("zero", [](const auto& each) { return each.zero_stage == 3; });
 }
 
 }  // namespace
@@ -382,16 +389,14 @@ void check_framework(const Plan& plan, Errors& errors) {
 Errors check_torch(const Plan& plan) {
   Errors errors;
   const TorchVersion& version = torch_version_of(plan.runtime);
-  if ((is_zero(plan) || is_flat(plan) || is_simple_fsdp(plan)) && version.name != kDefaultTorch) {
-    const std::string who = is_flat(plan)          ? "FSDP1"
-                            : is_simple_fsdp(plan) ? fmt::format("SimpleFSDP of torchtitan {}", kTorchtitanVersion)
-                                                   : fmt::format("DeepSpeed {}", kDeepSpeedVersion);
-    errors.push_back(
-        {"runtime/version",
-         fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.", who, kDefaultTorch, version.name),
-         fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
+  const FrameworkTraits& traits = traits_of(plan);
+  if (!traits.pinned.empty() && version.name != kDefaultTorch) {
+    errors.push_back({"runtime/version",
+                      fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.", traits.pinned,
+                                  kDefaultTorch, version.name),
+                      fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
   }
-  if (plan.cpu_offload && !is_zero(plan) && !version.predicts_offload) {
+  if (plan.cpu_offload && traits.zero_stage == 0 && !version.predicts_offload) {
     errors.push_back({"cpu_offload", fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
                       "Write false, or plan for --torch 2.10 or later."});
   }
@@ -403,7 +408,7 @@ Errors check_torch(const Plan& plan) {
   }
   const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
     if (!is_set) return;
-    if (plan.runtime.framework != Framework::Fsdp2) {
+    if (!traits.has_unit_setters) {
       errors.push_back({std::string(where), fmt::format("{} is of FSDP2 alone.", setter), "Leave it out."});
     } else if (!version.has_reduce_scatter_settings) {
       errors.push_back({std::string(where),
@@ -442,7 +447,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   append(errors, check_torch(plan));
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
-  if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) check_optimizer(plan.optimizer, errors);
+  if (traits_of(plan).has_dtensors) check_optimizer(plan.optimizer, errors);
   check_muon(plan, model, errors);
   if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/name_ranges.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
@@ -168,11 +169,12 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
 
 void write_zero(JsonWriter& writer, const Plan& plan) {
   const ZeroOptions& zero = plan.zero;
+  const bool cuts_parameters = traits_of(plan).zero_stage == 3;
   writer.key("zero");
   writer.begin_object();
   writer.member("reduce_bucket_size", zero.reduce_bucket_size);
   writer.member("overlap_comm", zero.overlap_comm);
-  if (is_zero3(plan)) {
+  if (cuts_parameters) {
     writer.member("prefetch_bucket_size", zero.prefetch_bucket_size);
     writer.member("param_persistence_threshold", zero.param_persistence_threshold);
     writer.member("max_live_parameters", zero.max_live_parameters);
@@ -183,8 +185,8 @@ void write_zero(JsonWriter& writer, const Plan& plan) {
     if (zero.quantized_gradients) writer.member("quantized_gradients", true);
   }
   if (plan.cpu_offload) writer.member("pin_memory", zero.pin_memory);
-  if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_param", zero.offload_param);
-  if (plan.cpu_offload && is_zero3(plan)) writer.member("offload_ratio", zero.offload_ratio);
+  if (plan.cpu_offload && cuts_parameters) writer.member("offload_param", zero.offload_param);
+  if (plan.cpu_offload && cuts_parameters) writer.member("offload_ratio", zero.offload_ratio);
   // Written where something is there alone.
   if (zero.nvme != NvmeOptions{}) {
     writer.key("nvme");
@@ -246,9 +248,16 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   write_optimizer(writer, plan.optimizer);
   writer.member("initialization", name_of(kInitializationTable, plan.initialization));
   write_runtime(writer, plan.runtime);
-  if (plan.runtime.framework == Framework::Ddp) write_ddp(writer, plan.ddp);
-  if (plan.runtime.framework == Framework::Fsdp1) write_fsdp1(writer, plan.fsdp1);
-  if (is_zero(plan)) write_zero(writer, plan);
+  switch (traits_of(plan).options) {
+    case OptionsMember::None:
+      break;
+    case OptionsMember::Fsdp1:
+      return write_fsdp1(writer, plan.fsdp1);
+    case OptionsMember::Ddp:
+      return write_ddp(writer, plan.ddp);
+    case OptionsMember::Zero:
+      return write_zero(writer, plan);
+  }
 }
 
 }  // namespace fsdp

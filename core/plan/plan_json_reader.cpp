@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <iterator>
 
 #include "core/base/limits.h"
 #include "core/base/name_ranges.h"
 #include "core/base/object_fields.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_json_zero.h"
@@ -187,15 +189,11 @@ constexpr std::string_view kStatesSentences[] = {"That of the sharded parameter.
 constexpr std::string_view kInitializationSentences[] = {"Built on the meta device, sharded, then filled.",
                                                          "Built on the CPU; one unit at a time moves to the device.",
                                                          "Built on the device: the whole model at once."};
-constexpr std::string_view kFrameworkSentences[] = {
-    "torch.distributed.fsdp.fully_shard.",
-    "FullyShardedDataParallel (FSDP1): one strategy for all units, each of one module.",
-    "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper.",
-    "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
-    "The same with stage 2.",
-    "The same with stage 3, the model made under deepspeed.zero.Init.",
-    "torchtitan 0.3.0, data_parallel of simple_fsdp.py without a compiler: one unit, the root. The mesh says its mode: "
-    "fully_shard, hybrid_shard, or replicate where shard is 1."};
+constexpr auto kFrameworkSentences = [] {
+  std::array<std::string_view, kFrameworkTraits.size()> sentences{};
+  for (std::size_t f = 0; f < sentences.size(); ++f) sentences[f] = kFrameworkTraits[f].sentence;
+  return sentences;
+}();
 constexpr std::string_view kCrossEntropySentences[] = {
     "torch.nn.functional.cross_entropy: makes and keeps log_softmax of the logits.",
     "flash_attn.losses.cross_entropy.CrossEntropyLoss, one Triton kernel: keeps the logits and a number per row."};
@@ -553,7 +551,7 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { ddp_fields(inner, plan.ddp); });
   fields.optional_object("fsdp1", "Arguments of FullyShardedDataParallel, for that runtime alone.",
                          [&](Fields& inner) { fsdp1_fields(inner, plan.fsdp1); });
-  if (is_zero(plan)) plan.zero = default_zero_options(plan.runtime.framework);
+  plan.zero = default_zero_options(plan.runtime.framework);
   fields.optional_object("zero", "DeepSpeed's zero_optimization, for its runtimes alone.",
                          [&](Fields& inner) { zero_fields(inner, plan.zero); });
 }

@@ -3,9 +3,12 @@
 // The names that plan files, model specs and the command line use for the choices of a plan: one table per enum.
 
 #include <array>
+#include <cstddef>
 #include <iterator>
+#include <string_view>
 
 #include "core/base/object_reader.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan.h"
 #include "core/plan/runtime.h"
@@ -13,27 +16,19 @@
 
 namespace fsdp {
 
-inline constexpr EnumName<Framework> kFrameworks[] = {
-    {Framework::Fsdp2, "pytorch-fsdp2"},
-    {Framework::Fsdp1, "pytorch-fsdp1"},
-    {Framework::Ddp, "pytorch-ddp"},
-    {Framework::Zero1, "deepspeed-zero1"},
-    {Framework::Zero2, "deepspeed-zero2"},
-    {Framework::Zero3, "deepspeed-zero3"},
-    {Framework::SimpleFsdp, "torchtitan-simple-fsdp"},
-};
+/// The frameworks by one of their names.
+template <std::string_view FrameworkTraits::*kName>
+constexpr auto framework_names() {
+  std::array<EnumName<Framework>, kFrameworkTraits.size()> names{};
+  for (std::size_t f = 0; f < names.size(); ++f) names[f] = {kFrameworkTraits[f].framework, kFrameworkTraits[f].*kName};
+  return names;
+}
+
+inline constexpr auto kFrameworks = framework_names<&FrameworkTraits::plan_name>();
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
 
 /// The names that people type.
-inline constexpr EnumName<Framework> kRuntimes[] = {
-    {Framework::Fsdp2, "fsdp2"},
-    {Framework::Fsdp1, "fsdp1"},
-    {Framework::Ddp, "ddp"},
-    {Framework::Zero1, "zero1"},
-    {Framework::Zero2, "zero2"},
-    {Framework::Zero3, "zero3"},
-    {Framework::SimpleFsdp, "simple_fsdp"},
-};
+inline constexpr auto kRuntimes = framework_names<&FrameworkTraits::option>();
 inline constexpr EnumTable<Framework> kRuntimeTable{"runtime", kRuntimes};
 
 inline constexpr EnumName<BackwardPrefetch> kBackwardPrefetches[] = {

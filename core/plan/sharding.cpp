@@ -25,6 +25,7 @@
 #include "core/base/nearest.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/flat_units.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/unit_boundaries.h"
 #include "core/plan/zero_partition.h"
@@ -36,10 +37,15 @@ namespace {
 class LayoutMaker {
  public:
   LayoutMaker(const ModelIndex& index, const Plan& plan, std::int64_t rank)
-      : index_(index), model_(*index.model), plan_(plan), shard_(is_zero(plan) ? 1 : plan.mesh.dp_shard()) {
+      : index_(index),
+        model_(*index.model),
+        plan_(plan),
+        traits_(traits_of(plan)),
+        shard_(traits_.mesh == MeshRule::AllShards ? 1 : plan.mesh.dp_shard()) {
     layout_.mesh = plan.mesh;
     layout_.rank = rank;
-    if (is_flat(plan)) layout_.flat = plan.fsdp1.use_orig_params ? FlatParameters::Views : FlatParameters::Whole;
+    if (!traits_.has_flat_parameters) return;
+    layout_.flat = plan.fsdp1.use_orig_params ? FlatParameters::Views : FlatParameters::Whole;
   }
 
   Result<Layout> make() {
@@ -50,23 +56,23 @@ class LayoutMaker {
     if (is_simple_fsdp(plan_)) append(errors_, check_simple_fsdp_plan(plan_, model_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
-    if (plan_.runtime.framework == Framework::Fsdp2) check_models_of_passes();
+    if (traits_.predicts_passes) check_models_of_passes();
     assign_parameters();
     check_ties();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       const std::string where = fmt::format("units/{}", u);
-      if (is_flat(plan_)) {
+      if (traits_.has_flat_parameters) {
         choose_dtypes(layout_.units[u]);
         append(errors_, flatten(layout_.units[u], layout_, plan_, model_, where));
         continue;
       }
-      if (!is_replicated(plan_)) check_dtypes(layout_.units[u], where);
+      if (traits_.wraps_units) check_dtypes(layout_.units[u], where);
       measure(layout_.units[u]);
     }
     for (ShardedUnit& unit : layout_.units) find_windows(unit);
     if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout_, plan_, index_));
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
-    layout_.is_replicated = is_replicated(plan_);
+    layout_.is_replicated = !traits_.wraps_units;
     if (is_zero(plan_)) {
       layout_.zero = make_zero_buffer(index_, plan_, layout_);
       if (is_zero3(plan_)) find_hooked();
@@ -179,7 +185,7 @@ class LayoutMaker {
   void resolve_reshard(const ReshardAfterForward& from, std::size_t u, ShardedUnit& unit) {
     using Kind = ReshardAfterForward::Kind;
     unit.reshard = from;
-    if (is_flat(plan_)) {
+    if (traits_.has_flat_parameters) {
       unit.reshard = {unit.is_root || !reshards_after_forward(plan_) ? Kind::Never : Kind::Always, 0};
       return;
     }
@@ -230,13 +236,13 @@ class LayoutMaker {
   // DeepSpeed casts frozen parameters, too.
   Dtype dtype_of(const Parameter& parameter) const {
     if (!is_floating_point(parameter.dtype)) return parameter.dtype;
-    if (is_zero(plan_)) return zero_dtype(plan_);
+    if (traits_.precision == PrecisionRule::MasterCopy) return zero_dtype(plan_);
     return plan_.parameter_dtype && parameter.trainable ? *plan_.parameter_dtype : parameter.dtype;
   }
 
   void collect(int module, int u) {
     if (owner_of_module_[module] != u) return;
-    const bool own_first = is_flat(plan_);
+    const bool own_first = traits_.has_flat_parameters;
     if (own_first) collect_own(module, u);
     for (const int child : model_.modules[module].children) collect(child, u);
     if (!own_first) collect_own(module, u);
@@ -288,7 +294,7 @@ class LayoutMaker {
       const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
       const std::int64_t chunk = (rows + shard_ - 1) / shard_;
       shard.shard_elements = chunk * row;
-      const bool is_whole = is_replicated(plan_) && !is_simple_fsdp(plan_);
+      const bool is_whole = !traits_.wraps_units && !traits_.gathers_each_read;
       shard.local_elements = is_whole ? shard.elements : shard.local_elements_of(layout_.rank);
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
@@ -315,8 +321,7 @@ class LayoutMaker {
     const MixedPrecision& precision = plan_.mixed_precision;
     unit.original_dtype = original_dtype(unit);
     unit.param_dtype = precision.param_dtype.value_or(unit.original_dtype);
-    const bool follows_parameter =
-        plan_.runtime.framework == Framework::Fsdp2 && plan_.runtime.quirks.reduces_in_parameter_dtype;
+    const bool follows_parameter = traits_.wraps_units && plan_.runtime.quirks.reduces_in_parameter_dtype;
     unit.reduce_dtype = precision.reduce_dtype.value_or(follows_parameter ? unit.original_dtype : unit.param_dtype);
     Bytes gathered;
     for (const ShardedParameter& shard : unit.parameters) {
@@ -437,6 +442,7 @@ class LayoutMaker {
   const ModelIndex& index_;
   const Model& model_;
   const Plan& plan_;
+  const FrameworkTraits& traits_;
   std::int64_t shard_;
   Layout layout_;
   std::vector<int> owner_of_module_;

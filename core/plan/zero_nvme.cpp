@@ -31,6 +31,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/zero_partition.h"
 
@@ -67,7 +68,7 @@ bool is_large(const ShardedParameter& p, const Layout& layout, const Plan& plan)
 }  // namespace
 
 bool uses_drive(const Plan& plan) {
-  return is_zero3(plan) && plan.cpu_offload && (plan.zero.nvme.optimizer || plan.zero.nvme.parameters);
+  return traits_of(plan).zero_stage == 3 && plan.cpu_offload && (plan.zero.nvme.optimizer || plan.zero.nvme.parameters);
 }
 
 std::int64_t elements_of_file(std::int64_t elements, std::int64_t item, const Plan& plan) {
@@ -324,7 +325,8 @@ Errors check_nvme(const Plan& plan) {
     errors.push_back({"zero/nvme" + std::move(where), std::move(what), std::move(hint)});
   };
   const NvmeOptions& nvme = plan.zero.nvme;
-  if (nvme == NvmeOptions{} || !is_zero3(plan)) return errors;  // For other stages it is refused as a whole.
+  if (nvme == NvmeOptions{} || traits_of(plan).zero_stage < 3)
+    return errors;  // For other stages it is refused as a whole.
   if (!nvme.optimizer && !nvme.parameters) {
     wrong("", "Nothing is on the drive.", "Write true for optimizer or for parameters, or leave nvme out.");
     return errors;

@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_nvme.h"
@@ -45,8 +46,8 @@ constexpr std::int64_t kAlignment = 2;  // nccl_start_alignment_factor
 
 // Gradients in the order in which they are put into buckets.
 std::vector<ReadyGradient> gradients_to_reduce(const ModelIndex& index, const Plan& plan) {
-  std::vector<ReadyGradient> gradients = gradients_as_they_are_ready(index, is_zero3(plan));
-  const bool waits = plan.runtime.framework == Framework::Zero1 && !plan.zero.overlap_comm;
+  std::vector<ReadyGradient> gradients = gradients_as_they_are_ready(index, traits_of(plan).replaces_linear);
+  const bool waits = traits_of(plan).zero_stage == 1 && !plan.zero.overlap_comm;
   if (!waits) return gradients;
   std::sort(gradients.begin(), gradients.end(),
             [](const ReadyGradient& a, const ReadyGradient& b) { return a.parameter < b.parameter; });
@@ -86,10 +87,10 @@ ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Lay
     buffer.parameters.push_back(static_cast<int>(p));
     const std::int64_t elements = num_elements(model.parameters[p].shape);
     const std::int64_t part = (elements + buffer.ranks - 1) / buffer.ranks;
-    buffer.begins.push_back(buffer.begins.back() + (is_zero3(plan) ? part : elements));
+    buffer.begins.push_back(buffer.begins.back() + (traits_of(plan).zero_stage == 3 ? part : elements));
     buffer.dtype = layout.parameter_dtype[p];
   }
-  if (is_zero3(plan)) {
+  if (traits_of(plan).zero_stage == 3) {
     buffer.elements = buffer.ranks * buffer.begins.back();
     buffer.group_begins = sub_groups_of(buffer, plan.zero.sub_group_size);
     return buffer;
@@ -261,7 +262,7 @@ namespace {
 template <class Wrong>
 void check_ratio(const Plan& plan, const Wrong& wrong) {
   if (plan.zero.offload_ratio == 1) return;
-  if (!is_zero3(plan) || !plan.cpu_offload) {
+  if (traits_of(plan).zero_stage < 3 || !plan.cpu_offload) {
     wrong("zero/offload_ratio", "A part of the optimizer is on the host with ZeRO-3 and cpu_offload alone.",
           "Leave it out.");
   } else if (plan.optimizer.kind != OptimizerKind::AdamW) {
@@ -275,7 +276,7 @@ void check_ratio(const Plan& plan, const Wrong& wrong) {
 template <class Wrong>
 void check_recomputation(const Plan& plan, const Model& model, const Wrong& wrong) {
   const Checkpointing& given = plan.checkpointing;
-  if (!is_zero3(plan) || !given.recomputes()) return;
+  if (traits_of(plan).zero_stage < 3 || !given.recomputes()) return;
   if (!given.early_stop) {
     wrong(
         "activation_checkpointing/early_stop",
@@ -309,7 +310,7 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
   }
   check_ratio(plan, wrong);
   if (!plan.zero.offload_param) return;
-  if (!is_zero3(plan)) {
+  if (traits_of(plan).zero_stage < 3) {
     wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
           "Write false, or plan for ZeRO-3.");
   } else if (!plan.cpu_offload) {
@@ -324,7 +325,7 @@ void check_neighbors(const Plan& plan, const Wrong& wrong) {
   const std::int64_t neighbors = plan.zero.hpz_partition_size;
   if (neighbors == 1) return;
   const std::int64_t ranks = plan.mesh.world_size();
-  if (!is_zero3(plan)) {
+  if (traits_of(plan).zero_stage < 3) {
     wrong("zero/hpz_partition_size", "ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.",
           "Leave it out, or plan for ZeRO-3.");
   } else if (ranks == 1) {
@@ -399,8 +400,8 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   const auto wrong = [&](std::string where, std::string what, std::string hint) {
     errors.push_back({std::move(where), std::move(what), std::move(hint)});
   };
-  const bool is_first_stage = plan.runtime.framework == Framework::Zero1;
-  if (is_zero3(plan) && plan.initialization != Initialization::Meta) {
+  const bool is_first_stage = traits_of(plan).zero_stage == 1;
+  if (traits_of(plan).zero_stage == 3 && plan.initialization != Initialization::Meta) {
     wrong("initialization",
           "Of ZeRO-3 a model is predicted that is made under deepspeed.zero.Init, which shards each module when it is "
           "made.",

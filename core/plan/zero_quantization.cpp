@@ -30,6 +30,7 @@
 #include <utility>
 
 #include "core/model/model.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/runtime.h"
 #include "core/plan/zero_partition.h"
 
@@ -54,7 +55,7 @@ bool are_groups_cut(const Parameter& parameter, std::int64_t ranks) {
 template <class Wrong>
 void check_weights(const Plan& plan, const Model& model, const Wrong& wrong) {
   const std::int64_t ranks = plan.mesh.world_size();
-  if (!is_zero3(plan)) {
+  if (traits_of(plan).zero_stage < 3) {
     wrong("ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.", "Write false, or plan for ZeRO-3.");
   } else if (ranks == 1) {
     wrong("One GPU gathers nothing.", "Write false.");
@@ -74,7 +75,7 @@ void check_weights(const Plan& plan, const Model& model, const Wrong& wrong) {
 template <class Wrong>
 void check_gradients(const Plan& plan, const Model& model, const Wrong& wrong) {
   const std::int64_t ranks = plan.mesh.world_size();
-  if (!is_zero3(plan)) {
+  if (traits_of(plan).zero_stage < 3) {
     wrong("ZeRO-1 and 2 reduce gradients as they are, and DeepSpeed does nothing here.",
           "Write false, or plan for ZeRO-3.");
   } else if (zero_dtype(plan) != Dtype::Float16) {

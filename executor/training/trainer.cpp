@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
@@ -57,7 +58,7 @@ Optimizer optimizer_of(const Plan& plan) {
 
 Errors check_executable(const Plan& plan) {
   Errors errors;
-  if (plan.runtime.framework != Framework::Fsdp2) {
+  if (plan.runtime.framework != kDefaultFramework) {
     errors.push_back({"/runtime/name",
                       fmt::format("fsdp-exec trains plans of FSDP2, and this one is of {}.",
                                   name_of(kFrameworkTable, plan.runtime.framework)),

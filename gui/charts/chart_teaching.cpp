@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 
 namespace fsdp::gui {
@@ -16,7 +17,7 @@ class Teacher {
       : curves_(curves),
         ranks_(plan.mesh.dp_shard()),
         replicas_(plan.mesh.dp_replicate()),
-        reduces_reads_(is_simple_fsdp(plan)) {
+        reduces_reads_(traits_of(plan).gathers_each_read) {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);

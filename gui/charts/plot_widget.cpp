@@ -10,6 +10,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "gui/charts/plot_paint.h"
 #include "planner/space/strategy_names.h"
 
@@ -76,8 +77,8 @@ QString PlotWidget::empty_text(const QString& hint) const {
 QString PlotWidget::caption() const {
   if (snapshot_ == nullptr) return {};
   const StepReport& report = snapshot_->report;
-  const QString strategy = QString::fromStdString(is_replicated(report.plan) ? planner::strategy_name(report.plan)
-                                                                             : planner::fsdp1_name(report.plan));
+  const QString strategy = QString::fromStdString(
+      traits_of(report.plan).wraps_units ? planner::fsdp1_name(report.plan) : planner::strategy_name(report.plan));
   return tr("%1 on %2 x %3 · %4 · peak %5 of %6 · step %7")
       .arg(QString::fromStdString(report.model))
       .arg(report.gpus_per_node * report.nodes)

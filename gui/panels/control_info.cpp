@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "planner/space/checkpointed_blocks.h"
@@ -106,7 +107,7 @@ std::string gpu_text(const Gpu& gpu) {
 
 std::string strategy_of(const Snapshot& snapshot) {
   const Plan& plan = snapshot.report.plan;
-  if (is_replicated(plan)) return "(" + planner::strategy_name(plan) + ")";
+  if (!traits_of(plan).wraps_units) return "(" + planner::strategy_name(plan) + ")";
   const std::string name = planner::fsdp1_name(plan);
   return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
 }

@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-bool gathers_by_fsdp2(const Plan& plan) {
-  return plan.runtime.framework == Framework::Fsdp2 && plan.mesh.dp_shard() > 1;
+bool has_shards_of_setters(const Plan& plan) {
+  return traits_of(plan).has_unit_setters && plan.mesh.dp_shard() > 1;
 }
 
 std::string ahead(std::int64_t units, std::string_view where) {
@@ -23,7 +24,7 @@ std::string ahead(std::int64_t units, std::string_view where) {
 }  // namespace
 
 std::vector<ChangedPlan> prefetching_more(const Plan& plan, std::int64_t more) {
-  if (!gathers_by_fsdp2(plan)) return {};
+  if (!has_shards_of_setters(plan)) return {};
   // In FSDP2's own order, 0, the first unit ahead is gathered anyway.
   const std::int64_t forward = std::max<std::int64_t>(plan.forward_prefetch, 1) + more;
   const std::int64_t backward = plan.backward_prefetch + more;
@@ -37,7 +38,7 @@ std::vector<ChangedPlan> prefetching_more(const Plan& plan, std::int64_t more) {
 }
 
 std::vector<ChangedPlan> reducing_apart(const Plan& plan) {
-  if (!gathers_by_fsdp2(plan)) return {};
+  if (!has_shards_of_setters(plan)) return {};
   Plan able = plan;
   PlanChoices change;
   if (!torch_version_of(plan.runtime).has_reduce_scatter_settings) {

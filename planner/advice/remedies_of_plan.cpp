@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/changed_plans.h"
@@ -67,7 +68,7 @@ void try_optimizer(RemedyList& list) {
     plan.optimizer.states = OptimizerStates::BFloat16;
     list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
     // Those that there are update whole tensors, and no shards of DTensor.
-    if (plan.runtime.framework == Framework::Fsdp2 || is_simple_fsdp(plan)) return;
+    if (traits_of(plan).has_dtensors) return;
     plan.optimizer.states = OptimizerStates::EightBit;
     list.try_plan("8-bit optimizer states", {.optimizer_states = OptimizerStates::EightBit}, plan);
   }
@@ -76,7 +77,7 @@ void try_optimizer(RemedyList& list) {
 /// Shards alone, where each GPU makes the whole model first.
 void try_initialization(RemedyList& list) {
   Plan plan = list.plan();
-  if (plan.initialization != Initialization::Device || is_replicated(plan)) return;
+  if (plan.initialization != Initialization::Device || !traits_of(plan).wraps_units) return;
   plan.initialization = Initialization::Meta;
   list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
 }
@@ -101,8 +102,7 @@ void try_precision(RemedyList& list) {
   const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
   if (compute == Dtype::Float32 || (compute == Dtype::BFloat16 && !gpu.bf16)) {
     plan.parameter_dtype = Dtype::Float32;
-    // DeepSpeed reduces in what it computes in.
-    plan.mixed_precision = {.param_dtype = units, .reduce_dtype = is_zero(plan) ? units : Dtype::Float32};
+    plan.mixed_precision = {.param_dtype = units, .reduce_dtype = Dtype::Float32};
     list.try_plan(fmt::format("{} mixed precision", short_name(units)),
                   {.precision = gpu.bf16 ? Precision::Mixed : Precision::MixedFloat16}, plan);
   } else if (has_master_weights) {
@@ -116,7 +116,7 @@ void try_precision(RemedyList& list) {
 void try_reduction(RemedyList& list) {
   Plan plan = list.plan();
   const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
-  if (is_zero(plan) || compute != Dtype::BFloat16 || plan.mixed_precision.reduce_dtype != Dtype::Float32) return;
+  if (compute != Dtype::BFloat16 || plan.mixed_precision.reduce_dtype != Dtype::Float32) return;
   plan.mixed_precision.reduce_dtype = compute;
   list.try_plan("reduce gradients in bf16", {.reduce_dtype = compute}, plan);
 }
@@ -151,7 +151,7 @@ void try_offload(RemedyList& list) {
 
 void try_gradient_sync(RemedyList& list) {
   Plan plan = list.plan();
-  if (plan.accumulation < 2 || is_simple_fsdp(plan)) return;
+  if (plan.accumulation < 2 || !traits_of(plan).chooses_gradient_sync) return;
   if (!list.request().predictor.model().says_last_micro_batch && plan.sync_every_micro_batch) return;
   plan.sync_every_micro_batch = !plan.sync_every_micro_batch;
   const bool is_every = plan.sync_every_micro_batch;
@@ -198,47 +198,46 @@ void try_parts(RemedyList& list) {
 /// What shards, for a plan of DDP that does not fit.
 void try_fsdp2(RemedyList& list) {
   const RemedyRequest& request = list.request();
-  const bool shards = !is_replicated(list.plan()) || request.space == nullptr;
-  if (shards || request.verdict == Verdict::Fits || list.plan().mesh.world_size() == 1) return;
+  const FrameworkTraits& traits = traits_of(list.plan());
+  if (traits.wraps_units || request.space == nullptr) return;
+  if (request.verdict == Verdict::Fits || list.plan().mesh.world_size() == 1) return;
   const Space ranges;
   Space space = *request.space;
-  space.base.runtime.framework = Framework::Fsdp2;
+  space.base.runtime.framework = kDefaultFramework;
   space.base.ddp = {};
   space.base.zero = {};
   space.arguments.clear();
-  if (!is_simple_fsdp(list.plan())) space.shard.reset();
+  if (traits.mesh != MeshRule::Chosen) space.shard.reset();
   space.wrap.reset();
   space.wrap_ends.reset();
   space.cpu_offloads = ranges.cpu_offloads;
-  PlanChoices change{.runtime = Framework::Fsdp2};
-  if (is_simple_fsdp(list.plan())) space.sync_every_micro_batch = ranges.sync_every_micro_batch;
-  if (is_zero(list.plan())) {
-    // Its stage said when gradients are reduced, and DeepSpeed's bf16 in which dtype.
-    space.sync_every_micro_batch = ranges.sync_every_micro_batch;
-    if (space.base.mixed_precision.param_dtype) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;
-  }
-  list.try_search({fmt::format("FSDP2 instead of {}", strategy_name(list.plan())), std::move(change)}, request.workload,
-                  request.cluster, space);
+  PlanChoices change{.runtime = kDefaultFramework};
+  // What the framework said and no choice did: when gradients are reduced, and in which dtype.
+  if (!traits.chooses_gradient_sync) space.sync_every_micro_batch = ranges.sync_every_micro_batch;
+  const bool has_copy = traits.precision == PrecisionRule::MasterCopy && space.base.mixed_precision.param_dtype;
+  if (has_copy) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;
+  const std::string what =
+      fmt::format("{} instead of {}", traits_of(kDefaultFramework).title, strategy_name(list.plan()));
+  list.try_search({what, std::move(change)}, request.workload, request.cluster, space);
 }
 
 }  // namespace
 
 // What makes a step faster at no cost comes first: of a large model not all of them are tried.
 void try_plan_changes(RemedyList& list) {
-  const bool is_simple = is_simple_fsdp(list.plan());
-  const bool copies = is_replicated(list.plan()) && !is_simple;
+  const FrameworkTraits& traits = traits_of(list.plan());
+  const bool has_policy = traits.precision == PrecisionRule::Policy;
   try_fsdp2(list);
   try_optimizer(list);
   try_cross_entropy(list);
-  if (!copies) try_precision(list);
+  if (has_policy) try_precision(list);
   try_checkpointing(list);
-  if (!is_replicated(list.plan()) || is_zero(list.plan())) try_offload(list);
+  if (traits.may_offload) try_offload(list);
   try_gradient_sync(list);
   try_initialization(list);
   try_allocator(list);
-  if (copies) return;
-  try_reduction(list);
-  if (is_simple) return;
+  if (has_policy) try_reduction(list);
+  if (!traits.wraps_units) return;
   try_collectives(list);
   try_ends(list);
   try_parts(list);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/name_pattern.h"
+#include "core/plan/framework_traits.h"
 #include "planner/advice/remedy_list.h"
 #include "planner/space/batches.h"
 #include "planner/space/strategy_names.h"
@@ -179,7 +180,7 @@ std::optional<Space> space_on(Space space, const Cluster& cluster) {
     if (!apply_strategy(strategy, cluster, space)) return std::nullopt;
   }
   if (space.replicate && world % *space.replicate == 0) space.shard = world / *space.replicate;
-  if (is_zero(space.base)) space.shard = world;  // It cuts over all of them.
+  if (traits_of(space.base).mesh == MeshRule::AllShards) space.shard = world;
   if (space.shard && world % *space.shard != 0) return std::nullopt;
   return space;
 }

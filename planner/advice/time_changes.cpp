@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/changed_plans.h"
 #include "planner/advice/remedy_kind.h"
@@ -44,7 +45,7 @@ class Changes {
   explicit Changes(const RemedyRequest& request) : request_(request), plan_(request.best.plan) {}
 
   std::vector<Tried> take() {
-    if (!is_replicated(plan_)) {
+    if (traits_of(plan_).wraps_units) {
       for (const std::int64_t more : {0, 1, 2}) add(prefetching_more(plan_, more));
       keep_shards();
       add(reducing_apart(plan_));
@@ -97,11 +98,11 @@ class Changes {
   void reduce_less() {
     Plan plan = plan_;
     const bool can_say = request_.predictor.model().says_last_micro_batch;
-    if (can_say && plan_.accumulation > 1 && plan_.sync_every_micro_batch && !is_simple_fsdp(plan_)) {
+    if (can_say && plan_.accumulation > 1 && plan_.sync_every_micro_batch && traits_of(plan_).chooses_gradient_sync) {
       plan.sync_every_micro_batch = false;
       add("reduce gradients once a step", {.gradient_sync = GradientSync::Last}, plan);
     }
-    const bool has_policy = !is_replicated(plan_) || is_simple_fsdp(plan_);
+    const bool has_policy = traits_of(plan_).precision == PrecisionRule::Policy;
     if (!has_policy || !request_.cluster.gpu.bf16) return;
     plan = plan_;
     if (activation_dtype(request_.predictor.model(), plan_) == Dtype::Float32) {

@@ -19,6 +19,7 @@
 #include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/model/model_index.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/sharding.h"
 #include "core/plan/torch_version.h"
 #include "core/report/device_verdict.h"
@@ -74,7 +75,7 @@ std::string memory_of(const StepReport& before, const StepReport& after) {
 
 std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
   const TorchVersion& newest = newest_torch_version();
-  if (torch_version_of(plan.runtime).name == newest.name || is_zero(plan) || is_flat(plan)) return {};
+  if (torch_version_of(plan.runtime).name == newest.name || !traits_of(plan).pinned.empty()) return {};
   Plan upgraded = plan;
   set_torch_version(upgraded.runtime, newest);
   const Result<StepReport> after = predictor.report(upgraded);

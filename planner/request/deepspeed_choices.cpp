@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "planner/request/plan_machines.h"
 #include "planner/space/batches.h"
 
@@ -166,7 +167,7 @@ std::optional<std::string> fill_auto_sizes(const DeepSpeedConfig& config, const 
       "\"auto\" sizes are filled in as transformers and accelerate do, for hidden_size {}: reduce_bucket_size {}{}. "
       "DeepSpeed alone takes its defaults.",
       *width, zero.reduce_bucket_size,
-      config.framework == Framework::Zero3
+      traits_of(config.framework).zero_stage == 3
           ? fmt::format(", stage3_prefetch_bucket_size {}, stage3_param_persistence_threshold {}",
                         zero.prefetch_bucket_size, zero.param_persistence_threshold)
           : std::string());

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/foreign_files.h"
 #include "core/cluster/cluster_library.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/request/deepspeed_choices.h"
@@ -94,7 +98,8 @@ bool is_unread(const PlanRequest& request, PlanChoice choice) {
   return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
 }
 
-void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, Errors& errors) {
+void fix_mesh(const DeepSpeedRequest& asked, const Cluster& cluster, Space& space, Errors& errors) {
+  const PlanRequest& request = asked.request;
   const PlanChoices& choices = request.choices;
   const std::int64_t world = world_size(cluster);
   if (choices.strategy) {
@@ -133,7 +138,7 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
   for (const PlanChoice choice : {PlanChoice::ReduceScatterBuffers, PlanChoice::SeparateReduceScatter}) {
     if (!has(choices, choice) || is_unread(request, choice)) continue;
     const bool is_other = choice == PlanChoice::ReduceScatterBuffers ? asks_for_buffers : asks_for_a_group;
-    if (base.runtime.framework != Framework::Fsdp2) {
+    if (!traits_of(base).has_unit_setters) {
       fail(errors, choice, "FSDP2 alone has this setting.", "Leave it out, or plan for --runtime fsdp2.");
     } else if (is_other && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
       fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
@@ -152,18 +157,30 @@ std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std:
   return all;
 }
 
+constexpr std::string_view kPlanForDefault = "Leave it out, or plan for --runtime fsdp2.";
+
+/// Refuses what a framework without units and without a choice of meshes cannot be told.
+void refuse(const PlanRequest& request, std::initializer_list<PlanChoice> all, std::string_view why, Errors& errors) {
+  for (const PlanChoice choice : all) {
+    if (!has(request.choices, choice) || is_unread(request, choice)) continue;
+    fail(errors, choice, std::string(why), std::string(kPlanForDefault));
+  }
+}
+
+void leave_units_out(Space& space) {
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();  // Units of frozen modules neither.
+}
+
 /// DDP has no units and one mesh, and computes in the dtype of the parameters.
 void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   const PlanChoices& choices = request.choices;
-  for (const PlanChoice choice :
-       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
-        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
-    if (!has(choices, choice) || is_unread(request, choice)) continue;
-    fail(errors, choice, "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.",
-         "Leave it out, or plan for --runtime fsdp2.");
-  }
+  refuse(request,
+         {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+          PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch},
+         "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.", errors);
   if (choices.cpu_offload.value_or(false)) {
-    fail(errors, PlanChoice::Offload, "DDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+    fail(errors, PlanChoice::Offload, "DDP offloads nothing.", std::string(kPlanForDefault));
   }
   const MixedPrecision& precision = space.base.mixed_precision;
   if (precision.reduce_dtype && choices.reduce_dtype) {
@@ -175,38 +192,38 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
          "Write bf16, fp16 or fp32; autocast is not predicted.");
   }
   space.shard = 1;
-  space.wrap = Wrap{.blocks_per_unit = 0};
-  space.wrap_ends.reset();  // Units of frozen modules neither.
+  leave_units_out(space);
   space.cpu_offloads = {false};
   // The same values for less memory.
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
 /// SimpleFSDP has a mesh and no units, reduces in every micro-batch, and is made on the meta device.
-void fix_simple_fsdp(const PlanRequest& request, Space& space, Errors& errors) {
+void fix_simple_fsdp(const DeepSpeedRequest& asked, const Cluster& cluster, Space& space, Errors& errors) {
+  const PlanRequest& request = asked.request;
   const PlanChoices& choices = request.choices;
-  for (const PlanChoice choice : {PlanChoice::Strategy, PlanChoice::Reshard, PlanChoice::Wrap, PlanChoice::WrapEnds,
-                                  PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
-    if (!has(choices, choice) || is_unread(request, choice)) continue;
-    const bool is_mode = choice == PlanChoice::Strategy;
-    fail(errors, choice,
-         is_mode ? "The mode of SimpleFSDP is what the mesh says: fully_shard, hybrid_shard or replicate."
-                 : "SimpleFSDP gathers each parameter when it is read: it has no units, and nothing is gathered ahead.",
-         is_mode ? "Write --shard or --replicate, or leave it out." : "Leave it out, or plan for --runtime fsdp2.");
+  fix_mesh(asked, cluster, space, errors);
+  if (has(choices, PlanChoice::Strategy) && !is_unread(request, PlanChoice::Strategy)) {
+    fail(errors, PlanChoice::Strategy,
+         "The mode of SimpleFSDP is what the mesh says: fully_shard, hybrid_shard or replicate.",
+         "Write --shard or --replicate, or leave it out.");
   }
+  refuse(
+      request,
+      {PlanChoice::Reshard, PlanChoice::Wrap, PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch},
+      "SimpleFSDP gathers each parameter when it is read: it has no units, and nothing is gathered ahead.", errors);
   if (choices.gradient_sync && *choices.gradient_sync != GradientSync::Every) {
     fail(errors, PlanChoice::GradientSync, "SimpleFSDP reduces gradients after every micro-batch.",
-         "Leave it out, or plan for --runtime fsdp2.");
+         std::string(kPlanForDefault));
   }
   if (choices.cpu_offload.value_or(false)) {
-    fail(errors, PlanChoice::Offload, "SimpleFSDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+    fail(errors, PlanChoice::Offload, "SimpleFSDP offloads nothing.", std::string(kPlanForDefault));
   }
   if (space.base.initialization != Initialization::Meta && !is_unread(request, PlanChoice::Initialization)) {
     fail(errors, PlanChoice::Initialization,
          "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
   }
-  space.wrap = Wrap{.blocks_per_unit = 0};
-  space.wrap_ends.reset();
+  leave_units_out(space);
   space.cpu_offloads = {false};
   space.sync_every_micro_batch = true;
 }
@@ -236,41 +253,52 @@ void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) 
 }
 
 /// DeepSpeed's ZeRO knows no units and cuts over all ranks.
-void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, Errors& errors) {
-  const PlanRequest& request = asked.request;
-  const PlanChoices& choices = request.choices;
+void fix_zero(const DeepSpeedRequest& asked, const Cluster& cluster, Space& space, Errors& errors) {
+  const PlanChoices& choices = asked.request.choices;
   Plan& base = space.base;
-  for (const PlanChoice choice :
-       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
-        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync}) {
-    if (!has(choices, choice) || is_unread(request, choice)) continue;
-    fail(errors, choice,
-         base.runtime.framework == Framework::Zero3
-             ? "ZeRO-3 gathers parameters as its thresholds say, and reduces gradients in each micro-batch."
-             : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
-         "Leave it out, or plan for --runtime fsdp2.");
-  }
+  const int stage = traits_of(base).zero_stage;
+  refuse(asked.request,
+         {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+          PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync},
+         stage == 3 ? "ZeRO-3 gathers parameters as its thresholds say, and reduces gradients in each micro-batch."
+                    : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
+         errors);
   if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
     fail(errors, PlanChoice::OptimizerStatesName,
          "ZeRO's optimizer updates one flat tensor, with states of its dtype; others are not predicted.",
          "Write as_parameter.");
   }
   fix_zero_precision(choices, base, errors);
-  space.shard = world;
-  space.wrap = Wrap{.blocks_per_unit = 0};
-  space.wrap_ends.reset();
-  base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
+  space.shard = world_size(cluster);
+  leave_units_out(space);
+  base.sync_every_micro_batch = stage != 1;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
   if (zero_dtype(base) != Dtype::Float16) base.zero.fp16 = {};  // Another precision overrides the file's.
   if (is_its_stage && !space.cpu_offload) space.cpu_offload = asked.config->offload;
-  if (choices.cpu_offload && is_zero3(base)) {
+  if (choices.cpu_offload && stage == 3) {
     const bool offloads = base.cpu_offload;
     apply_offload(base, *choices.cpu_offload);
     base.cpu_offload = offloads;  // It is the space that says so.
   }
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
+
+/// What a framework makes of the choices: before the machines are known, and on them.
+struct FrameworkChoices {
+  Framework framework = kDefaultFramework;
+  void (*before)(const PlanRequest& request, Space& space, Errors& errors) = nullptr;
+  void (*on_machines)(const DeepSpeedRequest& asked, const Cluster& cluster, Space& space, Errors& errors) = nullptr;
+};
+constexpr std::array kFrameworkChoices = {
+    FrameworkChoices{.framework = Framework::Fsdp2, .on_machines = fix_mesh},
+    FrameworkChoices{.framework = Framework::Fsdp1, .on_machines = fix_mesh},
+    FrameworkChoices{.framework = Framework::Ddp, .before = fix_ddp},
+    FrameworkChoices{.framework = Framework::Zero1, .on_machines = fix_zero},
+    FrameworkChoices{.framework = Framework::Zero2, .on_machines = fix_zero},
+    FrameworkChoices{.framework = Framework::Zero3, .on_machines = fix_zero},
+    FrameworkChoices{.framework = Framework::SimpleFsdp, .on_machines = fix_simple_fsdp},
+};
 
 constexpr auto names_batch = [](const auto& dimensions) {
   return find_dimension(dimensions, kBatchDimension) != nullptr;
@@ -402,38 +430,34 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
     append(errors, check_machines(choices, library));
     return resolved;
   }
-  resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
-  fix_reductions(request, resolved.space.base, errors);
+  Plan& base = resolved.space.base;
+  base.runtime.framework = choices.runtime.value_or(kDefaultFramework);
+  const FrameworkChoices& of_framework = row_of(kFrameworkChoices, base.runtime.framework);
+  fix_reductions(request, base, errors);
   check_release(request, resolved, errors);
-  const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
-  if (is_ddp) fix_ddp(request, resolved.space, errors);
+  if (of_framework.before != nullptr) of_framework.before(request, resolved.space, errors);
   // Who named another file than a model is told that, and nothing of machines that nobody said.
   const bool names_none =
       !choices.gpus && !choices.nodes && !choices.gpu_name && !choices.memory && !choices.cluster_file;
   if (names_none && std::any_of(errors.begin(), errors.end(), is_about_foreign_file)) return resolved;
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
-  if (!choices.precision && !is_ddp) {
-    if (auto adapted = adapt_precision(resolved.spec, cluster->gpu, resolved.space.base)) {
+  const PrecisionRule precision = traits_of(base).precision;
+  if (!choices.precision && precision != PrecisionRule::None) {
+    if (auto adapted = adapt_precision(resolved.spec, cluster->gpu, base)) {
       cluster->assumptions.push_back(*std::move(adapted));
     }
   }
-  if (is_zero(resolved.space.base)) {
-    // A recipe without a dtype trains the parameters as the checkpoint has them.
-    Plan& base = resolved.space.base;
-    if (!base.parameter_dtype && !base.mixed_precision.param_dtype) base.parameter_dtype = resolved.spec.dtype;
-    fix_zero(asked, world_size(*cluster), resolved.space, errors);
-    if (spec && asked.config && asked.config->framework == base.runtime.framework) {
-      if (auto line = fill_auto_sizes(*asked.config, resolved.spec, resolved.workload, base.zero, errors)) {
-        cluster->assumptions.push_back(*std::move(line));
-      }
-    }
-  } else if (!is_ddp) {
-    fix_mesh(request, *cluster, resolved.space, errors);
-    if (is_simple_fsdp(resolved.space.base)) fix_simple_fsdp(request, resolved.space, errors);
-  }
-  const Plan& base = resolved.space.base;
+  // A recipe without a dtype trains the parameters as the checkpoint has them.
+  const bool has_dtype = base.parameter_dtype || base.mixed_precision.param_dtype;
+  if (precision == PrecisionRule::MasterCopy && !has_dtype) base.parameter_dtype = resolved.spec.dtype;
+  if (of_framework.on_machines != nullptr) of_framework.on_machines(asked, *cluster, resolved.space, errors);
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
+  if (spec && is_its_stage) {
+    if (auto line = fill_auto_sizes(*asked.config, resolved.spec, resolved.workload, base.zero, errors)) {
+      cluster->assumptions.push_back(*std::move(line));
+    }
+  }
   // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
   if (!is_its_stage) {
     resolved.space.arguments =

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/plan/framework_traits.h"
 #include "planner/request/plan_request.h"
 #include "planner/search/search.h"
 
@@ -14,7 +15,7 @@ namespace fsdp::planner {
 
 /// A framework with its best plan, in short.
 struct ComparedRuntime {
-  Framework framework = Framework::Fsdp2;
+  Framework framework = kDefaultFramework;
   std::string why_not;  ///< Why what was asked cannot be had of it; empty: it can.
   Verdict verdict = Verdict::Unknown;
   bool is_tight = false;  ///< It runs, without room to spare.

@@ -10,14 +10,15 @@
 
 #include "core/plan/schedule.h"
 #include "planner/search/lower_bounds.h"
+#include "planner/space/search_traits.h"
 
 namespace fsdp::planner {
 
 using simulator::CallCost;
 
 bool LowerBounds::has_order(const Family& family, const Layout& layout, const Cluster& cluster) const {
-  const bool is_fsdp2 = base_.runtime.framework == Framework::Fsdp2;
-  if (!is_fsdp2 || has_passes(*index_->model) || cluster.gpu.compute_capability == 0) return false;
+  if (!search_traits(base_).has_bound_of_order || has_passes(*index_->model)) return false;
+  if (cluster.gpu.compute_capability == 0) return false;
   if (families_.wrappings[static_cast<std::size_t>(family.wrapping)].parts != BlockParts::Whole) return false;
   const auto is_inside_a_block = [&](int module) {
     return std::any_of(index_->model->calls.begin(), index_->model->calls.end(), [&](const Call& call) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/plan/framework_traits.h"
+#include "planner/space/search_traits.h"
+
 namespace fsdp::planner {
 
 using simulator::Detail;
@@ -23,8 +26,8 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
 std::optional<std::string> note_on_mixed_units(const Space& space, const Families& families, const Candidate& best,
                                                const Cluster& cluster) {
   constexpr double kOpenShare = 0.02;
-  const bool has_others =
-      !space.wrap && !is_replicated(space.base) && !is_flat(space.base) && families.num_blocks() > 1;
+  const bool has_others = !space.wrap && traits_of(space.base).wraps_units && search_traits(space.base).cuts_blocks &&
+                          families.num_blocks() > 1;
   const bool is_near = ratio(best.device_peak, budget_of(cluster)) < 1 + kOpenShare;
   if (!has_others || best.missing == Bytes(0) || !is_near) return std::nullopt;
   return "Not proven: all blocks are wrapped alike in what was searched; with some whole and others cut a plan may "

@@ -45,10 +45,12 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/zero_partition.h"
 #include "planner/space/checkpointed_blocks.h"
+#include "planner/space/search_traits.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/time/plan_times.h"
@@ -371,8 +373,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const L
     return has_copies ? bytes_of(unit.full_elements, unit.param_dtype) : 0;
   };
   UnitSums sums;
-  const bool is_fsdp2 = base_.runtime.framework == Framework::Fsdp2;
-  if (is_fsdp2 && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
+  if (search_traits(base_).has_bound_of_order && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
   double optimizer = set_optimizer_bytes(layout, sums);
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
@@ -429,8 +430,8 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
   const bool is_uncached = first_checkpoint_saves_work_ && some_checkpointed;
   const CheckpointWay& first = family.ways[static_cast<std::size_t>(ways.first)];
   const CheckpointWay& last = family.ways[static_cast<std::size_t>(ways.last)];
-  // SimpleFSDP's calls keep whole copies, made of the shards.
-  const std::int64_t shard = is_simple_fsdp(base_) ? family.mesh.dp_shard() : 0;
+  // Calls keep whole copies, made of the shards.
+  const std::int64_t shard = traits_of(base_).gathers_each_read ? family.mesh.dp_shard() : 0;
   const auto key = std::tuple(family.micro_batch, shard, first, last, is_uncached);
   const auto found = call_sums_.find(key);
   if (found != call_sums_.end()) return found->second;
@@ -554,7 +555,7 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds kept_gradients = accumulates ? units.keeps + (micro_batches - 1) * units.adds : Seconds(0);
   const Seconds stream =
       compute + kept_gradients + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
-  const bool stays_gathered = is_flat(base_) && accumulates;
+  const bool stays_gathered = search_traits(base_).stays_gathered_without_sync && accumulates;
   const Seconds gathers = (stays_gathered ? 1 : micro_batches) * units.gathers[most_kept];
   const Seconds reduces = reductions * units.reduces;
   const bool is_apart = families_.arguments[family.arguments].separate_reduce_scatter_group;

@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/space/search_traits.h"
 #include "simulator/memory/device_terms.h"
 
 namespace fsdp::planner {
@@ -51,11 +52,6 @@ double rounded(Seconds time) {
 }
 double rounded_down(Seconds time) {
   return std::floor(time.count() * 1e9 * (1 - 1e-12)) - 1;
-}
-
-/// True if the peaks of an allocator's pools obey the law, too. We know that for FSDP2 alone.
-bool has_law_of_pools(const Plan& plan) {
-  return plan.runtime.framework == Framework::Fsdp2;
 }
 
 }  // namespace
@@ -243,7 +239,7 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const simulator::Outcome& live = outcome(choice, Detail::Live);
   if (is_tight_) return (live.allocated_lower_bound - (box.is_point() ? Bytes(0) : slack_of(box))).count();
   if (decisive_ && !above_sums_.contains(box.family)) {
-    const Bytes of_boxes = has_law_of_pools(base_) ? live.pools_lower_bound : live.device_lower_bound;
+    const Bytes of_boxes = search_traits(base_).has_law_of_pools ? live.pools_lower_bound : live.device_lower_bound;
     const std::int64_t more = with_margin(of_boxes, choice).count() - smallest_sums(box);
     above_sums_.emplace(box.family, more);
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
@@ -254,7 +250,7 @@ std::int64_t PredictedCost::needed_at_least(const Box& box) {
 
 Bytes PredictedCost::least_of_box(const Box& box, const simulator::Outcome& smallest) {
   const Bytes least = smallest.device_lower_bound - slack_of(box);
-  if (!has_law_of_pools(base_)) return least;
+  if (!search_traits(base_).has_law_of_pools) return least;
   const Bytes slack(lower_bounds_.pool_slack(families_.families[box.family], box.ranges[0].size() > 1,
                                              box.ranges[1].size() > 1, box.ranges[2]));
   return std::max(least, smallest.pools_lower_bound - slack);
@@ -369,8 +365,9 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return {time_in_order(box), no_memory};
     case CostLevel::Time: {
       const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
-      const bool flat_on_host = is_flat(base_) && family.cpu_offload;
-      const bool may_wait_less = has_parts || is_zero3(base_) || flat_on_host;
+      const SearchTraits& traits = search_traits(base_);
+      const bool may_wait_less =
+          has_parts || !(family.cpu_offload ? traits.has_law_of_host_time : traits.has_law_of_time);
       if (may_wait_less && (box.ranges[1].size() > 1 || box.ranges[2].size() > 1)) return {no_time, no_memory};
       // The CPU delays next to nothing, so the bound by the order suffices.
       if (!box.is_point() && lower_bounds_.knows_order(family)) return {no_time, no_memory};

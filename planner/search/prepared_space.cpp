@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/framework_traits.h"
 #include "planner/space/batches.h"
 #include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
@@ -22,9 +23,9 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
     if (auto misfit = passes_misfit(space.base, predictor.model())) return tl::unexpected(Errors{*std::move(misfit)});
     Plan plan = space.base;
     const std::int64_t gpus = world_size(cluster);
-    plan.mesh = plan.runtime.framework == Framework::Ddp ? Mesh{gpus, 1} : Mesh{1, gpus};
+    plan.mesh = traits_of(plan).mesh == MeshRule::AllCopies ? Mesh{gpus, 1} : Mesh{1, gpus};
     Wrapping wrapping{.stacks = {}, .others = {}, .roots = models_of_passes(predictor.model())};
-    if (is_flat(plan)) wrap_apart(predictor.model(), plan, wrapping);
+    if (traits_of(plan).has_flat_parameters) wrap_apart(predictor.model(), plan, wrapping);
     plan.units = units_of(wrapping, Family{}, 0);
     if (space.checkpoint) {
       const auto checkpointed = checkpoint(plan, predictor.model(), *space.checkpoint);
@@ -57,7 +58,7 @@ Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, c
     return failure("--objective", "The statistics of a batch norm are those of a micro-batch, whose size changes them.",
                    "Say the micro-batch with --batch.");
   }
-  if (prepared.space.base.runtime.framework == Framework::Ddp) {
+  if (traits_of(prepared.space.base).options == OptionsMember::Ddp) {
     prepared.space.base.ddp.find_unused_parameters = has_unused_parameters(prepared.model());
   }
   prepared.space.base.model = prepared.model().name;

@@ -1,5 +1,6 @@
 #include "planner/space/checkpoint_limits.h"
 
+#include "core/plan/framework_traits.h"
 #include "planner/space/wrap_apart.h"
 
 namespace fsdp::planner {
@@ -7,7 +8,7 @@ namespace fsdp::planner {
 namespace {
 
 bool has_units_in_blocks(const Model& model, const Space& space) {
-  return is_flat(space.base) && has_kinds_in_a_block(model, space.base);
+  return traits_of(space.base).has_flat_parameters && has_kinds_in_a_block(model, space.base);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_partition.h"
 
@@ -113,7 +114,7 @@ std::vector<CheckpointWay> different_ways(const std::vector<CheckpointWay>& ways
 
 std::vector<CheckpointWay> ways_to_search(const Space& space, const Model& model) {
   std::vector<CheckpointWay> ways = different_ways(space.checkpoint_ways, model);
-  if (!is_zero3(space.base)) return ways;
+  if (!traits_of(space.base).replaces_linear) return ways;
   std::erase_if(ways, [&](const CheckpointWay& way) {
     if (way.mode != CheckpointMode::Selective) return false;
     Checkpointing checkpointing;

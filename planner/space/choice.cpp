@@ -7,12 +7,13 @@
 #include <numeric>
 
 #include "core/model/model_index.h"
-#include "core/plan/flat_units.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/sharding.h"
 #include "planner/space/batches.h"
 #include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/family_limits.h"
+#include "planner/space/search_traits.h"
 #include "planner/space/strategy_names.h"
 #include "planner/space/wrap_apart.h"
 #include "planner/space/wrap_policy.h"
@@ -97,10 +98,8 @@ Result<std::vector<NamedWrapping>> wrappings_of_flat(const Space& space, const M
 Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model, const Cluster& cluster) {
   if (space.wrap && names_units(*space.wrap)) {
     FSDP_TRY(Wrapping wrapping, wrapping_by_name(model, *space.wrap));
-    std::vector of_patterns{
+    return std::vector{
         NamedWrapping{.wrapping = std::move(wrapping), .label = fmt::format("units {}", to_text(*space.wrap))}};
-    if (!is_flat(space.base)) return of_patterns;
-    return wrappings_of_flat(space, model, cluster, std::move(of_patterns));
   }
   const Wrappables wrappables = wrappables_of(model);
   std::vector<bool> ends = {true, false};
@@ -114,7 +113,7 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
         if (wrap.blocks_per_unit == 0 && with_frozen && space.wrap && !space.wrap_ends) continue;
         NamedWrapping named;
         FSDP_TRY(named.wrapping, wrapping_of(model, wrappables, wrap, with_ends, with_frozen));
-        if (is_flat(space.base)) wrap_apart(model, space.base, named.wrapping);
+        if (traits_of(space.base).has_flat_parameters) wrap_apart(model, space.base, named.wrapping);
         named.blocks_per_unit = wrap.blocks_per_unit;
         named.parts = wrap.parts;
         named.ends = with_ends && !wrappables.ends.empty();
@@ -126,13 +125,12 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
       }
     }
   }
-  if (is_flat(space.base)) return wrappings_of_flat(space, model, cluster, std::move(wrappings));
   return wrappings;
 }
 
-/// 0, the powers of two, and all; or every number. FSDP1 keeps no unit unsharded, or all.
+/// 0, the powers of two, and all; or every number. No unit or all if units may not differ.
 std::vector<std::int32_t> kept_numbers(const Space& space, std::int32_t all) {
-  if (is_flat(space.base)) return {0, all};
+  if (!search_traits(space.base).mixes_reshards) return {0, all};
   std::vector<std::int32_t> numbers = {0};
   for (std::int32_t n = 1; n < all; n = space.every_number ? n + 1 : 2 * n) numbers.push_back(n);
   numbers.push_back(all);
@@ -183,7 +181,7 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
     return {Reshard{Kind::Always, 0, {kept}}};
   }
   std::vector<Reshard> reshards = {{Kind::Always, 0, kept_numbers(space, longest)}};
-  if (is_flat(space.base)) return reshards;
+  if (!search_traits(space.base).mixes_reshards) return reshards;
   const std::int64_t node = cluster.gpus_per_node;
   if (cluster.nodes > 1 && node > 1 && mesh.dp_shard() > node && mesh.dp_shard() % node == 0) {
     reshards.push_back({Kind::Smaller, node, {0}});
@@ -277,12 +275,6 @@ std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   return {space.sync_every_micro_batch.value_or(space.base.sync_every_micro_batch)};
 }
 
-bool fails_without_sync(const Plan& base, const Model& model, const Mesh& mesh) {
-  if (!is_flat(base)) return false;
-  return std::any_of(model.parameters.begin(), model.parameters.end(),
-                     [&](const Parameter& parameter) { return fails_unreduced(base, mesh, parameter); });
-}
-
 /// The parts of a label that distinguish a point from its neighbors.
 std::vector<std::string> label_parts(const Families& families, const Choice& choice) {
   const Family& family = families.families[choice.family];
@@ -302,7 +294,7 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   } else if (keeps_all && parts[0] != "SHARD_GRAD_OP") {
     parts.emplace_back("reshard False");
   }
-  if (!is_replicated(plan)) parts.push_back(wrapping.label);
+  if (traits_of(plan).wraps_units) parts.push_back(wrapping.label);
   const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
   const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (checkpointed > 0) {
@@ -385,19 +377,8 @@ Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const 
   family.cpu_offload = space.cpu_offload.value_or(false);
   family.forward_prefetch = space.forward_prefetch.value_or(0);
   family.backward_prefetch = space.backward_prefetch.value_or(1);
-  if (auto misfit = misfit_of_passes(space.base, family, model)) return *std::move(misfit);
-  if (auto misfit = optimizer_misfit(space.base, model, mesh, space.cpu_offload.value_or(false)))
-    return *std::move(misfit);
-  if (is_flat(space.base) && space.cpu_offload.value_or(false)) {
-    const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
-    if (auto misfit = offload_misfit(space.base, model, mesh, adds_up)) {
-      return {"--offload", misfit->what, misfit->hint};
-    }
-  }
-  if (is_flat(space.base)) {
-    return {"--gradient-sync", "FSDP1 has no plan that keeps gradients of tied parameters in another dtype.",
-            "Reduce every micro-batch, or write false for use_orig_params."};
-  }
+  family.sync_every_micro_batch = syncs_of(space, batch).front();
+  if (auto misfit = family_misfit(space.base, family, model)) return *std::move(misfit);
   return {"--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),
           "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
 }
@@ -418,6 +399,9 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   FSDP_TRY(const Space space, said_by_runtime(checkpointable(given, model)));
   Errors errors;
   auto wrappings = wrappings_of(space, model, cluster);
+  if (wrappings && traits_of(space.base).has_flat_parameters) {
+    wrappings = wrappings_of_flat(space, model, cluster, *std::move(wrappings));
+  }
   const auto meshes = meshes_of(space, cluster);
   const auto batches = batches_of(space, cluster);
   Families result;
@@ -440,7 +424,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
         family.forward_prefetch = forward;
         family.backward_prefetch = backward;
-        if (!misfit_of_passes(space.base, family, model)) add_with_arguments(family, result);
+        if (!family_misfit(space.base, family, model)) add_with_arguments(family, result);
       }
     }
   };
@@ -451,9 +435,6 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
         family.micro_batch = batch.micro_batch;
         family.accumulation = batch.accumulation;
         for (const bool every : syncs_of(space, batch)) {
-          const bool adds_up = every && batch.accumulation > 1;
-          if (!every && batch.accumulation > 1 && fails_without_sync(space.base, model, family.mesh)) continue;
-          if (offload && is_flat(space.base) && offload_misfit(space.base, model, family.mesh, adds_up)) continue;
           family.sync_every_micro_batch = every;
           add_with_prefetch(family);
         }

@@ -15,6 +15,7 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/framework_arguments.h"
@@ -76,7 +77,7 @@ struct Choice {
 
 /// The space of one model on one cluster.
 struct Families {
-  Framework framework = Framework::Fsdp2;
+  Framework framework = kDefaultFramework;
   std::vector<NamedWrapping> wrappings;
   std::vector<FrameworkArguments> arguments;     ///< Those of the space's base come first.
   std::vector<Family> families;                  ///< In the order of the space.

@@ -1,6 +1,13 @@
 #include "planner/space/family_limits.h"
 
+#include <algorithm>
+
+#include "core/plan/flat_units.h"
+#include "core/plan/framework_traits.h"
+
 namespace fsdp::planner {
+
+namespace {
 
 std::optional<Error> misfit_of_passes(const Plan& base, const Family& family, const Model& model) {
   if (!has_passes(model)) return std::nullopt;
@@ -11,6 +18,28 @@ std::optional<Error> misfit_of_passes(const Plan& base, const Family& family, co
   plan.backward_prefetch = family.backward_prefetch;
   set_offload(plan, family.cpu_offload);
   return passes_misfit(plan, model);
+}
+
+}  // namespace
+
+std::optional<Error> family_misfit(const Plan& base, const Family& family, const Model& model) {
+  if (auto misfit = misfit_of_passes(base, family, model)) return misfit;
+  if (auto misfit = optimizer_misfit(base, model, family.mesh, family.cpu_offload)) return misfit;
+  if (!traits_of(base).has_flat_parameters) return std::nullopt;
+  const bool accumulates = family.accumulation > 1;
+  if (family.cpu_offload) {
+    const bool adds_up = accumulates && family.sync_every_micro_batch;
+    if (auto misfit = offload_misfit(base, model, family.mesh, adds_up)) {
+      return Error{"--offload", misfit->what, misfit->hint};
+    }
+  }
+  const auto fails = [&](const Parameter& parameter) { return fails_unreduced(base, family.mesh, parameter); };
+  if (accumulates && !family.sync_every_micro_batch &&
+      std::any_of(model.parameters.begin(), model.parameters.end(), fails)) {
+    return Error{"--gradient-sync", "FSDP1 has no plan that keeps gradients of tied parameters in another dtype.",
+                 "Reduce every micro-batch, or write false for use_orig_params."};
+  }
+  return std::nullopt;
 }
 
 }  // namespace fsdp::planner

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of the search space that a model refuses for all numbers of a family.
+// The parts of the search space that a model or a framework refuses for all numbers of a family.
 
 #include <optional>
 
@@ -11,8 +11,10 @@
 
 namespace fsdp::planner {
 
-/// The reason why we cannot predict a step of several passes for a family (`passes_misfit`). `nullopt` if we can, or if
-/// the model has no such step. `base`: the plan that sets the fields that a family leaves open.
-std::optional<Error> misfit_of_passes(const Plan& base, const Family& family, const Model& model);
+/// The reason why we predict no plan of a family, in the names of the options: a step of several passes
+/// (`passes_misfit`), an optimizer (`optimizer_misfit`), an offload (`offload_misfit`) or gradients (`fails_unreduced`)
+/// of flat parameters. `nullopt` if one may be predicted. `base`: the plan whose other fields a family leaves as they
+/// are.
+std::optional<Error> family_misfit(const Plan& base, const Family& family, const Model& model);
 
 }  // namespace fsdp::planner

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 
@@ -22,13 +23,6 @@ constexpr std::array<std::int64_t, 3> kReduceBuckets = {500'000'000, 50'000'000,
 constexpr std::array<std::int64_t, 2> kBucketCaps = {5, 100};
 constexpr std::array<std::int64_t, 2> kReduceInputs = {1, 2};
 constexpr std::array kPrefetches = {BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None};
-
-Plan plan_of_defaults(Framework framework) {
-  Plan plan;
-  plan.runtime.framework = framework;
-  if (is_zero(plan)) plan.zero = default_zero_options(framework);
-  return plan;
-}
 
 void add_new(std::vector<FrameworkArguments>& all, const FrameworkArguments& arguments) {
   if (std::find(all.begin(), all.end(), arguments) == all.end()) all.push_back(arguments);
@@ -68,46 +62,35 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.separate_reduce_scatter_group = arguments.separate_reduce_scatter_group;
 }
 
-std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
-  const FrameworkArguments own = arguments_of(base);
-  std::vector<FrameworkArguments> all = {own};
-  FrameworkArguments other = own;
-  switch (base.runtime.framework) {
-    case Framework::Fsdp2:
-      if (!torch_version_of(base.runtime).has_reduce_scatter_settings) return all;
-      for (const bool is_apart : {false, true}) {
-        for (const std::int64_t buffers : kReduceInputs) {
-          other.separate_reduce_scatter_group = is_apart;
-          other.reduce_scatter_buffers = buffers;
-          add_new(all, other);
-        }
-      }
-      return all;
-    case Framework::Fsdp1:
-      for (const BackwardPrefetch prefetch : kPrefetches) {
-        other.backward_prefetch = prefetch;
-        add_new(all, other);
-      }
-      return all;
-    case Framework::Ddp:
-      for (const std::int64_t cap : kBucketCaps) {
-        other.bucket_cap_mb = cap;
-        add_new(all, other);
-      }
-      return all;
-    case Framework::SimpleFsdp:
-      return all;  // There are no such arguments.
-    case Framework::Zero1:
-    case Framework::Zero2:
-    case Framework::Zero3:
-      break;
+namespace {
+
+void add_reductions(std::vector<FrameworkArguments>& all) {
+  FrameworkArguments other = all.front();
+  for (const bool is_apart : {false, true}) {
+    for (const std::int64_t buffers : kReduceInputs) {
+      other.separate_reduce_scatter_group = is_apart;
+      other.reduce_scatter_buffers = buffers;
+      add_new(all, other);
+    }
   }
-  for (const std::int64_t elements : kReduceBuckets) {
-    other.reduce_bucket_size = elements;
+}
+
+/// The arguments of the plan itself, with other values of one of them.
+template <class Values, class Member>
+void add_each(std::vector<FrameworkArguments>& all, const Values& values, Member FrameworkArguments::*member) {
+  FrameworkArguments other = all.front();
+  for (const auto value : values) {
+    other.*member = value;
     add_new(all, other);
   }
-  // A user who releases parameters to save memory also wants the smallest buffer, the last one.
-  if (!is_zero3(base)) return all;
+}
+
+/// ZeRO-3's thresholds, with the smallest bucket: a user who releases parameters to save memory also wants that.
+void add_thresholds(std::vector<FrameworkArguments>& all, const Plan& base, std::int64_t gpus,
+                    std::int64_t gpus_per_node) {
+  const FrameworkArguments own = all.front();
+  FrameworkArguments other = own;
+  other.reduce_bucket_size = kReduceBuckets.back();
   other.max_reuse_distance = 0;
   add_new(all, other);
   // A second copy in each node of the parameters that are gathered twice, if parameters are on the GPUs.
@@ -123,12 +106,34 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64
   other.overlap_comm = false;
   add_new(all, other);
   // A plan that is short of host memory, too.
-  if (own.drive || zero_master_dtype(base) != Dtype::Float32 || base.zero.offload_ratio < 1) return all;
+  if (own.drive || zero_master_dtype(base) != Dtype::Float32 || base.zero.offload_ratio < 1) return;
   other.drive = true;
   other.sub_group_size = std::min(own.sub_group_size, kDriveSubGroup);
   for (const bool overlaps : {true, false}) {
     other.overlap_comm = overlaps;
     add_new(all, other);
+  }
+}
+
+}  // namespace
+
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
+  const FrameworkTraits& traits = traits_of(base);
+  std::vector<FrameworkArguments> all = {arguments_of(base)};
+  if (traits.has_unit_setters && torch_version_of(base.runtime).has_reduce_scatter_settings) add_reductions(all);
+  switch (traits.options) {
+    case OptionsMember::None:
+      break;
+    case OptionsMember::Fsdp1:
+      add_each(all, kPrefetches, &FrameworkArguments::backward_prefetch);
+      break;
+    case OptionsMember::Ddp:
+      add_each(all, kBucketCaps, &FrameworkArguments::bucket_cap_mb);
+      break;
+    case OptionsMember::Zero:
+      add_each(all, kReduceBuckets, &FrameworkArguments::reduce_bucket_size);
+      if (traits.zero_stage == 3) add_thresholds(all, base, gpus, gpus_per_node);
+      break;
   }
   return all;
 }
@@ -139,38 +144,28 @@ bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t 
 }
 
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
-  switch (framework) {
-    case Framework::Fsdp2:
-    case Framework::Fsdp1:
-      return mesh.dp_shard() == 1 || !has_units;
-    case Framework::Ddp:
-      return mesh.world_size() == 1;
-    default:
-      return false;
-  }
+  const FrameworkTraits& traits = traits_of(framework);
+  if (traits.wraps_units) return mesh.dp_shard() == 1 || !has_units;
+  return traits.mesh == MeshRule::AllCopies && mesh.world_size() == 1;
 }
 
 std::vector<std::string> texts_of_arguments(Framework framework, const FrameworkArguments& arguments) {
-  const Plan plan = plan_of_defaults(framework);
+  Plan plan;
+  plan.zero = default_zero_options(framework);
   const FrameworkArguments usual = arguments_of(plan);
   std::vector<std::string> texts;
-  if (framework == Framework::Ddp && arguments.bucket_cap_mb) {
-    texts.push_back(fmt::format("bucket_cap_mb {}", *arguments.bucket_cap_mb));
-  }
-  if (framework == Framework::Fsdp1 && arguments.backward_prefetch != usual.backward_prefetch) {
+  if (arguments.bucket_cap_mb) texts.push_back(fmt::format("bucket_cap_mb {}", *arguments.bucket_cap_mb));
+  if (arguments.backward_prefetch != usual.backward_prefetch) {
     texts.push_back(fmt::format("backward_prefetch {}", name_of(kBackwardPrefetchTable, arguments.backward_prefetch)));
   }
-  if (framework == Framework::Fsdp2 && arguments.reduce_scatter_buffers != 1) {
+  if (arguments.reduce_scatter_buffers != 1) {
     texts.push_back(fmt::format("{} reduce-scatter buffers", arguments.reduce_scatter_buffers));
   }
-  if (framework == Framework::Fsdp2 && arguments.separate_reduce_scatter_group) {
-    texts.emplace_back("reduce-scatters apart");
-  }
+  if (arguments.separate_reduce_scatter_group) texts.emplace_back("reduce-scatters apart");
   const auto add_unusual = [&](const char* key, std::int64_t FrameworkArguments::*value) {
     if (arguments.*value != usual.*value) texts.push_back(fmt::format("{} {}", key, arguments.*value));
   };
-  if (is_zero(plan)) add_unusual("reduce_bucket_size", &FrameworkArguments::reduce_bucket_size);
-  if (!is_zero3(plan)) return texts;
+  add_unusual("reduce_bucket_size", &FrameworkArguments::reduce_bucket_size);
   add_unusual("max_reuse_distance", &FrameworkArguments::max_reuse_distance);
   add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
   add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);

@@ -4,6 +4,7 @@
 #include <array>
 #include <variant>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "planner/space/choice_table.h"
 #include "planner/space/framework_arguments.h"
@@ -101,7 +102,7 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
 }
 
 std::optional<Error> offload_misfit(const OffloadChoice& choice, std::optional<Framework> framework) {
-  if (!choice.to_drive || framework == Framework::Zero3) return std::nullopt;
+  if (!choice.to_drive || (framework && traits_of(*framework).zero_stage == 3)) return std::nullopt;
   return Error{std::string(place_of(PlanChoice::Offload)), "ZeRO-3 alone keeps something on an NVMe drive.",
                "Write yes, or plan for --runtime zero3."};
 }

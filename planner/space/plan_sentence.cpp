@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/zero_nvme.h"
 #include "planner/space/checkpointed_blocks.h"
@@ -130,7 +131,7 @@ std::string precision_of(const Plan& plan, const ModelFacts& facts) {
 
 std::string optimizer_of(const Plan& plan) {
   const OptimizerRow& row = optimizer_row(plan.optimizer);
-  if (is_zero(plan) && plan.cpu_offload) {
+  if (traits_of(plan).zero_stage > 0 && plan.cpu_offload) {
     return fmt::format("{} {}", row.class_name, row.has_cpu_adam ? "(DeepSpeedCPUAdam)" : "on the CPU");
   }
   // bitsandbytes has one implementation.
@@ -206,7 +207,7 @@ WrappedModules wrapped_modules_of(const Plan& plan, const ModelFacts& facts) {
 
 std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
   const auto [blocks, per_unit, parts, others] = wrapped_modules_of(plan, facts);
-  const std::string call = is_flat(plan) ? "FullyShardedDataParallel" : "fully_shard";
+  const std::string call(traits_of(plan).call);
   std::string text = call;
   const auto all = static_cast<std::int64_t>(facts.blocks.size());
   if (blocks > 0) {
@@ -251,17 +252,26 @@ std::string zero_arguments(const Plan& plan) {
   return fmt::format("{}", fmt::join(arguments, ", "));
 }
 
+/// Arguments of a framework without units; empty: the default ones.
+std::string own_arguments(const Plan& plan) {
+  switch (traits_of(plan).options) {
+    case OptionsMember::Ddp:
+      return plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
+    case OptionsMember::Zero:
+      return zero_arguments(plan);
+    default:
+      return "";
+  }
+}
+
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True)".
 std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
-  const std::string name = strategy_name(plan);
-  if (plan.runtime.framework == Framework::Ddp) {
-    const std::string arguments = plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
-    return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
-  }
-  if (is_zero(plan)) return fmt::format("{} ({})", name, zero_arguments(plan));
+  std::string name = strategy_name(plan);
   const bool is_hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
-  if (is_simple_fsdp(plan)) {
-    return is_hybrid ? fmt::format("{} over ({}, {})", name, plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : name;
+  if (!traits_of(plan).wraps_units) {
+    if (is_hybrid) name += fmt::format(" over ({}, {})", plan.mesh.dp_replicate(), plan.mesh.dp_shard());
+    const std::string arguments = own_arguments(plan);
+    return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
   }
   const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "";
   return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
@@ -275,7 +285,7 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
     parts.push_back(batch + (batch_origin.empty() ? "" : ", " + batch_origin));
   }
   parts.push_back(checkpointing_of(plan, facts));
-  if (is_flat(plan) || plan.runtime.framework == Framework::Fsdp2) {
+  if (traits_of(plan).wraps_units) {
     for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
       parts.push_back(std::move(text));
     }
@@ -283,7 +293,7 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
   if (plan.cpu_offload) parts.emplace_back(uses_drive(plan) ? "offload to NVMe" : "CPU offload");
   if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
   if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));
-  if (plan.accumulation > 1 && !plan.sync_every_micro_batch && !is_zero(plan))
+  if (plan.accumulation > 1 && !plan.sync_every_micro_batch && traits_of(plan).chooses_gradient_sync)
     parts.emplace_back("gradients reduced once a step");
   parts.push_back(precision_of(plan, facts));
   parts.push_back(optimizer_of(plan));

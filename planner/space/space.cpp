@@ -12,10 +12,12 @@
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/space/batches.h"
 #include "planner/space/choice.h"
+#include "planner/space/search_traits.h"
 
 namespace fsdp::planner {
 
@@ -243,23 +245,33 @@ Result<Space> said_by_runtime(Space space) {
     }
     space.cpu_offload = false;
   }
-  if (!is_flat(space.base)) return space;
+  const SearchTraits& traits = search_traits(space.base);
+  const std::string_view title = traits_of(space.base).title;
   Errors errors;
-  const auto refuse = [&](bool is_asked, std::string_view where, std::string_view what, std::string_view hint) {
-    if (is_asked) errors.push_back({std::string(where), std::string(what), std::string(hint)});
+  const auto refuse = [&](bool is_asked, std::string_view where, std::string what, std::string_view hint) {
+    if (is_asked) errors.push_back({std::string(where), std::move(what), std::string(hint)});
   };
-  refuse(space.wrap && space.wrap->blocks_per_unit > 1, "--wrap", "A unit of FSDP1 has one module.", "Write blocks.");
-  refuse(space.wrap && space.wrap->parts != BlockParts::Whole, "--wrap",
-         "Units inside blocks are not predicted of FSDP1.", "Write blocks.");
-  refuse(space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller || space.reshard->keep_last > 0),
-         "--reshard", "FSDP1 has one strategy for all units.", "Write true or false.");
-  refuse(space.forward_prefetch.value_or(0) != 0 || space.backward_prefetch.value_or(1) != 1, "--prefetch",
-         "FSDP1 has no prefetch by a number of units.", "Leave it out.");
+  if (!traits.joins_modules) {
+    refuse(space.wrap && space.wrap->blocks_per_unit > 1, "--wrap", fmt::format("A unit of {} has one module.", title),
+           "Write blocks.");
+    std::erase_if(space.blocks_per_unit, [](std::int64_t blocks) { return blocks > 1; });
+  }
+  if (!traits.cuts_blocks) {
+    refuse(space.wrap && space.wrap->parts != BlockParts::Whole, "--wrap",
+           fmt::format("Units inside blocks are not predicted of {}.", title), "Write blocks.");
+    space.block_parts.clear();
+  }
+  if (!traits.mixes_reshards) {
+    refuse(space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller || space.reshard->keep_last > 0),
+           "--reshard", fmt::format("{} has one strategy for all units.", title), "Write true or false.");
+  }
+  if (!traits.counts_prefetches) {
+    refuse(space.forward_prefetch.value_or(0) != 0 || space.backward_prefetch.value_or(1) != 1, "--prefetch",
+           fmt::format("{} has no prefetch by a number of units.", title), "Leave it out.");
+    space.forward_prefetches = {0};
+    space.backward_prefetches = {1};
+  }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  std::erase_if(space.blocks_per_unit, [](std::int64_t blocks) { return blocks > 1; });
-  space.block_parts.clear();
-  space.forward_prefetches = {0};
-  space.backward_prefetches = {1};
   return space;
 }
 

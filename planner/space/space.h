@@ -209,9 +209,8 @@ struct Space {
 /// The same space with every value that can save memory: every j and k, and units inside blocks.
 Space whole(const Space& space);
 
-/// Removes the choices that the runtime of `base` cannot express. FSDP1: several modules in a unit, units inside
-/// blocks, settings that differ between units, a smaller group, CPU offload, FSDP2's prefetches. Errors: a fixed choice
-/// is one of them.
+/// Removes the choices that the framework of `base` cannot express (planner/space/search_traits.h). Errors: a fixed
+/// choice is one of them.
 Result<Space> said_by_runtime(Space space);
 
 /// The plan that a recipe describes before a search: its precision, optimizer and accumulation, and the workload's

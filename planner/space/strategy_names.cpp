@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/nearest.h"
+#include "core/plan/framework_traits.h"
 
 namespace fsdp::planner {
 
@@ -65,31 +66,31 @@ std::string fsdp1_name(const Plan& plan) {
   const bool hybrid = plan.mesh.dp_replicate() > 1;
   const ReshardCounts counts = count_reshards(plan);
   // FullyShardedDataParallel without arguments is FULL_SHARD.
-  const bool is_default =
-      is_flat(plan) && plan.units.size() == 1 && plan.units.front().reshard_after_forward.kind == Kind::Default;
+  const bool is_default = traits_of(plan).has_flat_parameters && plan.units.size() == 1 &&
+                          plan.units.front().reshard_after_forward.kind == Kind::Default;
   const bool keeps_all = !is_default && counts.never > 0 && counts.always + counts.smaller == 0;
   if (keeps_all) return hybrid ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP";
   return hybrid ? "HYBRID_SHARD" : "FULL_SHARD";
 }
 
-std::string_view simple_fsdp_mode(const Plan& plan) {
-  if (plan.mesh.dp_shard() > 1) return plan.mesh.dp_replicate() > 1 ? "hybrid_shard" : "fully_shard";
-  return plan.mesh.dp_replicate() > 1 ? "replicate" : "fully_shard";
+std::string_view mode_of_mesh(const Mesh& mesh) {
+  if (mesh.dp_shard() > 1) return mesh.dp_replicate() > 1 ? "hybrid_shard" : "fully_shard";
+  return mesh.dp_replicate() > 1 ? "replicate" : "fully_shard";
 }
 
 std::string strategy_name(const Plan& plan) {
-  if (plan.runtime.framework == Framework::Ddp) return plan.mesh.world_size() == 1 ? "no wrapper" : "DDP";
-  if (is_zero3(plan)) return "ZeRO-3";
-  if (is_zero(plan)) return plan.runtime.framework == Framework::Zero1 ? "ZeRO-1" : "ZeRO-2";
-  if (is_simple_fsdp(plan)) return fmt::format("SimpleFSDP {}", simple_fsdp_mode(plan));
+  const FrameworkTraits& traits = traits_of(plan);
+  if (traits.mesh == MeshRule::AllCopies && plan.mesh.world_size() == 1) return "no wrapper";
+  if (traits.mesh != MeshRule::Chosen) return std::string(traits.title);
+  if (!traits.wraps_units) return fmt::format("{} {}", traits.title, mode_of_mesh(plan.mesh));
   const bool is_hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
   return is_hybrid ? "HYBRID_SHARD" : fsdp1_name(plan);
 }
 
 std::string fsdp2_name(const Plan& plan) {
-  if (is_flat(plan)) {
+  if (traits_of(plan).has_flat_parameters) {
     const bool hybrid = plan.mesh.dp_replicate() > 1 && plan.mesh.dp_shard() > 1;
-    return fmt::format("FullyShardedDataParallel, {}{}, use_orig_params={}", fsdp1_name(plan),
+    return fmt::format("{}, {}{}, use_orig_params={}", traits_of(plan).call, fsdp1_name(plan),
                        hybrid ? fmt::format(" over ({}, {})", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "",
                        plan.fsdp1.use_orig_params ? "True" : "False");
   }
@@ -115,7 +116,8 @@ std::string short_reshard(const Plan& plan) {
   if (has_mixed_reshard(plan) && counts.smaller == 0) {
     return fmt::format("reshard_after_forward=False for {} of {} units", counts.never, counts.always + counts.never);
   }
-  if (is_flat(plan)) return fmt::format("use_orig_params={}", plan.fsdp1.use_orig_params ? "True" : "False");
+  if (traits_of(plan).has_flat_parameters)
+    return fmt::format("use_orig_params={}", plan.fsdp1.use_orig_params ? "True" : "False");
   const std::string whole = fsdp2_name(plan);
   return whole.substr(whole.find("reshard_after_forward"));
 }

@@ -26,9 +26,8 @@ std::string fsdp1_name(const Plan& plan);
 /// True if some units below the root are resharded after forward, and others are not.
 bool has_mixed_reshard(const Plan& plan);
 
-/// The `mode` argument of SimpleFSDP's data_parallel, derived from the mesh: "fully_shard". REQUIRES:
-/// is_simple_fsdp(plan).
-std::string_view simple_fsdp_mode(const Plan& plan);
+/// The `mode` argument of SimpleFSDP's data_parallel, derived from the mesh: "fully_shard".
+std::string_view mode_of_mesh(const Mesh& mesh);
 
 /// One name for people: FSDP1's, but HYBRID_SHARD for any setting after forward, which fsdp2_name gives; "DDP", or "no
 /// wrapper" for DDP on one GPU; "SimpleFSDP fully_shard".

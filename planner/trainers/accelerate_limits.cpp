@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/plan/flat_units.h"
+#include "core/plan/framework_traits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/rewrap.h"
 #include "planner/trainers/accelerate_ends.h"
@@ -532,7 +533,7 @@ constexpr Limit kLimitsOfTransformersLoop[] = {
 }  // namespace
 
 std::optional<WrapPolicy> wrap_policy_of(const TrainerRelease& release, const Plan& plan, const Model& model) {
-  return policy_of(plan, model, ends_of(release.has_units_of_ends && !is_flat(plan), model));
+  return policy_of(plan, model, ends_of(release.has_units_of_ends && !traits_of(plan).has_flat_parameters, model));
 }
 
 std::optional<bool> reshard_of_all(const TrainerRelease& release, const Plan& plan, const Model& model) {

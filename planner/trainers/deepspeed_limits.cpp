@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "planner/trainers/trainer_limits.h"
 
@@ -11,7 +12,7 @@ namespace fsdp::planner {
 namespace {
 
 std::optional<Error> no_zero(const Plan& plan, const Model&) {
-  if (is_zero(plan)) return std::nullopt;
+  if (traits_of(plan).zero_stage > 0) return std::nullopt;
   return Error{"/runtime/name",
                fmt::format("The plan is of {}, and this configuration is for DeepSpeed alone.",
                            name_of(kFrameworkTable, plan.runtime.framework)),

@@ -18,6 +18,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/plan/framework_traits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/trainers/trainer_limits.h"
 
@@ -73,7 +74,7 @@ constexpr Limit kLimitsOfAll[] = {
 std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
   const Trainer trainer = release.trainer;
   if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
-  if (trainer == Trainer::Accelerate && is_flat(plan)) {
+  if (trainer == Trainer::Accelerate && traits_of(plan).options == OptionsMember::Fsdp1) {
     std::vector<Limit> limits = {kLimitsOfAll[0]};
     limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
     return limits;
@@ -205,7 +206,8 @@ struct Saver {
 
 void reshard_all(Plan& plan, const Model&) {
   for (Unit& unit : plan.units) {
-    if (!is_root(unit) || is_flat(plan)) unit.reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};
+    if (!is_root(unit) || traits_of(plan).has_flat_parameters)
+      unit.reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};
   }
 }
 
