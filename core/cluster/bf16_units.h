@@ -1,12 +1,12 @@
 #pragma once
 
-// How a card without bf16 is spoken of.
+// The wording about a GPU without bf16 units.
 
 #include <string_view>
 
 namespace fsdp {
 
-/// How assumptions begin, after the GPU's name, that a reader must see: it computes bf16 without units for it.
+/// The start, after the GPU's name, of assumptions about it that every reader must see: bf16 is computed without units.
 inline constexpr std::string_view kNoBf16Units = "has no bf16 units";
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
 #pragma once
 
-// The index of a checkpoint: what it is of, how far the run had come, and its files with their sizes and checksums. The
-// tensors themselves are described by the files (core/formats/stored_tensors.h).
+// The index of a checkpoint: its model, the progress of its run, and its files with sizes and checksums. The files
+// describe the tensors themselves (core/formats/stored_tensors.h).
 //
 //   CHECKPOINTS/step-00000010/checkpoint.json
 //                             model/shard-00001-model-00001-of-00001.safetensors       parameters, persistent buffers
@@ -33,13 +33,13 @@ struct CheckpointFile {
 struct CheckpointIndex {
   std::string model;
   std::string model_fingerprint;
-  std::int64_t step = 0;           ///< Optimizer steps that are done.
+  std::int64_t step = 0;           ///< Finished optimizer steps.
   std::int64_t micro_batches = 0;  ///< Trained micro-batches of all ranks together.
-  std::int64_t samples = 0;        ///< Samples of a token file.
+  std::int64_t samples = 0;        ///< Samples read from a token file.
   std::int64_t seed = 0;           ///< The bits of an unsigned number.
   Hyperparameters hyperparameters;
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  Mesh mesh;  ///< Mesh of the run that wrote it.
+  Mesh mesh;  ///< Mesh of the run that wrote the checkpoint.
   std::vector<CheckpointFile> files;
 
   bool operator==(const CheckpointIndex&) const = default;
@@ -47,14 +47,14 @@ struct CheckpointIndex {
 
 std::string to_json(const CheckpointIndex& index);
 
-/// Reads the index of a checkpoint's folder. Errors: all that is wrong with it; a folder that is no checkpoint, with
-/// the checkpoints that it holds.
+/// Reads the index of a checkpoint's folder. Errors: all its faults; a folder that is not a checkpoint, with the
+/// checkpoints inside it.
 Result<CheckpointIndex> read_checkpoint_index(const std::string& folder);
 
 /// "step-00000010"
 std::string checkpoint_name(std::int64_t step);
 
-/// The steps whose checkpoints lie in a folder, rising. A checkpoint has its name only when all of it is there.
+/// The steps of the checkpoints in a folder, ascending. A checkpoint gets its name only when it is complete.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 
 /// Compares the size of each file. Errors: every file that is missing or has another size.
@@ -63,7 +63,7 @@ Errors check_files(const CheckpointIndex& index, const std::string& folder);
 /// Reads a whole file and compares its checksum. Error: it differs, or the file cannot be read.
 Result<void> verify_file(const CheckpointFile& file, const std::string& folder);
 
-/// Carries a checksum over further bytes; begins with 0.
+/// Continues a checksum over further bytes; starts with 0.
 std::uint32_t crc32_of(std::uint32_t crc, const void* bytes, std::size_t count);
 
 }  // namespace fsdp

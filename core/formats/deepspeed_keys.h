@@ -1,6 +1,6 @@
 #pragma once
 
-// The keys of DeepSpeed's configuration, and what each means for a prediction.
+// The keys of DeepSpeed's configuration, and their meaning for a prediction.
 
 #include <span>
 #include <string_view>
@@ -8,13 +8,13 @@
 namespace fsdp {
 
 enum class DeepSpeedMeaning {
-  Read,      ///< Taken over, by core/formats/deepspeed_config.cpp.
-  Free,      ///< Says nothing about memory, collectives or the time of a step.
-  Usual,     ///< Predicted with one value alone.
-  Disabled,  ///< A part that is off unless it says "enabled": true, and predicted when it is.
-  Absent,    ///< A part that is predicted when nothing of it is said: null, false, {}, or "enabled": false.
-  Removed,   ///< DeepSpeed had it once, and ends with an error.
-  Ignored,   ///< Written in many files, and read by nobody: names of DeepSpeed's classes.
+  Read,      ///< Read by core/formats/deepspeed_config.cpp.
+  Free,      ///< Does not affect memory, collectives or the time of a step.
+  Usual,     ///< Predicted with one value only.
+  Disabled,  ///< A part that is off without "enabled": true, and not predicted if on.
+  Absent,    ///< A part that is predicted only if unset: null, false, {}, or "enabled": false.
+  Removed,   ///< Removed from DeepSpeed, which fails with an error.
+  Ignored,   ///< Present in many files, and read by nothing: names of DeepSpeed's classes.
 };
 
 struct DeepSpeedKey {
@@ -23,7 +23,7 @@ struct DeepSpeedKey {
   std::string_view usual = {};  ///< For Usual, as JSON.
 };
 
-/// Keys of the file itself, and of the object of that name in it.
+/// Keys of the file itself, and of the objects in it by name.
 std::span<const DeepSpeedKey> deepspeed_keys();
 std::span<const DeepSpeedKey> deepspeed_zero_keys();
 std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys();

@@ -1,7 +1,7 @@
 #pragma once
 
-// config.json of Hugging Face transformers as a model: what its from_config would build, in the blocks of this program.
-// docs/file_formats.md, "Models of Hugging Face", says what is read.
+// config.json of Hugging Face transformers as a model: the blocks of this program for the model that from_config
+// builds. docs/file_formats.md, "Models of Hugging Face", lists the keys.
 
 #include <optional>
 #include <string>
@@ -15,18 +15,18 @@
 
 namespace fsdp {
 
-/// How a note on a translated model begins: what the file says and the plan does not hear. Every answer prints them.
+/// The start of a note about settings of the file that the plan ignores. Every answer prints these notes.
 inline constexpr std::string_view kHfNote = "config.json";
 
-/// Whether a document is one: it names a "model_type" or "architectures", and is no file of this program.
+/// Whether a document is a config.json: it has "model_type" or "architectures", and is no file of this program.
 bool is_hf_config(const JsonDocument& document);
 
-/// The model of a config.json, as a spec whose places are those of that file. `weights_dtype` is that of the weights
-/// beside it, which counts where the file states none. Errors: an architecture that has no blocks here; every key that
-/// asks for what they cannot say, with what they can.
+/// The model of a config.json, as a spec whose places are those of that file. `weights_dtype`: the dtype of the weights
+/// beside it, used if the file has none. Errors: an architecture without blocks here; every key that the blocks cannot
+/// express, with the values that they can.
 Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dtype> weights_dtype = {});
 
-/// "bert", "gemma2", ...: every "model_type" that is read.
+/// "bert", "gemma2", ...: every supported "model_type".
 std::vector<std::string> hf_model_types();
 
 }  // namespace fsdp

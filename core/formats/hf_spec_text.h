@@ -1,6 +1,6 @@
 #pragma once
 
-// The model spec that a config.json of Hugging Face comes to, as the text that the reader of specs takes.
+// Builds the model spec of a config.json of Hugging Face, as text for the reader of specs.
 
 #include <cstdint>
 #include <functional>
@@ -15,22 +15,22 @@
 
 namespace fsdp {
 
-/// Writes the parts of a spec in their order: the constructor, `inputs`, `classes`, `module`s, `end_modules`, what may
-/// be missing, `finish`.
+/// Writes the parts of a spec in order: the constructor, `inputs`, `classes`, `module`s, `end_modules`, optional parts,
+/// `finish`.
 class HfSpecText {
  public:
   using Options = std::function<void(JsonWriter&)>;
   struct Input {
     std::string_view name;
     std::vector<std::string> shape;  ///< Dimensions or numbers.
-    bool integers = true;            ///< int64; else the precision of the activations.
+    bool integers = true;            ///< int64; otherwise the precision of the activations.
   };
 
   HfSpecText(std::string_view name, std::string_view source, Dtype dtype,
              std::initializer_list<std::pair<std::string_view, std::int64_t>> dimensions);
 
   void inputs(std::initializer_list<Input> inputs);
-  /// And begins the modules.
+  /// Writes the classes and begins the modules.
   void classes(std::initializer_list<std::pair<std::string_view, std::string_view>> classes);
   void module(std::string_view name, std::string_view block, const Options& options = {},
               std::string_view class_name = {});
@@ -42,12 +42,12 @@ class HfSpecText {
   /// Initial values of parameters: normal with `std`, and exceptions.
   struct Initial {
     std::string pattern;
-    std::string_view distribution;  ///< "normal" with `number` as its std, "constant" with it as its value, "sinusoid".
+    std::string_view distribution;  ///< "normal" (`number` is its std), "constant" (its value), "sinusoid".
     double number = 0;
   };
   void initial_values(std::string_view source, double std, const std::vector<Initial>& exceptions = {});
   void tokens_per_step(std::string_view formula) { json_.member("tokens_per_step", formula); }
-  /// The ways to train that shipped specs of this dtype have.
+  /// The training recipes of shipped specs with this dtype.
   void recipes(double weight_decay, bool clips_always);
   std::string finish(const std::vector<std::string>& notes) &&;
 
@@ -65,7 +65,7 @@ void nested_member(JsonWriter& json, std::string_view key, std::string_view name
   json.end_object();
 }
 
-/// "model.layers.{0..31}"; "model.layers.{3..3}" of one.
+/// "model.layers.{0..31}"; "model.layers.{3..3}" for one.
 std::string repeated_name(std::string_view stack, std::int64_t first, std::int64_t last);
 
 }  // namespace fsdp

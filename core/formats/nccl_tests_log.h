@@ -1,6 +1,6 @@
 #pragma once
 
-// The output of nccl-tests (all_gather_perf and its kin): the times that it measured.
+// The output of nccl-tests (all_gather_perf and its siblings): the measured times.
 
 #include <cstdint>
 #include <optional>
@@ -22,15 +22,15 @@ struct NcclTestsRow {
 };
 
 struct NcclTestsLog {
-  std::string collective;          ///< "all_gather", where the log says it; else empty.
-  std::optional<int> ranks;        ///< Where the log lists them.
+  std::string collective;          ///< "all_gather" if the log names it; otherwise empty.
+  std::optional<int> ranks;        ///< `nullopt` if the log does not list them.
   std::vector<NcclTestsRow> rows;  ///< In the order of the log.
 
   bool operator==(const NcclTestsLog&) const = default;
 };
 
-/// Reads a log; `name` is put before errors. Lines that are neither the table's nor remarks are passed over: jobs
-/// print more than the test does. Error: lines of the table that cannot be read, each; no line of a table.
+/// Reads a log; `name` is the place in errors. Skips lines outside the table, because jobs print more than the test
+/// does. Error: each unreadable line of the table; a log without a table.
 Result<NcclTestsLog> read_nccl_tests_log(std::string_view text, const std::string& name);
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
 #pragma once
 
-// The timeline and the memory of one step as a trace, in the shape that PyTorch's profiler (Kineto) writes: opens in
-// Perfetto and chrome://tracing, and is read by HolisticTraceAnalysis as a measured one would be.
+// The timeline and memory of one step as a trace in the format of PyTorch's profiler (Kineto). It opens in Perfetto and
+// chrome://tracing, and HolisticTraceAnalysis reads it like a measured one.
 
 #include <cstdint>
 #include <string>
@@ -29,12 +29,12 @@ struct Trace {
   std::int64_t world_size = 1;
   std::int64_t gpus_per_node = 1;
   Seconds step{0};
-  std::vector<StreamEvent> events;  ///< Those of one stream in order, and none before another has ended.
+  std::vector<StreamEvent> events;  ///< Events of one stream are in order and do not overlap.
   std::vector<TraceMemory> memory;  ///< In order of time.
 };
 
 /// The trace of one rank as Chrome Trace Event JSON: one process for the device with a thread for each stream, arrows
-/// from what is waited for, and a counter for each category of memory. Times are exact to a nanosecond.
+/// from the awaited events, and a counter for each category of memory. Times are exact to a nanosecond.
 std::string to_chrome_trace(const Trace& trace);
 
 }  // namespace fsdp

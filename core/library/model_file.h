@@ -1,7 +1,6 @@
 #pragma once
 
-// The door through which every model comes in: a spec, a captured model, or a model of Hugging Face, as its folder or
-// its config.json.
+// Reads every kind of model: a spec, a captured model, or a model of Hugging Face by its folder or its config.json.
 
 #include <string>
 
@@ -10,10 +9,10 @@
 
 namespace fsdp {
 
-/// Reads a model from a file, a folder with a config.json, or "-", the standard input. Where weights lie beside a
-/// config.json, the headers of their safetensors files are held against it. Error: everything that is wrong with the
-/// file; weights whose shapes are not those of the configuration; one sentence that says what a file is, or what a
-/// folder has, where that is no model.
+/// Reads a model from a file, a folder with a config.json, or "-", the standard input. If weights lie beside a
+/// config.json, compares the headers of their safetensors files with it. Error: all faults of the file; weights whose
+/// shapes differ from the configuration's; one sentence about the kind of a file, or the contents of a folder, that is
+/// not a model.
 Result<ModelSpec> read_model_file(const std::string& path);
 
 }  // namespace fsdp

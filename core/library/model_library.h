@@ -1,6 +1,6 @@
 #pragma once
 
-// The shipped models by name, and the model that a plan file means.
+// The shipped models by name, and the model of a plan file.
 
 #include <string>
 #include <vector>
@@ -11,19 +11,19 @@
 
 namespace fsdp {
 
-/// The folder of the shipped models, found from where this program lies; FSDP_PLAN_MODEL_SPECS names another.
+/// The folder of the shipped models, relative to this program, or the path in FSDP_PLAN_MODEL_SPECS.
 std::string library_of_process();
 
-/// Names of the shipped models, sorted: "qwen3_tts". Empty when the folder is not there.
+/// Names of the shipped models, sorted: "qwen3_tts". Empty if the folder does not exist.
 std::vector<std::string> model_names(const std::string& library);
 
-/// The file that an argument means: "-", an existing path, or a shipped model with or without ".json", by its own name
-/// or by that on the Hugging Face hub ("Qwen/Qwen3-8B"). A path beside `near` (the folder of a plan file) counts too.
+/// The file of an argument: "-", an existing path, or a shipped model with or without ".json", by its own name or by
+/// that on the Hugging Face hub ("Qwen/Qwen3-8B"). Also accepts a path beside `near` (the folder of a plan file).
 /// Error: neither, with the nearest shipped name.
 Result<std::string> find_model_file(const std::string& argument, const std::string& library,
                                     const std::string& near = "");
 
-/// A model as a plan trains it.
+/// A model in the sizes of a plan.
 struct PlannedModel {
   ModelSpec spec;
   Workload workload;
@@ -31,11 +31,11 @@ struct PlannedModel {
 };
 
 /// The model of a plan that was read from `plan_path`. Error: the model file was the standard input or is missing, and
-/// all that is wrong with it.
+/// all faults of the model.
 Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library);
 
-/// The sizes of a plan that are not what its model would have without them: a plan names all of its sizes, and those
-/// that follow from others are formulas of the model. Errors: those of the model.
+/// The sizes of a plan that differ from its model's own: a plan names all of its sizes, but those that follow from
+/// others are formulas of the model. Errors: those of the model.
 Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec);
 
 }  // namespace fsdp
