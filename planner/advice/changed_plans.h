@@ -1,6 +1,7 @@
 #pragma once
 
-// Plans with one thing changed that the search leaves as FSDP2 has it: for whoever prices what else could be done.
+// Variants of a plan with one change that the search does not enumerate, because it uses FSDP2's default. For pricing
+// suggestions.
 
 #include <string>
 #include <vector>
@@ -12,16 +13,16 @@ namespace fsdp::planner {
 
 struct ChangedPlan {
   std::string what;    ///< "gather 2 units ahead in the forward".
-  PlanChoices change;  ///< What to type for it.
+  PlanChoices change;  ///< The choices that request it.
   Plan plan;
 };
 
-/// More units gathered ahead, in the forward and in the backward, by as many as `more` says: that costs their buffers.
-/// For a plan of another framework, or that shards nothing: none.
+/// Gathers up to `more` additional units ahead, in the forward and in the backward; the cost is their buffers. Empty
+/// for a plan of another framework, or one that shards nothing.
 std::vector<ChangedPlan> prefetching_more(const Plan& plan, std::int64_t more);
 
-/// One more reduce-scatter under way, or a communicator of their own. Where the plan's PyTorch has no such settings, in
-/// the first one that has. None as above.
+/// One more reduce-scatter in flight, or a communicator of their own. If the plan's PyTorch has no such settings, the
+/// plan is for the first release that has. Empty as above.
 std::vector<ChangedPlan> reducing_apart(const Plan& plan);
 
 }  // namespace fsdp::planner

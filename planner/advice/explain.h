@@ -1,6 +1,6 @@
 #pragma once
 
-// Why this plan: what decides its peak, and which faster plans it was preferred to.
+// The reasons for a plan: what decides its peak, and which faster plans did not fit.
 
 #include <string>
 #include <vector>
@@ -11,14 +11,14 @@
 
 namespace fsdp::planner {
 
-/// Rejected plans that are told.
+/// The number of rejected plans that a report lists.
 inline constexpr std::size_t kMostRejected = 5;
 
 /// One sentence: the moment, the unit and the terms that decide the device's peak.
 std::string binding_of(const StepReport& report);
 
-/// The plans that do not fit but miss least, at most kMostRejected, the nearest first. When `best` fits only
-/// plans that are faster than it count.
+/// At most kMostRejected of the plans that do not fit and lack least, the nearest first. If `best` fits, only plans
+/// that are faster than it count.
 std::vector<Candidate> nearest_rejected(std::vector<Candidate> candidates, const Candidate& best, Verdict verdict);
 
 }  // namespace fsdp::planner

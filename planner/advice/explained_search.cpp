@@ -23,13 +23,13 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Whether memory alone kept a search from plans that are faster than the `step` that it found, by what is worth a
-/// suggestion, and expandable segments may give room to one.
+/// True if memory alone excluded plans that are faster than the `step` found by enough for a suggestion, and expandable
+/// segments may make room for one.
 bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step) {
   return expanded(space, cluster) && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
 }
 
-/// What would give the plan room, or make it faster where it has room.
+/// Changes that would give the plan room or, if it has room, make it faster.
 Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
   const SearchTask& task = searched.task;
   const SearchOptions& options = searched.options;
@@ -37,11 +37,11 @@ Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
   Candidate best = result.best;
   if (is_tight(result.report)) best.missing = missing_room(result.report.memory);
   const bool fits = has_room(result.report);
-  // Where nothing fits, suggestions are the answer.
+  // If nothing fits, suggestions are the answer.
   constexpr std::int64_t kTimesWhereNothingFits = 4;
   const std::int64_t most_work =
       fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
-  // Suggestions are searched as whoever types them would.
+  // The search of a suggestion is the same as that of a user who types it.
   const bool may_gain = fits && task.space.objective == SearchObjective::Time && searched.added_settings.empty() &&
                         may_gain_by_segments(task.space, task.cluster, searched.attempt(), result.best.step);
   return remedies_for({.spec = task.spec,
@@ -60,12 +60,12 @@ Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
                        .most_work = most_work});
 }
 
-/// The front, plans that were faster and do not fit, and suggestions, as far as they are asked for.
+/// Adds the requested ones of the front, the plans that were faster and do not fit, and the suggestions.
 Result<void> add_others(SearchedSpace& searched) {
   const Space& space = searched.space;
   SearchResult& result = searched.result;
   const bool fits = result.verdict == Verdict::Fits;
-  // What is said of other plans compares times of steps.
+  // The reports on other plans compare times of steps.
   if (fits && space.objective != SearchObjective::Time) return {};
   Attempt& attempt = searched.attempt();
   const Families& families = attempt.limit.within;
@@ -83,7 +83,7 @@ Result<void> add_others(SearchedSpace& searched) {
   return {};
 }
 
-/// Why this plan, as far as it is asked for.
+/// Adds the requested explanations of the plan.
 void explain(SearchedSpace& searched) {
   SearchResult& result = searched.result;
   result.explanation.binding = binding_of(result.report);
@@ -102,7 +102,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   FSDP_TRY(FoundPlan found, find_by_stages(spec, workload, cluster, space, options));
   SearchedSpace& searched = *found.searched;
   SearchResult& result = searched.result;
-  // The stages have compared the reports of plans that have no room.
+  // The stages have compared the reports of plans without room.
   if (searched.space.room != Room::None) {
     FSDP_TRY(result.report, report_of(searched));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The search, with what explains its plan: the report, the plans beside it, and what would help.
+// The search with explanations of its plan: the report, the plans beside it, and suggestions.
 
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
@@ -10,7 +10,7 @@
 
 namespace fsdp::planner {
 
-/// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
+/// Errors: stopped, those of the spec, the workload and the fixed choices, and those of check_rank. "No plan fits" is a
 /// result, not an error.
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});

@@ -1,10 +1,9 @@
-// The Pareto front below the best plan is found by the same engine on the same boxes, memory being the lower bound from
-// live bytes: there a point needs no full prediction, and no plan has to be tried only because the allocator's part of
-// it is unknown. Each further point is the fastest plan of the space whose live bytes are at least one part in
-// kParetoStep below those of the point before. It is then predicted in full, and left out when its peak is not lower.
-// So the front is exact in live bytes, at that distance; in device memory another plan that fragments less may lie a
-// little below it. Where another plan that was
-// predicted on the way needs less than a point of the front and takes no longer, it is the point.
+// The same engine finds the Pareto front below the best plan on the same boxes. Memory is the lower bound from live
+// bytes: it needs no full predictions, even if the allocator's part is unknown. Each further point is the fastest plan
+// of the space whose live bytes are at least 1/kParetoStep below those of the point before. We then predict it in full,
+// and omit it if its peak is not lower. So the front is exact in live bytes, at that distance; in device memory another
+// plan that fragments less may lie a little below it. If another plan that was
+// predicted on the way needs less than a point of the front and takes no longer, it replaces that point.
 
 #include "planner/advice/other_plans.h"
 
@@ -21,13 +20,13 @@ namespace fsdp::planner {
 
 using simulator::Detail;
 
-// Most were predicted no further than was needed to know that they do not fit; those that are told are predicted in
-// full, and the others as far as shows that they are not nearer.
+// Most of these predictions stopped once it was clear that the plan does not fit. We predict those in the report in
+// full, and the others far enough to show that they are not nearer.
 std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
                                    const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict) {
   struct Entry {
     Choice choice;
-    std::int64_t needed = 0;  // At least.
+    std::int64_t needed = 0;  // A lower bound.
     bool is_whole = false;
   };
   std::vector<Entry> entries;
@@ -43,7 +42,7 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
     entries.push_back(entry);
   }
   const auto by_need = [](const Entry& a, const Entry& b) { return a.needed < b.needed; };
-  // One more than is told, because the best plan may be among them.
+  // One more than the report lists, because the best plan may be among them.
   const std::size_t num_told = std::min(entries.size(), kMostRejected + 1);
   const auto end = entries.begin() + static_cast<std::ptrdiff_t>(num_told);
   while (true) {
@@ -65,15 +64,15 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
 
 namespace {
 
-/// Puts what was predicted somewhere, needs less and takes no longer in the place of a point, and leaves out what is no
-/// point of a front then. `front`: by falling device peak.
+/// Replaces a point by any predicted plan that needs less and takes no longer, and omits points that are then not on a
+/// front. `front`: by falling device peak.
 std::vector<Candidate> without_dominated(PredictedCost& cost, const Families& families, std::vector<Candidate> front) {
   for (const Choice& choice : cost.predicted()) {
     const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
     for (std::size_t i = 1; i < front.size(); ++i) {
       const bool is_no_worse = outcome.peaks.device <= front[i].device_peak && outcome.step <= front[i].step;
       const bool is_better = outcome.peaks.device < front[i].device_peak || outcome.step < front[i].step;
-      // The best plan stays: what is as fast counts as equally fast, and was compared.
+      // The best plan stays: equally fast plans were compared with it already.
       if (is_no_worse && is_better && outcome.step > front[0].step) front[i] = candidate_of(cost, families, choice);
     }
   }
@@ -102,9 +101,9 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
     if (!point) break;
     memory = point->cost.memory;
     Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
-    // Live bytes are no more than a bound of the peak: a plan that the allocator makes larger is not on the front.
+    // Live bytes are a lower bound of the peak: a plan that the allocator makes larger is not on the front.
     if (candidate.device_peak >= front.back().device_peak || candidate.step <= front.front().step) continue;
-    // What is as fast and smaller takes the place of what is not; the best plan was chosen that way already.
+    // A smaller plan that is as fast replaces a point, except the best plan, which was chosen that way already.
     if (front.size() > 1 && candidate.step <= front.back().step * (1 + kTieShare)) front.pop_back();
     front.push_back(std::move(candidate));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plans beside the one that is named: the Pareto front, and those that came near.
+// The plans beside the named one: the Pareto front, and those that nearly fit.
 
 #include <cstdint>
 #include <optional>
@@ -15,11 +15,11 @@
 
 namespace fsdp::planner {
 
-/// The nearest of `points`, which were predicted and do not fit, nearest first (planner/advice/explain.h).
+/// The nearest of `points`, which are predicted plans that do not fit; nearest first (planner/advice/explain.h).
 std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
                                    const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict);
 
-/// The Pareto front: at most so many plans, by rising device peak, the best plan last.
+/// The Pareto front: at most the given number of plans, by rising device peak, the best plan last.
 std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
                                 std::int64_t max_points, const SearchOptions& options);
 

@@ -1,20 +1,20 @@
-// A remedy is the plan with one thing changed. Nothing is estimated: each changed plan is predicted in full, on a model
-// and a cluster built anew where the change is in them.
+// A remedy is the plan with one change. Nothing is estimated: each changed plan is predicted in full, on a new model or
+// cluster if the change is in them.
 //
-// A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
-// fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
-// GPUs), a search runs. It runs as well for the first changes that a short answer shows, so that they say what comes of
-// typing them: where nothing fits, the plan that needs least memory is far from the fastest of what then fits, and the
-// fastest plan may want to be wrapped in another way once the change is made, and a plan that does not fit with the
-// change may have a neighbor that does. A change of the samples of a step is said.
+// A change that fixes more choices starts a new search, whose space contains the changed plan: it finds one that is at
+// least as fast, unless a limit stops it. A search runs if only it can tell how to divide the samples of a step over
+// other GPUs. It also runs for the first changes that a short answer shows, so that they promise what the user gets by
+// typing them. If nothing fits, the plan that needs least memory is far from the fastest of those that then fit; the
+// fastest plan may need other wrapping after the change; and a plan that does not fit with the change may have a
+// neighbor that does. We report a change in the samples of a step.
 //
-// When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
-// a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
-// smaller batch or length never needs more live memory). Another plan may do with even less; what is printed is enough.
-// Only machines are offered that can be had, and only choices that can be made beside those that were made.
+// If no plan fits, the predictor answers four questions about the plan that needs least: how much memory a GPU must
+// have, how many GPUs suffice (by doubling them), and up to which batch and length it fits (by bisection: a smaller
+// batch or length never needs more live memory). Another plan may need even less; the printed numbers suffice. We offer
+// only machines that exist, and only choices that are compatible with the given ones.
 //
-// What costs nothing stands before what changes the training, and that before other machines. Fewer bits of weights,
-// gradients or states, frozen parameters, other samples and lengths are another training: somebody has to want it.
+// Free changes come before those that change the training, and these before other machines. Fewer bits of weights,
+// gradients or states, frozen parameters, other samples and lengths are another training, which the user has to want.
 
 #include "planner/advice/remedies.h"
 
@@ -35,20 +35,20 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Changes below these are noise of the allocator and the timeline, or not worth a word, and no remedies.
+/// Smaller changes are noise of the allocator and the timeline, or not worth a word, and no remedies.
 constexpr Bytes kLeastSaving(8 << 20);
 constexpr double kLeastSavedMemory = 0.01;  ///< Share of the device's peak.
 
-/// Changes that are searched: those that a short answer shows.
+/// Searches the changes that a short answer shows.
 constexpr std::size_t kMostSearched = 3;
 
-/// Whether two workloads differ in sizes at most.
+/// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
          a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits;
 }
 
-/// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
+/// Device peak, verdict and times. Omits the statistics of whole reports, which cost ten times as much.
 Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
   FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Tight));
   FSDP_TRY(const simulator::Outcome times, predictor.evaluate(plan, simulator::Detail::Time));
@@ -76,8 +76,7 @@ std::optional<std::int64_t> RemedyList::work_left() const {
   return request_.most_work / 100 * percent_ - (work_of_request() - work_before_) - other_work_;
 }
 
-// To expand a spec takes as long as some predictions. Where a change is in the machine, there is the model that it
-// makes.
+// Expanding a spec takes as long as some predictions. A change of the machine brings its own model.
 Result<Model> RemedyList::model_of(const Workload& workload) const {
   const Model& known = request_.predictor.model();
   const bool is_known =
@@ -106,7 +105,7 @@ void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan
 bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
   if (is_over()) return false;
   Result<Model> model = model_of(workload);
-  // What would be refused is no remedy.
+  // A plan that check() or the trainer would refuse is no remedy.
   if (!model || !check(plan, *model).empty() || !is_offered(plan, *model)) return false;
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = price(predictor, plan);
@@ -138,7 +137,7 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
   return fits;
 }
 
-// What is known of the models and layouts of the same sizes and machine is known to a search with another plan, too.
+// A search with another plan reuses the models and layouts of the same sizes and machine.
 SearchOptions RemedyList::search_options(const Ground& ground, std::int64_t parts) const {
   SearchOptions options{.should_stop = request_.should_stop, .gives_up = true};
   const std::optional<std::int64_t> left = work_left();
@@ -153,7 +152,7 @@ void RemedyList::count_work(const SearchOptions& options) {
   if (options.predictors != request_.predictors) other_work_ += options.predictors->work();
 }
 
-// Settings that the search added are typed with every change.
+// Every change also requests the settings that the search added.
 Space RemedyList::as_typed(Space space, const PlanChoices& change) const {
   if (request_.added_settings.empty() || change.allocator_settings) return space;
   space.base.runtime.allocator_settings = request_.added_settings;
@@ -179,8 +178,8 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, co
                 .is_tight = is_tight(found->report)};
 }
 
-/// Nothing where the choices say more of a search than what is copied here: a batch, a mesh for another world, or how
-/// reduce-scatters run.
+/// nullopt if the choices affect a search in ways that this function does not copy: a batch, a mesh for another world,
+/// or how reduce-scatters run.
 std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& change, const Plan& plan,
                                                           const Workload& workload, const Cluster& cluster) const {
   const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
@@ -197,7 +196,7 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   }
   space.base.parameter_dtype = plan.parameter_dtype;
   space.base.mixed_precision = plan.mixed_precision;
-  // What was asked for, and the sizes that are other ones now: the rest is the search's to choose.
+  // The requested workload with the changed sizes; the search chooses the rest.
   Workload asked = request_.workload;
   asked.frozen = workload.frozen;
   for (const Dimension& dimension : workload.dimensions) {
@@ -224,7 +223,7 @@ RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
 }
 
 void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
-  if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
+  if (!outcome) return;  // The change makes no valid plan of this model, so there is nothing to offer.
   if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
   const RemedyPrice priced = price_of(*outcome);
   keep_if_it_helps({.what = std::move(trial.what),
@@ -251,7 +250,7 @@ void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
 }
 
 void RemedyList::sort() {
-  // For a plan that fits, what makes it faster comes before what makes it smaller.
+  // For a plan that fits, faster changes come before smaller ones.
   const auto is_second = [&](const Remedy& remedy) {
     return request_.verdict == Verdict::Fits && remedy.delta_time > -kLeastSavedTime * request_.best.step;
   };
@@ -272,7 +271,7 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts)
   if (is_over()) return std::nullopt;
   const Ground& ground = *kept.ground;
   const SearchOptions options = search_options(ground, parts);
-  // What does not fit by one plan may do so by another.
+  // If one plan does not fit, another may.
   if (!kept.remedy.has_room()) {
     const Space asked = as_typed(ground.space, kept.remedy.change);
     const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, asked, options);
@@ -284,7 +283,7 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts)
   return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, ground, options);
 }
 
-// Those that a short answer shows: two that are free at most where there are others.
+// The changes that a short answer shows: at most two free ones, if there are others.
 std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
   std::vector<Kept*> first;
   std::vector<Kept*> more_free;
@@ -293,7 +292,7 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
         request_.verdict != Verdict::Fits || kept.remedy.delta_time <= -kLeastSavedTime * request_.best.step;
     if ((request_.verdict == Verdict::Fits && !kept.remedy.has_room()) || !is_shown || first.size() == kMostSearched)
       break;
-    // What is frozen makes another job of it, and a line too long for a short answer.
+    // Freezing makes it another job, and its line is too long for a short answer.
     if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
     const bool is_one_more = kind_of(kept.remedy) == RemedyKind::Free && first.size() + 1 == kMostSearched;
     (is_one_more ? more_free : first).push_back(&kept);
@@ -310,7 +309,7 @@ void RemedyList::search_the_first() {
     found->same_plan = first[i]->remedy.price();
     first[i]->remedy = *std::move(found);
   }
-  // A search may name what needs less for what is as fast as the plan that there is.
+  // A search may name a plan that needs less and is only as fast as the given one.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });
 }
 
@@ -340,7 +339,7 @@ RemedyKind kind_of(const Remedy& remedy) {
   return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 
-// Each group leaves work for those after it: what makes a plan fit may be in the last.
+// Each group leaves work for the next ones: the last may have the change that makes a plan fit.
 Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request) {
   constexpr int kOfPlan = 35;
   constexpr int kOfSizes = 60;

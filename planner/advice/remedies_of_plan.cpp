@@ -1,4 +1,4 @@
-// Changes of the plan alone: less kept, or kept elsewhere, or kept in fewer bytes.
+// Changes of the plan alone: it keeps less memory, or keeps it elsewhere or in fewer bytes.
 
 #include <fmt/core.h>
 
@@ -74,7 +74,7 @@ void try_optimizer(RemedyList& list) {
   }
 }
 
-/// Shards alone, where each GPU makes the whole model first.
+/// Initializes shards only, if each GPU makes the whole model first.
 void try_initialization(RemedyList& list) {
   Plan plan = list.plan();
   if (plan.initialization != Initialization::Device || !traits_of(plan).wraps_units) return;
@@ -82,16 +82,16 @@ void try_initialization(RemedyList& list) {
   list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
 }
 
-/// A loss that makes no tensors as large as the logits but their gradient.
+/// A loss whose only tensor as large as the logits is their gradient.
 void try_cross_entropy(RemedyList& list) {
   Plan plan = list.plan();
-  if (list.request().cluster.gpu.compute_capability == 0) return;  // It is a kernel of Triton.
+  if (list.request().cluster.gpu.compute_capability == 0) return;  // It is a Triton kernel.
   if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) return;
   set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
   list.try_plan("flash-attn's cross entropy", {.cross_entropy = CrossEntropyImplementation::FlashAttn}, plan);
 }
 
-/// 16 bits where more is kept, or where nothing is computed in those that the GPU has units for.
+/// 16 bits, if the plan uses more, or computes in no dtype that the GPU has units for.
 void try_precision(RemedyList& list) {
   const Gpu& gpu = list.request().cluster.gpu;
   const bool is_gpu = gpu.compute_capability > 0;
@@ -112,7 +112,7 @@ void try_precision(RemedyList& list) {
   }
 }
 
-/// Gradients are reduced in what is computed in, as accelerate's and DDP's are, and in half the bytes.
+/// Reduces gradients in the dtype of compute, as accelerate and DDP do, in half the bytes.
 void try_reduction(RemedyList& list) {
   Plan plan = list.plan();
   const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
@@ -126,7 +126,7 @@ void try_allocator(RemedyList& list) {
   std::string& settings = plan.runtime.allocator_settings;
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
-  // The same plan is no faster with them. What fits beside it may be.
+  // They do not make the same plan faster. Other plans may then fit.
   const RemedyRequest& request = list.request();
   if (request.with_segments) return list.keep(*request.with_segments, plan);
   if (request.may_gain_by_segments) {
@@ -159,7 +159,8 @@ void try_gradient_sync(RemedyList& list) {
                 {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
 }
 
-/// What a search leaves as FSDP2 has it. Where the plan's PyTorch can run reduce-scatters apart, that was searched.
+/// Settings that a search leaves at FSDP2's defaults. If the plan's PyTorch can run reduce-scatters apart, the search
+/// covered that.
 void try_collectives(RemedyList& list) {
   std::vector<ChangedPlan> changed = prefetching_more(list.plan(), 1);
   if (!torch_version_of(list.plan().runtime).has_reduce_scatter_settings) {
@@ -195,7 +196,7 @@ void try_parts(RemedyList& list) {
   }
 }
 
-/// What shards, for a plan of DDP that does not fit.
+/// A framework that shards, for a DDP plan that does not fit.
 void try_fsdp2(RemedyList& list) {
   const RemedyRequest& request = list.request();
   const FrameworkTraits& traits = traits_of(list.plan());
@@ -223,7 +224,7 @@ void try_fsdp2(RemedyList& list) {
 
 }  // namespace
 
-// What makes a step faster at no cost comes first: of a large model not all of them are tried.
+// Free changes that make a step faster come first: for a large model there is no time for all.
 void try_plan_changes(RemedyList& list) {
   const FrameworkTraits& traits = traits_of(list.plan());
   const bool has_policy = traits.precision == PrecisionRule::Policy;

@@ -1,4 +1,4 @@
-// Changes of what is trained, of its sizes, and of the machine.
+// Changes of the trained parameters, their sizes, and the machine.
 
 #include <fmt/core.h>
 
@@ -21,7 +21,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What people make a length a multiple of.
+/// Lengths are usually a multiple of this.
 constexpr std::int64_t kRoundLength = 64;
 
 /// A size that the user may set: its name and value.
@@ -32,7 +32,7 @@ struct Size {
   PlanChoices wish(std::int64_t wanted) const { return size_choice(name, static_cast<double>(wanted)); }
 };
 
-/// Dimensions that are numbers rather than formulas, as the plan has them: the batch, then the lengths.
+/// Dimensions that are numbers instead of formulas, with the plan's values: the batch, then the lengths.
 std::vector<Size> sizes_of(const RemedyRequest& request) {
   std::vector<Size> sizes;
   for (const Dimension& dimension : request.predictor.model().dimensions) {
@@ -47,7 +47,7 @@ std::vector<Size> sizes_of(const RemedyRequest& request) {
   return sizes;
 }
 
-/// The workload with the sizes that the search chose, which the user's own may not have.
+/// The workload with the sizes that the search chose, which may differ from the user's.
 Workload sized_workload(const RemedyRequest& request) {
   Workload workload = request.workload;
   for (const Size& size : sizes_of(request)) {
@@ -56,7 +56,7 @@ Workload sized_workload(const RemedyRequest& request) {
   return workload;
 }
 
-/// Freezes each embedding table that is trained.
+/// Freezes each trained embedding table.
 void try_freezing(RemedyList& list) {
   const RemedyRequest& request = list.request();
   const Model& model = request.predictor.model();
@@ -85,17 +85,17 @@ void try_freezing(RemedyList& list) {
   list.try_rebuilt({"freeze the embeddings", std::move(change)}, list.plan(), sized, request.cluster);
 }
 
-/// Whether a step has a number of samples that stays, on any number of GPUs.
+/// True if a step has a fixed number of samples on any number of GPUs.
 bool has_global_batch(const RemedyRequest& request) {
   return request.space != nullptr && request.space->global_batch;
 }
 
-/// Whether the samples of a step are fixed and the micro-batch is not.
+/// True if the samples of a step are fixed and the micro-batch is free.
 bool has_samples(const RemedyRequest& request) {
   return has_global_batch(request) || (request.space != nullptr && request.space->samples_per_gpu);
 }
 
-/// Samples of a step with another micro-batch than the request's, where it has one; 0: as many as before.
+/// Samples of a step with another micro-batch than the request's. 0 if unchanged.
 std::int64_t changed_samples(const RemedyRequest& request, const Plan& plan, std::optional<std::int64_t> batch = {}) {
   const Dimension* found = find_dimension(request.predictor.model().dimensions, kBatchDimension);
   if (found == nullptr) return 0;
@@ -105,7 +105,7 @@ std::int64_t changed_samples(const RemedyRequest& request, const Plan& plan, std
   return samples == now * micro_batches_of_step(before) ? 0 : samples;
 }
 
-/// The plan and the workload with a smaller size; a smaller batch keeps the samples of a step where it divides.
+/// The plan and the workload with a smaller size. A smaller batch keeps the samples of a step if it divides them.
 std::pair<Plan, Workload> with_size(const RemedyRequest& request, const Size& size, std::int64_t value) {
   Plan plan = request.best.plan;
   const std::int64_t samples = size.value * plan.accumulation;
@@ -124,13 +124,13 @@ void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const auto [plan, workload] = with_size(request, size, value);
   PlanChoices change = size.wish(value);
   const bool is_batch = size.name == kBatchDimension;
-  // With one of the two alone the other follows from the recipe.
+  // If only one of the two is given, the other follows from the recipe.
   if (is_batch) change.accumulation = plan.accumulation;
   const std::int64_t samples = is_batch ? changed_samples(request, plan, value) : 0;
   list.try_rebuilt({describe(size, value, plan), std::move(change), samples}, plan, workload, request.cluster);
 }
 
-/// The largest value of a size with which this plan fits.
+/// The largest value of a size for which this plan fits.
 void find_size(RemedyList& list, const Size& size) {
   const RemedyRequest& request = list.request();
   std::int64_t fits = 0;
@@ -138,7 +138,7 @@ void find_size(RemedyList& list, const Size& size) {
   while (too_large - fits > 1) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
     const auto [plan, workload] = with_size(request, size, middle);
-    // A size that the model cannot have counts as too small to matter: the search goes on above it.
+    // A size that the model cannot have counts as too small: the search goes on above it.
     (list.fits(plan, workload, request.cluster).value_or(true) ? fits : too_large) = middle;
   }
   const bool must_divide = size.name == kBatchDimension && has_samples(request);
@@ -151,10 +151,11 @@ struct Machine {
   Plan plan;
   Workload workload;
   Cluster cluster;
-  std::optional<Space> space;  ///< What is searched on it; none: a plan that was given.
+  std::optional<Space> space;  ///< The space to search on it. nullopt for a given plan.
 };
 
-/// The micro-batch and the accumulation that make up the same samples of a step on so many GPUs; false: there are none.
+/// Finds the micro-batch and accumulation for the same samples of a step on this number of GPUs. False if there are
+/// none.
 bool keep_samples(const RemedyRequest& request, Machine& machine) {
   const Space& space = *request.space;
   const std::int64_t world = world_size(machine.cluster);
@@ -172,7 +173,7 @@ bool keep_samples(const RemedyRequest& request, Machine& machine) {
   return true;
 }
 
-/// The space as the same choices make it for another machine; nothing where the machine leaves no such mesh.
+/// The space that the same choices make for another machine. nullopt if the machine allows no such mesh.
 std::optional<Space> space_on(Space space, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
   if (!space.strategy.empty()) {
@@ -185,7 +186,7 @@ std::optional<Space> space_on(Space space, const Cluster& cluster) {
   return space;
 }
 
-/// The plan on more GPUs: larger shard groups, and as many copies as before; more copies where the groups are fixed.
+/// The plan on more GPUs: larger shard groups and as many copies as before; more copies if the groups are fixed.
 std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, int nodes) {
   ClusterOverrides overrides;
   overrides.gpus_per_node = gpus_per_node;
@@ -215,7 +216,7 @@ bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
   if (nodes > 1) change.nodes = nodes;
   const RemedyRequest& request = list.request();
   const std::string what = fmt::format("{} GPUs", world_size(machine->cluster));
-  // Samples that stay are shared out anew, which only a search can tell.
+  // A fixed number of samples is divided anew, which requires a search.
   if (has_global_batch(request)) {
     const auto fits = list.try_search({what, change}, request.workload, machine->cluster, *machine->space);
     if (fits) return *fits;
@@ -224,7 +225,7 @@ bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
   return list.try_rebuilt({what, change, samples}, machine->plan, machine->workload, machine->cluster);
 }
 
-/// Nodes have 1, 2, 4 or 8 GPUs; beyond that there are more of them.
+/// A node has 1, 2, 4 or 8 GPUs; more GPUs need more nodes.
 std::pair<int, int> next_size(int gpus_per_node, int nodes) {
   if (nodes > 1 || gpus_per_node >= 8) return {gpus_per_node, nodes * 2};
   int next = 1;
@@ -253,7 +254,7 @@ void find_gpus(RemedyList& list) {
   }
 }
 
-/// The GPU with the least memory with which this plan fits, among those that there are.
+/// The existing GPU with the least memory for which this plan fits.
 void find_memory(RemedyList& list) {
   const RemedyRequest& request = list.request();
   if (!request.larger_gpus) return;
@@ -265,7 +266,7 @@ void find_memory(RemedyList& list) {
   }
 }
 
-/// The smallest node that holds what is offloaded.
+/// The smallest node that holds the offloaded tensors.
 void find_host_memory(RemedyList& list) {
   constexpr std::array<std::int64_t, 14> kSoldGib = {32,  48,  64,  96,   128,  192,  256,
                                                      384, 512, 768, 1024, 1536, 2048, 4096};

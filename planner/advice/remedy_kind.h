@@ -1,6 +1,6 @@
 #pragma once
 
-// What a suggestion costs beside bytes and seconds, and when it is worth a word.
+// The cost of a suggestion beside bytes and seconds, and the least effect worth reporting.
 
 #include <cstdint>
 
@@ -10,13 +10,12 @@ namespace fsdp::planner {
 
 enum class RemedyKind : std::uint8_t {
   Free,             ///< The same training on the same machine.
-  ChangesTraining,  ///< Other numbers come out: precision, samples, lengths, what is trained.
+  ChangesTraining,  ///< It changes results: precision, samples, lengths, trained parameters.
   OtherMachine,
 };
 RemedyKind kind_of(const Remedy& remedy);
 
-/// What a step must be shorter by, as a part of it, for a change to be worth a word: less than that no prediction tells
-/// apart.
+/// The fraction of a step that a change must save to be worth reporting. Predictions cannot distinguish smaller ones.
 inline constexpr double kLeastSavedTime = 0.01;
 
 }  // namespace fsdp::planner

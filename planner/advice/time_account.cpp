@@ -1,18 +1,18 @@
 // The account of a step, from the events of its timeline.
 //
 //     step = forward + recomputation + backward + copies + clipping + optimizer    the events of the compute stream
-//          + exposed communication                                                 what it waits for
-//          + launches                                                              the gaps that are left
+//          + exposed communication                                                 its waits
+//          + launches                                                              the remaining gaps
 //
-// A wait ends with what is waited for. It is `exposed` long, so that
+// A wait ends with the event that it waits for. It is `exposed` long, so
 //
 //     begin  = end - exposed
-//     queued = max(0, start - begin)      what is waited for had not begun: others were at work on its stream or before
-//     hidden = taken - (exposed - queued) ran beside compute
+//     queued = max(0, start - begin)      the event had not begun: others ran on its stream or before
+//     hidden = taken - (exposed - queued) the event ran beside compute
 //
-// Waits of one stream, in one phase, for units whose names differ by numbers alone, are told as one.
+// We merge waits of one stream and phase for units whose names differ by numbers alone.
 //
-// Not modeled: that a shorter wait lets a later one begin earlier. What a change of the plan gives is predicted anew
+// Not modeled: a shorter wait lets a later one begin earlier. The effect of a change of the plan is predicted anew
 // (planner/advice/time_changes.cpp).
 
 #include "planner/advice/time_account.h"
@@ -42,7 +42,7 @@ TimeUse use_of(const StreamEvent& event) {
   return event.phase == StepPhase::Backward ? TimeUse::Backward : TimeUse::Optimizer;
 }
 
-/// "model.layers.*", "bucket *": what tells repeated events apart is a number.
+/// "model.layers.*", "bucket *": the names of repeated events differ by a number.
 std::string units_of(const StreamEvent& event) {
   const std::size_t space = event.name.rfind(' ');
   if (event.name.starts_with("bucket ") && space != std::string::npos) return event.name.substr(0, space) + " *";
@@ -57,7 +57,7 @@ void add_wait(const std::vector<StreamEvent>& events, std::size_t place, Wait& w
   const Seconds begin = event.end - event.exposed;
   if (event.start <= begin) return;
   wait.queued += event.start - begin;
-  // What a stream is busy with is not far back in the order of issue.
+  // The current event of a stream is not far back in the order of issue.
   constexpr std::size_t kMostBehind = 256;
   for (std::size_t e = place - std::min(place, kMostBehind); e < place; ++e) {
     const StreamEvent& other = events[e];

@@ -1,8 +1,8 @@
-// What shortens a wait is not reasoned about: each change below is predicted, and the account of its step says what is
-// left of the wait. A change counts for a wait when it takes a fifth of it, and makes the step shorter by a hundredth.
+// We do not reason about what shortens a wait: each change below is predicted, and the account of its step has the
+// remaining wait. A change counts for a wait if it removes a fifth of it, and shortens the step by a hundredth.
 //
 // Tried: units prefetched further, shards kept after the forward or inside a node, gradients reduced once a step or in
-// bf16, reduce-scatters with buffers and a communicator of their own (from PyTorch 2.13 on), larger units, larger
+// bf16, reduce-scatters with buffers and a communicator of their own (PyTorch 2.13 and later), larger units, larger
 // micro-batches of the same samples, bf16, no offload. Only changes that an option of the command asks for.
 
 #include "planner/advice/time_changes.h"
@@ -31,7 +31,7 @@ struct Tried {
   std::string what;
   PlanChoices change;
   Plan plan;
-  std::optional<Workload> workload = {};  ///< Where the sizes change, too.
+  std::optional<Workload> workload = {};  ///< If the sizes change, too.
 };
 
 /// A change, and the account of the step that it makes.
@@ -134,7 +134,7 @@ class Changes {
   std::vector<Tried> tried_;
 };
 
-/// Nothing where the change makes no valid plan.
+/// nullopt if the change makes no valid plan.
 std::optional<Priced> price(const RemedyRequest& request, const Tried& tried) {
   std::optional<simulator::Predictor> own;
   if (tried.workload) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What would shorten the waits of a step. time_changes.cpp has the list of what is tried.
+// Changes that would shorten the waits of a step. time_changes.cpp lists them.
 
 #include <optional>
 #include <string>
@@ -11,18 +11,18 @@
 
 namespace fsdp::planner {
 
-/// Waits that are told.
+/// The number of waits in a report.
 inline constexpr std::size_t kMostWaits = 10;
 
 /// A change of the plan, predicted again.
 struct TimeChange {
   Remedy remedy;       ///< For the whole step, and its memory.
-  Seconds exposed{0};  ///< What is left of the wait.
+  Seconds exposed{0};  ///< The remaining wait.
 };
 
 struct ExplainedWait {
   Wait wait;
-  std::optional<TimeChange> change;  ///< The one that shortens the step most; none: nothing that was tried helps.
+  std::optional<TimeChange> change;  ///< The change that shortens the step most. nullopt if none helps.
 };
 
 struct TimeExplanation {
@@ -30,8 +30,8 @@ struct TimeExplanation {
   std::vector<ExplainedWait> waits;  ///< At most kMostWaits, the longest first.
 };
 
-/// The account of a plan, and for each of its longest waits what takes most off the step. Changes that fit come before
-/// those that do not. Errors: those of a prediction.
+/// The account of a plan, and the change that shortens the step most for each of its longest waits. Changes that fit
+/// come before those that do not. Errors: those of a prediction.
 Result<TimeExplanation> explain_time(const RemedyRequest& request);
 
 }  // namespace fsdp::planner

@@ -1,9 +1,9 @@
-// The plan is predicted once more, as a plan of the newest release, and the two reports are compared: bytes that a rank
-// sends by kind of collective, the device peak, the verdict. Worth a line are bytes that change by 1 % or more, a
-// verdict that changes, a peak that rises by 1 % or more. That a peak falls is told with the others, and by itself not.
+// We predict the plan once more, for the newest release, and compare the two reports: the bytes that a rank sends by
+// kind of collective, the device peak, the verdict. A line reports bytes that change by 1 % or more, a verdict that
+// changes, and a peak that rises by 1 % or more. It mentions a falling peak only together with one of those.
 //
-// Where reductions send more, the plan is predicted a third time with the dtype named in which they are reduced now. If
-// that brings the traffic back, the option is a part of the sentence.
+// If reductions send more, we predict the plan a third time with the current dtype of the reductions as an explicit
+// option. If that restores the traffic, the sentence includes the option.
 
 #include "planner/advice/upgrade_note.h"
 
@@ -39,7 +39,7 @@ bool is_larger(Bytes after, Bytes before) {
   return static_cast<double>(after.count()) > (1 + kWorthALine) * static_cast<double>(before.count());
 }
 
-/// The dtype in which the plan's units are reduced, where it is one.
+/// The dtype in which all units of the plan are reduced, if it is the same.
 std::optional<Dtype> reduced_in(const Plan& plan, const Model& model) {
   const auto layout = make_layout(index_of(model), plan);
   if (!layout) return std::nullopt;
@@ -91,7 +91,7 @@ std::string upgrade_note(const Plan& plan, const StepReport& report, simulator::
         kind == CollectiveKind::ReduceScatter && then > now ? remedy_of(plan, upgraded, report, predictor) : ""));
   }
   const bool has_traffic = !changes.empty();
-  // What the margin adds for a release that is less well known is no change that the release makes.
+  // The margin grows for a release that is less well known; the release does not cause that change.
   const auto holds = [&](const StepReport& of) {
     MemoryReport memory = of.memory;
     memory.margin = report.memory.margin;
