@@ -1,6 +1,6 @@
 #pragma once
 
-// The printed name of a call: where in the model an instruction runs.
+// The printed name of a call: the place of an instruction in the model.
 
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-/// "model.layers.3"; of the root its block, "cross_entropy", or "root" where a captured model has no name for what runs
-/// there between its blocks; "loss" for what runs after the root.
+/// "model.layers.3"; "loss" for ops after the root. For ops of the root itself: its block, "cross_entropy", or "root"
+/// if a captured model has no name for ops between its blocks.
 std::string name_of_call(const Model& model, const Call& call);
 
 }  // namespace fsdp

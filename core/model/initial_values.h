@@ -1,6 +1,6 @@
 #pragma once
 
-// How the elements of a parameter begin where no file gives them: what a model trained from its first step has.
+// The initial elements of a parameter without a file, as in a model that is trained from its first step.
 
 #include <cstdint>
 
@@ -9,9 +9,9 @@
 namespace fsdp {
 
 enum class Distribution : std::uint8_t {
-  Uniform,   ///< Evenly around zero.
-  Normal,    ///< In the shape of a bell around zero.
-  Constant,  ///< All alike.
+  Uniform,   ///< Uniform around zero.
+  Normal,    ///< Gaussian around zero.
+  Constant,  ///< All equal.
   Sinusoid,  ///< Sines, then cosines, of positions: rows of an embedding (core/spec/initial_values.cpp).
 };
 
@@ -23,9 +23,9 @@ inline constexpr EnumTable<Distribution> kDistributionTable{"distribution", kDis
 
 struct InitialValues {
   Distribution distribution = Distribution::Uniform;
-  double std = 0.02;           ///< Standard deviation of what is drawn.
+  double std = 0.02;           ///< Standard deviation of random values.
   double value = 0;            ///< For a constant.
-  std::int64_t zero_row = -1;  ///< A row that begins as zeros; -1: none.
+  std::int64_t zero_row = -1;  ///< A row that starts as zeros; -1 if none.
 
   bool operator==(const InitialValues&) const = default;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// The expanded model as JSON: every module, tensor and op of one forward pass with all sizes as numbers. A program
-// that builds the real model reads it. docs/file_formats.md, "Expanded models", describes the keys.
+// The expanded model as JSON: every module, tensor and op of one forward pass, with all sizes as numbers. Programs that
+// build the real model read it. docs/file_formats.md, "Expanded models", describes the keys.
 
 #include <string>
 #include <string_view>
@@ -13,8 +13,8 @@ namespace fsdp {
 
 inline constexpr std::string_view kExpandedModelFormatVersion = "1.0";
 
-/// The model as one JSON object. Blocks are written out: each call has ops and tensors of its own.
-/// REQUIRES: a model that is whole, as `build_model` gives it.
+/// The model as one JSON object. Expands blocks: each call has its own ops and tensors. REQUIRES: a complete model, as
+/// `build_model` returns it.
 void write_expanded_model(JsonWriter& writer, const Model& model);
 
 /// The same as a text.

@@ -1,12 +1,12 @@
 #pragma once
 
-// The closed vocabulary of operations that models are made of.
+// The closed vocabulary of the ops of models.
 //
 // One op kind, three rules: its shape (core/model/op_shapes.h), its saved tensors, temporaries, FLOPs and bytes
 // (simulator/ops/op_rules.h), its kernel (the executor). A test walks the enum and fails on a missing rule.
 //
-// An op says what is computed, not how: which implementation a framework uses (an RMSNorm written out in fp32 or fused,
-// which attention backend) is part of the runtime (core/plan/runtime.h).
+// An op describes the computation. Its implementation in a framework (an RMSNorm written out in fp32 or fused, the
+// attention backend) is part of the runtime (core/plan/runtime.h).
 
 #include <array>
 #include <cstdint>
@@ -19,15 +19,14 @@
 namespace fsdp {
 
 enum class OpKind : std::uint8_t {
-  // Dense layers. `parameters` are weight, then bias where there is one.
+  // Dense layers. `parameters` are weight, then bias if there is one.
   Linear,     ///< x [..., in] -> [..., out]. weight [out, in], or [in, out] with `transposed_weight` (GPT-2's Conv1D).
   Embedding,  ///< ids [...] -> [..., width]. weight [num_embeddings, width]. Attribute `padding_idx`.
   Conv1d,     ///< x [batch, in, length] -> [batch, out, length']. weight [out, in / groups, kernel].
   Conv2d,     ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
   Parameter,  ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
 
-  // Normalization. `parameters` are weight, then bias where there is one; none when not affine.
-  // Attribute `eps`.
+  // Normalization. `parameters` are weight, then bias if there is one; empty if not affine. Attribute `eps`.
   RmsNorm,    ///< x [..., width] -> the same shape.
   LayerNorm,  ///< x [..., width] -> the same shape.
   GroupNorm,  ///< x [batch, channels, ...] -> the same shape. Attribute `groups`.
@@ -42,7 +41,7 @@ enum class OpKind : std::uint8_t {
   // Elementwise. Shapes broadcast; the output has the shape of the first input.
   Silu,
   Gelu,  ///< Exact, or `approximate` (tanh), which autograd treats alike; `written_out` (Hugging Face's
-         ///< NewGELUActivation): the tanh form in eight elementwise calls, which keep four tensors and not one.
+         ///< NewGELUActivation): the tanh form in eight elementwise calls, which save four tensors instead of one.
   Relu,
   Sigmoid,
   Tanh,
@@ -51,30 +50,31 @@ enum class OpKind : std::uint8_t {
   Sub,
   Scale,    ///< By a number: x * c. Attribute `rounded`.
   Softcap,  ///< c * tanh(x / c), as in Gemma-2.
-  Dropout,  ///< Attribute `probability`; nothing happens at 0.
+  Dropout,  ///< Attribute `probability`; a no-op at 0.
   Cast,     ///< Attribute `dtype`.
   Detach,   ///< Cuts the gradient; a view.
 
   // Shape. The first five are views: no memory moves.
-  Reshape,     ///< Output shape given.
+  Reshape,     ///< The output shape is given.
   Transpose,   ///< Attributes `dim`, `other_dim`.
   Slice,       ///< Attributes `dim`, `start`, `length`.
   Select,      ///< Attributes `dim`, `start`: one index, the dimension disappears.
-  Expand,      ///< Output shape given.
+  Expand,      ///< The output shape is given.
   Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views.
   Contiguous,  ///< A copy in the order of the logical shape.
   Cat,         ///< Attribute `dim`.
   Stack,       ///< Attribute `dim`: the new dimension.
-  SetSlice,    ///< x, part -> x, with what lies along `dim` from `start` on overwritten by the part, in place.
-  KvCache,  ///< keys, values [batch, seq, kv_heads, dim] -> the same: copies in the order [batch, kv_heads, seq, dim],
-            ///< as a cache makes that was empty, where the runtime fills one in training; else the inputs themselves.
+  SetSlice,    ///< x, part -> x, with the range along `dim` from `start` on overwritten by the part, in place.
+  KvCache,  ///< keys, values [batch, seq, kv_heads, dim] -> the same. If the runtime fills a cache in training: copies
+            ///< in the order [batch, kv_heads, seq, dim], as an empty cache makes them; otherwise the inputs
+            ///< themselves.
   Index,    ///< x [..., n, ...], indices -> rows picked along `dim` (advanced indexing; a copy).
   Pad,      ///< Attributes `dim`, `length`: the padded length (zeros or reflection; a copy).
 
   // Reductions.
   Softmax,  ///< Along `dim`.
-  Mean,     ///< Along `dim`, kept with size 1 when `keep_dim`.
-  Sum,      ///< Along `dim`, kept with size 1 when `keep_dim`.
+  Mean,     ///< Along `dim`, which stays with size 1 if `keep_dim`.
+  Sum,      ///< Along `dim`, which stays with size 1 if `keep_dim`.
   Std,  ///< sqrt(max(sum(w * (x - mean)^2), eps)) with inputs x, mean and optional weights w, along `dim` (ECAPA-TDNN's
         ///< pooling).
   MaxPool2d,
@@ -99,20 +99,20 @@ enum class OpKind : std::uint8_t {
 };
 
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Recorded) + 1;
-/// Those before it have rules, and files may name them.
+/// The ops before it have rules, and files may name them.
 inline constexpr int kNumRuledOpKinds = static_cast<int>(OpKind::Recorded);
 
-/// snake_case name, as specs write it: "rms_norm".
+/// snake_case name, as in specs: "rms_norm".
 std::string_view name_of(OpKind kind);
 std::optional<OpKind> parse_op_kind(std::string_view text);
 
-/// Products and fused norms: PyTorch refuses an input in another dtype than that of the weight.
+/// Products and fused norms: PyTorch refuses an input with another dtype than the weight's.
 bool takes_one_dtype(OpKind kind);
 
-/// How the frequencies of a rotary table are scaled for sequences beyond those of pre-training.
+/// The scaling of a rotary table's frequencies for sequences longer than in pre-training.
 enum class RotaryScaling : std::uint8_t {
   None,
-  Llama3,  ///< Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama 3.1).
+  Llama3,  ///< Divides low frequencies by `factor`, leaves high ones, and interpolates between (Llama 3.1).
 };
 
 /// The frequencies of a rotary table: theta^(-2i / head_dim), scaled.
@@ -131,39 +131,39 @@ struct RotaryFrequencies {
 enum class ConstantFill : std::uint8_t {
   Value,            ///< `value` everywhere.
   Positions,        ///< 0, 1, 2, ... along the last dimension.
-  CausalMask,       ///< [..., seq, key_seq]: the lowest number of the dtype where key > query, else 0.
+  CausalMask,       ///< [..., seq, key_seq]: the lowest number of the dtype if key > query, else 0.
   RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
-  Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: of each group of `stride`
-                    ///< rows `length` from `start` on.
+  Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: the `length` rows from
+                    ///< `start` on of each group of `stride` rows.
 };
 
-/// The names of both as specs and expanded models write them.
+/// The names of both in specs and expanded models.
 std::string_view name_of(RotaryScaling scaling);
 std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text);
 std::string_view name_of(ConstantFill fill);
 std::optional<ConstantFill> parse_constant_fill(std::string_view text);
 
-/// All that any op may want to know. A kind reads only the fields that its comment above names.
+/// The attributes of all ops. A kind reads only the fields that its comment above names.
 struct OpAttributes {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   bool causal = false;
-  std::int64_t window = 0;  ///< Sliding attention window in tokens; 0: none.
-  double softcap = 0;       ///< Cap on attention scores (Gemma-2); 0: none.
-  double score_scale = 0;   ///< Factor of attention scores; 0: 1 / sqrt(head_dim).
+  std::int64_t window = 0;  ///< Sliding attention window in tokens; 0 if none.
+  double softcap = 0;       ///< Cap on attention scores (Gemma-2); 0 if none.
+  double score_scale = 0;   ///< Factor of attention scores; 0 means 1 / sqrt(head_dim).
   double probability = 0;   ///< Dropout, also inside attention.
   RotaryFrequencies rotary = {};
-  double eps = 0;         ///< Added to the variance by a norm; the floor below the root of Std.
+  double eps = 0;         ///< Added to the variance by a norm; the minimum under the root of Std.
   double momentum = 0.1;  ///< For BatchNorm's running statistics.
   bool partial_rotary = false;
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool approximate = false;        ///< GELU by tanh.
   bool written_out = false;        ///< GELU by tanh, call by call.
-  bool transposed_weight = false;  ///< Linear keeps [in, out] (GPT-2's Conv1D).
+  bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
-  std::int64_t padding_idx = -1;   ///< Embedding: a row that gets no gradient here; -1: none.
-  bool reflect = false;            ///< Pad with reflected values; its backward keeps the input.
+  std::int64_t padding_idx = -1;   ///< Embedding: a row without a gradient; -1 if none.
+  bool reflect = false;            ///< Pad with reflected values; its backward saves the input.
   bool keep_dim = false;
   std::int64_t dim = -1;
   std::int64_t other_dim = -1;
@@ -176,9 +176,9 @@ struct OpAttributes {
   std::int64_t groups = 1;
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
-  bool norm_topk_prob = true;  ///< The weights of a token's experts are divided by their sum.
+  bool norm_topk_prob = true;  ///< Divides the weights of a token's experts by their sum.
   double scale = 1;
-  bool rounded = false;  ///< Scale: the factor has the dtype of the activations, as a tensor has (Gemma).
+  bool rounded = false;  ///< Scale: the factor has the dtype of the activations, as a tensor does (Gemma).
   ConstantFill fill = ConstantFill::Value;
   double value = 0;
   std::int64_t num_buckets = 0;
@@ -191,10 +191,10 @@ struct OpAttributes {
   bool operator==(const OpAttributes&) const = default;
 };
 
-/// One op of a block. Indices point into the block that holds it.
+/// One op of a block. Indices refer to the block that contains it.
 struct Op {
   OpKind kind = OpKind::Add;
-  int module = 0;               ///< In `Block::modules`: whose forward runs it.
+  int module = 0;               ///< In `Block::modules`: the module whose forward runs it.
   std::vector<int> inputs;      ///< In `Block::values`.
   std::vector<int> outputs;     ///< In `Block::values`.
   std::vector<int> parameters;  ///< In `Block::parameters`.

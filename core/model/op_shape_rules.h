@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the files that hold the shape rules; everybody else includes core/model/op_shapes.h.
+// For the files with shape rules; all others include core/model/op_shapes.h.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 
 namespace fsdp::op_shape_rules {
 
-/// Output shapes, or the sentence that says why there are none.
+/// Output shapes, or the error as one sentence.
 using Rule = tl::expected<std::vector<Shape>, std::string>;
 
 inline Rule one(Shape shape) {
@@ -29,7 +29,7 @@ tl::unexpected<std::string> wrong(fmt::format_string<Args...> format, Args&&... 
 /// Whether `b` broadcasts to `a`: sizes equal or 1, from the end.
 bool broadcasts_to(const Shape& b, const Shape& a);
 
-/// The rule of a kind. REQUIRES: as many inputs and parameters as the kind has.
+/// The rule of a kind. REQUIRES: the kind's number of inputs and parameters.
 using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
 
 ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention, max_pool2d,
@@ -37,8 +37,8 @@ ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotar
 ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
 ShapeRule reduction;  ///< Mean, Sum and Std.
 ShapeRule same;       ///< The shape of the input.
-ShapeRule broadcast;  ///< That of the first input, to which the second broadcasts.
-ShapeRule requested;  ///< The shape that is asked for.
-ShapeRule parameter;  ///< That of the parameter.
+ShapeRule broadcast;  ///< The shape of the first input, to which the second broadcasts.
+ShapeRule requested;  ///< The requested shape.
+ShapeRule parameter;  ///< The shape of the parameter.
 
 }  // namespace fsdp::op_shape_rules

@@ -14,29 +14,28 @@
 
 namespace fsdp {
 
-/// The most elements of a tensor: the last integer that survives a JSON reader, and more than any training run has.
+/// The most elements of a tensor: the largest integer that survives a JSON reader, far above any training run.
 inline constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
 
-/// All that a shape rule may look at.
+/// The inputs of a shape rule.
 struct OpShapes {
   std::span<const Shape> inputs = {};
   std::span<const Shape> parameters = {};
-  Shape requested = {};  ///< Reshape, Expand and Constant: the shape that is asked for.
-  int num_outputs = 1;   ///< Split: into how many parts.
+  Shape requested = {};  ///< Reshape, Expand and Constant: the requested shape.
+  int num_outputs = 1;   ///< Split: the number of parts.
 };
 
-/// The shapes of the outputs of an op, in order.
-/// Error: shapes that do not go together, sizes below one, and tensors of more than 2^53 elements. `where` of the error
-/// is the name of the op kind.
+/// The shapes of the outputs of an op, in order. Error, with the name of the op kind as its place: shapes that do not
+/// match, sizes below one, and tensors of more than 2^53 elements.
 Result<std::vector<Shape>> infer_output_shapes(OpKind kind, const OpAttributes& attributes, const OpShapes& shapes);
 
 /// "[2, 512, 2048]".
 std::string to_string(const Shape& shape);
 
-/// The number of elements, or nothing where it is above kMostElements.
+/// The number of elements; `nullopt` if it exceeds kMostElements.
 std::optional<std::int64_t> checked_num_elements(const Shape& shape);
 
-/// Checks every op of a block against its shape rule, and every index against what it points into.
+/// Checks every op of a block against its shape rule, and the range of every index.
 Errors check_block(const Block& block);
 
 }  // namespace fsdp

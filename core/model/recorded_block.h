@@ -1,7 +1,7 @@
 #pragma once
 
-// Recorded allocations, frees and work of a run of a block: the block of a captured model has this in place of
-// rules for its ops (docs/file_formats.md, "Captured models").
+// The recorded allocations, frees and work of a block's run. The block of a captured model has this in place of rules
+// for its ops (docs/file_formats.md, "Captured models").
 
 #include <cstdint>
 #include <optional>
@@ -12,43 +12,43 @@
 
 namespace fsdp {
 
-/// One thing that happened while a block ran.
+/// One event of a block's run.
 struct RecordedEvent {
   enum class Kind : std::uint8_t {
-    Alloc,          ///< Storage `index` comes into being with `value` bytes.
-    Free,           ///< It goes.
+    Alloc,          ///< Allocates storage `index` with `value` bytes.
+    Free,           ///< Frees it.
     ParamGrad,      ///< The gradient of block parameter `index` is made, of `value` bytes,
     AddGrad,        ///< and reaches the parameter.
     ReleaseInput,   ///< The call is done with block input `index`.
     ReleaseOutput,  ///< The call is done with its own output in storage `index`.
     EmitGrad,       ///< Storage `index` is a gradient of block input `value`, which owns it from here on.
     ReleaseGrad,    ///< The gradient of block output `index` has been used.
-    DropGrad,       ///< The gradient of block input `index` that an earlier backward emitted has been used up here.
-    ForwardGrad,    ///< The gradient of block output `index` is also one of block input `value`.
-    Hold,           ///< Storage `index` is held until the end of the backward,
+    DropGrad,       ///< Frees the gradient of block input `index` that an earlier backward emitted.
+    ForwardGrad,    ///< The gradient of block output `index` is also that of block input `value`.
+    Hold,           ///< Storage `index` lives until the end of the backward,
     HoldInput,      ///< or block input `index`.
     ShareGrad,      ///< Storage `index`, which is emitted next, is still used here,
     UnshareGrad,    ///< and no longer.
-    Carry,        ///< Memory that a variable of the script holds into the next step: `value` bytes from the end of the
-                  ///< backward on, as storage `index`.
-    DropCarried,  ///< Frees the memory of the `index`th Carry of the step before.
-    Workspace,    ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
+    Carry,          ///< Memory that a variable of the script carries into the next step: `value` bytes from the end of
+                    ///< the backward on, as storage `index`.
+    DropCarried,    ///< Frees the memory of the `index`th Carry of the previous step.
+    Workspace,      ///< cuBLAS requests its workspace; cuBLASLt if `index` is 1.
   };
   Kind kind = Kind::Alloc;
-  bool is_view = false;  ///< For ParamGrad, EmitGrad and ForwardGrad: autograd will not add to it in place.
+  bool is_view = false;  ///< For ParamGrad, EmitGrad and ForwardGrad: autograd does not add to it in place.
   std::int32_t index = 0;
   std::int64_t value = 0;
 
   bool operator==(const RecordedEvent&) const = default;
 };
 
-/// Where an output of the block lies.
+/// The location of an output of the block.
 struct RecordedOutput {
   enum class Kind : std::uint8_t { Storage, Input, Parameter };
   Kind kind = Kind::Storage;
   int index = 0;           ///< Index of the storage, block input or block parameter.
-  std::int64_t bytes = 0;  ///< Size of the value, which can be a part of its storage.
-  bool kept = false;       ///< The call itself holds it until a ReleaseOutput.
+  std::int64_t bytes = 0;  ///< Size of the value, which may be a part of its storage.
+  bool kept = false;       ///< The call itself references it until a ReleaseOutput.
 
   bool operator==(const RecordedOutput&) const = default;
 };
@@ -66,7 +66,7 @@ struct RecordedWork {
   };
   Part forward;
   Part backward;
-  std::optional<Dtype> arithmetic;  ///< In which the FLOPs are computed, where it is not that of the activations.
+  std::optional<Dtype> arithmetic;  ///< Dtype of the FLOPs; `nullopt` if it is that of the activations.
 
   bool operator==(const RecordedWork&) const = default;
 };
@@ -82,17 +82,17 @@ struct RecordedTape {
   std::vector<RecordedOutput> outputs;               ///< [num outputs]
   std::vector<RecordedWork> work;                    ///< [num ops]
   std::vector<bool> recomputed;                      ///< [num ops] Run again before the backward.
-  std::int64_t largest_convolution = 0;              ///< Input, weight and output of it, in bytes; 0 without one.
+  std::int64_t largest_convolution = 0;              ///< Bytes of input, weight and output of it; 0 without one.
 
   bool operator==(const RecordedTape&) const = default;
 };
 
-/// All that was recorded of a block.
+/// The recordings of a block.
 struct Recording {
   std::vector<std::string> op_names;  ///< [num ops] "aten::mm".
   std::vector<RecordedTape> tapes;    ///< At most one for each precision, checkpointed or not.
 
-  /// nullptr: none was recorded.
+  /// `nullptr` if there is none.
   const RecordedTape* find(Dtype dtype, bool checkpointed) const {
     for (const RecordedTape& tape : tapes) {
       if (tape.dtype == dtype && tape.checkpointed == checkpointed) return &tape;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Lines up two reports of one step, term by term: a prediction and a measurement, or any other two.
+// Compares two reports of one step, term by term: a prediction and a measurement, or any other two.
 
 #include <cstdint>
 #include <optional>
@@ -23,8 +23,8 @@ struct ComparedTerm {
   std::int64_t measured = 0;
 
   std::int64_t difference() const { return predicted - measured; }
-  /// The difference over what was measured: 0.02 is 2 % too much. Infinite where nothing was measured and something
-  /// predicted.
+  /// The difference relative to the measurement: 0.02 is 2 % too much. Infinite if the measurement is zero and the
+  /// prediction is not.
   double relative() const;
 
   bool operator==(const ComparedTerm&) const = default;
@@ -33,21 +33,21 @@ struct ComparedTerm {
 /// Two reports side by side.
 struct Comparison {
   std::vector<ComparedTerm> terms;  ///< Worst first; equally wrong ones in the order of the report.
-  std::vector<std::string> notes;   ///< Why the two may not be about the same: another world size, another card.
-  std::vector<std::string> beyond;  ///< Names of terms that differ by more than they may, as whoever compares says.
+  std::vector<std::string> notes;   ///< Why the two may not describe the same run: another world size, another card.
+  std::vector<std::string> beyond;  ///< Terms that differ by more than their limits, which the caller sets.
 
   bool operator==(const Comparison&) const = default;
 };
 
 /// Peaks of the run and of each phase that both have, collectives by kind (count and payload), parameters. A rehearsal
-/// that ended before a step did has neither collectives of a step nor the memory of its peak: these are no terms.
+/// that ended before a step did has no terms for the collectives of a step and the memory of its peak.
 Comparison compare(const StepReport& predicted, const StepReport& measured);
 
-/// True when every term is within `tolerance` of what was measured: 0.02 is 2 %.
+/// True if every term is within `tolerance` of the measurement: 0.02 is 2 %.
 bool is_within(const Comparison& comparison, double tolerance);
 
-/// The member `comparison` of a report that `execute` or `rehearse` wrote: what was measured beside its prediction on
-/// the devices of that very run. Nothing when the report has none. Error: everything that is wrong with it.
+/// The member `comparison` of a report from `execute` or `rehearse`: the measurement beside its prediction, on the
+/// devices of that very run. `nullopt` if the report has none. Error: all its faults.
 Result<std::optional<Comparison>> read_comparison(const JsonDocument& report);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a plan runs on a device, and with how much room: the one place that says so.
+// The only place that decides whether a plan runs on a device, and with how much room.
 
 #include <cstdint>
 
@@ -9,14 +9,14 @@
 
 namespace fsdp {
 
-/// The needs of a plan on a device with so much memory.
+/// The needs of a plan on a device, and the device's memory.
 struct DeviceNeed {
   Bytes budget;  ///< Memory of the device.
-  Bytes peak;    ///< Reserved by an allocator without a limit, and what lies outside of it.
-  Bytes margin;  ///< Kept free on top of the peak, with `held`.
-  Bytes held;    ///< In the margin: what other streams may hold longer than the peak says.
-  /// How often an allocator with the device's limit gives back its cache; -1: it runs out of memory. Counts where the
-  /// peak is above the budget, and nowhere else.
+  Bytes peak;    ///< The reserve of an allocator without a limit, and the memory outside of it.
+  Bytes margin;  ///< The safety margin on top of the peak, including `held`.
+  Bytes held;    ///< In the margin: memory that other streams may free later than the peak assumes.
+  /// How often an allocator with the device's limit flushes its cache; -1 if it runs out of memory. Counts only if the
+  /// peak is above the budget.
   std::int64_t flushes = 0;
 };
 
@@ -28,14 +28,14 @@ struct DeviceVerdict {
   bool operator==(const DeviceVerdict&) const = default;
 };
 
-/// It fits with room where the peak and the margin are within the budget. It runs, and is tight, where the peak alone
-/// is, or where the allocator survives below the budget. Everything else does not fit.
+/// It fits with room if the peak and the margin are within the budget. It runs, but is tight, if only the peak is, or
+/// if the allocator survives below the budget. Otherwise it does not fit.
 DeviceVerdict verdict_of(const DeviceNeed& need);
 
-/// The same of a report's memory. For the device alone: host memory and drives are not looked at.
+/// The same for a report's memory. Ignores host memory and drives.
 DeviceVerdict device_verdict_of(const MemoryReport& memory);
 
-/// Memory that a device lacks for room to spare; 0: it has it.
+/// Memory that a device lacks for room to spare; 0 if it has room.
 Bytes missing_room(const MemoryReport& memory);
 
 /// Whether it runs without room to spare.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The report: what a training step costs. One shape for what is predicted and what is measured, so that two of them can
-// be compared term by term. Its JSON is written by core/report/report_json.h and described in docs/file_formats.md.
+// The report: the cost of a training step. Predictions and measurements have the same form, so that they can be
+// compared term by term. core/report/report_json.h writes its JSON, docs/file_formats.md describes it.
 
 #include <algorithm>
 #include <array>
@@ -36,12 +36,12 @@ enum class MemoryCategory : std::uint8_t {
 };
 inline constexpr int kNumMemoryCategories = static_cast<int>(MemoryCategory::Inputs) + 1;
 
-/// "Sharded Param", as the tracker prints it.
+/// "Sharded Param", as in the tracker.
 std::string_view name_of(MemoryCategory category);
 
 using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
 
-/// A named part of a memory: of the device's outside of the allocator's reserve, or of a node's own.
+/// A named part of the device's memory outside of the allocator's reserve, or of a node's memory.
 struct DeviceTerm {
   std::string name;
   Bytes bytes;
@@ -51,9 +51,9 @@ struct DeviceTerm {
   bool operator==(const DeviceTerm&) const = default;
 };
 
-/// Peaks of one phase, or of the whole run. Below 0: not known.
+/// Peaks of one phase, or of the whole run. Negative if unknown.
 struct MemoryPeaks {
-  Bytes live;       ///< Bytes that tensors ask for.
+  Bytes live;       ///< Bytes that tensors request.
   Bytes allocated;  ///< torch.cuda.max_memory_allocated: in blocks.
   Bytes reserved;   ///< torch.cuda.max_memory_reserved: in segments.
   Bytes device;     ///< reserved + terms outside the allocator.
@@ -61,7 +61,7 @@ struct MemoryPeaks {
   bool operator==(const MemoryPeaks&) const = default;
 };
 
-/// The highest live bytes of a part of a step, of all its micro-batches.
+/// The highest live bytes of a part of a step, over all its micro-batches.
 struct PartPeak {
   StepPhase part = StepPhase::Forward;
   Bytes live;
@@ -69,12 +69,12 @@ struct PartPeak {
   bool operator==(const PartPeak&) const = default;
 };
 
-/// A stretch of a run that has peaks of its own.
+/// A phase of a run with its own peaks.
 enum class RunPhase : std::uint8_t {
   Initialization,  ///< Until the first forward.
   FirstStep,
   SteadyStep,  ///< All later steps.
-  Evaluation,  ///< Between steps, as Saving.
+  Evaluation,  ///< Between steps, like Saving.
   Saving,
 };
 /// "first_step".
@@ -90,17 +90,17 @@ struct PhasePeaks {
   bool operator==(const PhasePeaks&) const = default;
 };
 
-/// A tensor that is alive at the peak; equal ones of repeated blocks are merged.
+/// A live tensor at the peak; merges equal ones of repeated blocks.
 struct LiveTensor {
   std::string name;  ///< "model.layers.{0..27}: mlp.gate_proj output"
   MemoryCategory category = MemoryCategory::Activation;
   std::int64_t count = 0;
-  Bytes bytes;  ///< Sum of all of them.
+  Bytes bytes;  ///< The sum of all merged tensors.
 
   bool operator==(const LiveTensor&) const = default;
 };
 
-/// When and where live memory is highest.
+/// The moment and the place of the highest live memory.
 struct PeakMoment {
   StepPhase phase = StepPhase::Unknown;
   std::string instruction;  ///< "Backward model.layers.27"
@@ -113,7 +113,7 @@ struct PeakMoment {
 /// The instruction at work, or the phase if there is none.
 std::string name_of(const PeakMoment& moment);
 
-/// Where a phase of the step begins in `MemoryReport::live_over_step`.
+/// The start of a phase of the step in `MemoryReport::live_over_step`.
 struct PhaseMark {
   StepPhase phase = StepPhase::Unknown;
   std::int64_t index = 0;
@@ -121,48 +121,47 @@ struct PhaseMark {
   bool operator==(const PhaseMark&) const = default;
 };
 
-/// Host memory of the processes of one node, the one that needs most.
+/// Host memory of the processes on the node that needs most.
 struct HostMemory {
-  std::optional<Bytes> budget;    ///< Memory of one node; nothing: not known, and not checked.
+  std::optional<Bytes> budget;    ///< Memory of one node; not checked if `nullopt`.
   Bytes needed;                   ///< The sum of `terms`.
-  Bytes pinned;                   ///< In it: page-locked.
-  Bytes margin;                   ///< Kept free on top of it.
+  Bytes pinned;                   ///< Part of `needed` that is page-locked.
+  Bytes margin;                   ///< Safety margin on top of `needed`.
   std::vector<DeviceTerm> terms;  ///< Terms of all ranks of the node together.
 
-  /// Memory that a node lacks; 0 where its memory is not known.
+  /// Memory that a node lacks; 0 if its memory is unknown.
   Bytes missing() const { return budget ? std::max(Bytes(0), needed + margin - *budget) : Bytes(0); }
   bool operator==(const HostMemory&) const = default;
 };
 
-/// ZeRO-Infinity's files on the NVMe drives of a node, and its traffic in one steady step. For all ranks of the
-/// node.
+/// ZeRO-Infinity's files on the NVMe drives of a node, and its traffic in one steady step, for all ranks of the node.
 struct DriveReport {
   Bytes kept;           ///< Files.
   Bytes read, written;  ///< In a step.
   Bytes in_a_second;    ///< Rate of the node,
   Provenance provenance = Provenance::Assumed;
-  std::string source;             ///< and where that figure is from.
-  std::optional<Bytes> capacity;  ///< Capacity of the node; nothing: not known, and not checked.
+  std::string source;             ///< and the source of that figure.
+  std::optional<Bytes> capacity;  ///< Capacity of the node; not checked if `nullopt`.
 
-  /// Bytes that do not fit; 0 where the capacity is not known.
+  /// Bytes that do not fit; 0 if the capacity is unknown.
   Bytes missing() const { return capacity ? std::max(Bytes(0), kept - *capacity) : Bytes(0); }
   bool operator==(const DriveReport&) const = default;
 };
 
 /// Why a plan that runs has no room to spare.
 enum class Tightness : std::uint8_t {
-  None,     ///< It has, or it does not run.
-  Margin,   ///< The peak is within the budget, and with what predictions were off by it is not.
-  Streams,  ///< Other streams may hold more memory than is left. The allocator waits for them before it gives up.
-  Flushes,  ///< An allocator without a limit would reserve more. This one gives back its cache, and goes on.
+  None,     ///< It has room, or it does not run.
+  Margin,   ///< The peak is within the budget, but not together with the error of predictions.
+  Streams,  ///< Other streams may hold more memory than is left. The allocator waits for them before it fails.
+  Flushes,  ///< An allocator without a limit would reserve more. This one flushes its cache and continues.
 };
 std::string_view name_of(Tightness tightness);
 
 struct MemoryReport {
-  std::int64_t rank = 0;  ///< Rank in the world: whose memory this is.
+  std::int64_t rank = 0;  ///< The rank in the world with this memory.
   Bytes budget;           ///< Total memory of the device.
-  Bytes margin;           ///< Kept free on top of the prediction.
-  Bytes held;             ///< In the margin: what FSDP1 or ZeRO may not get back in time from other streams.
+  Bytes margin;           ///< Safety margin on top of the prediction.
+  Bytes held;             ///< In the margin: memory that FSDP1 or ZeRO may not get back from other streams in time.
   MemoryPeaks peaks;
   PeakMoment peak;
   BytesByCategory at_peak{};
@@ -170,21 +169,21 @@ struct MemoryReport {
   std::vector<DeviceTerm> device_terms;  ///< Reserved first; they add up to `peaks.device`.
   std::vector<PhasePeaks> phases;
   Tightness tightness = Tightness::None;
-  /// Times the allocator must give back its cache to stay below the budget, in initialization and the steps that are
-  /// walked; -1: it runs out of memory.
+  /// Cache flushes of the allocator that keep it below the budget, in initialization and the walked steps; -1 if it
+  /// runs out of memory.
   std::int64_t cache_flushes = 0;
-  std::int64_t step_flushes = 0;          ///< Those of a steady step. With Tightness::Streams the most there may be.
+  std::int64_t step_flushes = 0;          ///< Flushes in a steady step. With Tightness::Streams, their maximum.
   Seconds flush_time{0};                  ///< Their time in a steady step, at most. Not in TimeReport::step.
   Bytes host_pinned;                      ///< Pinned host memory of this rank, with CPU offload.
-  std::optional<HostMemory> host;         ///< Nothing: the plan keeps nothing of the model there.
-  std::optional<DriveReport> drive = {};  ///< Nothing: the plan uses no NVMe drive.
-  std::vector<Bytes> live_over_step;      ///< [instructions] The most that is live during each of one steady step.
-  std::vector<PhaseMark> phase_marks;     ///< In it, in order; with accumulation, of each micro-batch.
+  std::optional<HostMemory> host;         ///< `nullopt` if the plan puts no part of the model there.
+  std::optional<DriveReport> drive = {};  ///< `nullopt` if the plan uses no NVMe drive.
+  std::vector<Bytes> live_over_step;      ///< [instructions] The highest live bytes during each, in one steady step.
+  std::vector<PhaseMark> phase_marks;     ///< Its phases, in order; with accumulation, of each micro-batch.
 
   bool operator==(const MemoryReport&) const = default;
 };
 
-/// The first three are those of FSDP, which are predicted; a measured script may run any.
+/// The first three are FSDP's, which we predict. A measured script may run any.
 enum class CollectiveKind : std::uint8_t {
   AllGather,
   ReduceScatter,
@@ -204,15 +203,15 @@ std::string_view name_of(CollectiveKind kind);
 enum class MeshDimension : std::uint8_t {
   Shard,
   Replicate,
-  Other,  ///< For a measured collective only the size of its group is known.
+  Other,  ///< For a measured collective with only a known group size.
 };
 std::string_view name_of(MeshDimension dimension);
 
-/// How a reduction combines the values of its ranks.
+/// How a reduction combines the ranks' values.
 enum class ReduceOp : std::uint8_t {
-  None,  ///< Nothing is reduced, or it is not known: what the stub GPU saw.
+  None,  ///< No reduction, or unknown: the stub GPU does not see it.
   Avg,
-  Sum,  ///< Where the average could overflow it is divided before and after by FSDP2 itself.
+  Sum,  ///< If the average could overflow it, FSDP2 itself divides before and after.
   Max,
 };
 /// "avg", "sum", "max"; "" for None.
@@ -226,9 +225,9 @@ struct Collective {
   std::int64_t elements = 0;  ///< Elements of the full tensor, padding included.
   Bytes payload;              ///< Bytes of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
-  std::int64_t group_size = 1;  ///< Below 0: measured, and not known.
+  std::int64_t group_size = 1;  ///< Negative for an unknown group of a measurement.
   ReduceOp reduce_op = ReduceOp::None;
-  std::int64_t micro_batch = -1;  ///< In which it is issued, from 0; -1: after all of them, or not known.
+  std::int64_t micro_batch = -1;  ///< Micro-batch that issues it, from 0; -1 after all of them, or if unknown.
   Seconds time{0};                ///< Predicted or measured duration by itself.
   Seconds exposed{0};             ///< Time that the compute stream waits for it.
   BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included,
@@ -257,7 +256,7 @@ struct TrafficReport {
 
 struct TimeReport {
   Seconds step{0};
-  Seconds compute{0};                ///< Busy time of the compute stream. Below 0: not measured, as these two.
+  Seconds compute{0};                ///< Busy time of the compute stream. Negative if not measured, like the next two.
   Seconds exposed_communication{0};  ///< Time that it waits for collectives.
   Seconds optimizer{0};              ///< Part of compute.
   double tokens_per_second_per_gpu = 0;
@@ -269,7 +268,7 @@ struct TimeReport {
   bool operator==(const TimeReport&) const = default;
 };
 
-/// Whether a plan runs: core/report/device_verdict.h has the rule.
+/// Whether a plan runs. core/report/device_verdict.h has the rule.
 enum class Verdict : std::uint8_t { Fits, DoesNotFit, Unknown };
 std::string_view name_of(Verdict verdict);
 
@@ -282,18 +281,18 @@ struct StepReport {
   std::string model;
   std::int64_t parameters = 0;
   std::int64_t trainable_parameters = 0;
-  std::int64_t receives_gradient_parameters = 0;  ///< -1: not known.
-  Bytes buffers{0};                               ///< -1: not known.
+  std::int64_t receives_gradient_parameters = 0;  ///< -1 if unknown.
+  Bytes buffers{0};                               ///< -1 if unknown.
 
   std::string gpu;
   std::int64_t gpus_per_node = 1;
   std::int64_t nodes = 1;
   std::vector<std::string> assumptions;
 
-  Plan plan;  ///< Without units: there is none, as of a script that was measured.
+  Plan plan;  ///< Without units if there is no plan, as for a measured script.
   MemoryReport memory;
   TrafficReport traffic;
-  TimeReport time;                     ///< Zero: not known.
+  TimeReport time;                     ///< Zero if unknown.
   std::optional<Rehearsal> rehearsal;  ///< For kind "measured".
 
   bool operator==(const StepReport&) const = default;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Additions of the commands to a report: how a plan was found and why, the measurements of one run or of many, and the
-// comparison with another report. In the words of the file; whoever adds something makes these of its own values.
+// Additions of the commands to a report: the search and its reasons, the measurements of one run or of many, and the
+// comparison with another report. In the terms of the file; callers convert their own values.
 
 #include <cstdint>
 #include <optional>
@@ -16,15 +16,15 @@ namespace fsdp {
 
 /// A step of a run.
 struct MeasuredStep {
-  std::int64_t number = 0;  ///< From 1 on, those before a checkpoint counted.
+  std::int64_t number = 0;  ///< From 1 on, including those before a checkpoint.
   std::int64_t mean_of = 1;
-  double loss = 0;  ///< Not finite where training has failed, as the norm.
+  double loss = 0;  ///< Not finite if training has failed, like the norm.
   double gradient_norm = 0;
   double learning_rate = 0;
   Seconds wall{0};
   Seconds cpu{0};
-  Bytes live{-1};       ///< Below 0: nothing looked at it.
-  Bytes allocated{-1};  ///< Below 0: there is no allocator that says it, as the three below.
+  Bytes live{-1};       ///< Negative if not measured.
+  Bytes allocated{-1};  ///< Negative if there is no allocator that reports it, like the next three.
   Bytes reserved{-1};
   std::int64_t segments = -1;
   Bytes device{-1};
@@ -36,15 +36,15 @@ struct MeasuredEvaluation {
   Bytes live;
 };
 
-/// A batch that was rehearsed.
+/// A rehearsed batch.
 struct TriedBatch {
   std::int64_t batch = 0;
   bool fits = false;
   Bytes device_peak;
-  std::string why;  ///< Why it could not be rehearsed; empty: it was.
+  std::string why;  ///< Why it could not be rehearsed; empty if it was.
 };
 
-/// Another plan, by what tells it from its neighbors.
+/// Another plan, by its differences from its neighbors.
 struct OtherPlan {
   std::string label;
   Bytes device_peak;
@@ -61,19 +61,19 @@ struct PlansRuledOut {
   std::int64_t plans = 0;
 };
 
-/// How a plan was found.
+/// The search of a plan.
 struct SearchAddition {
   std::int64_t space = 0;
   std::int64_t evaluated = 0;
   std::vector<PlansRuledOut> ruled_out;
-  double optimality_gap = 0;  ///< NaN: not proven.
+  double optimality_gap = 0;  ///< NaN if not proven.
   std::string best;
   std::vector<OtherPlan> pareto;
   std::vector<std::string> notes;
   bool stopped_early = false;             ///< A limit ended the search.
-  bool compared_ties = true;              ///< All plans that are as good as equally fast were compared.
-  std::optional<std::string> refinement;  ///< How the fastest plan differs from the named one.
-  Bytes saved;                            ///< Memory that the fastest plan needs more.
+  bool compared_ties = true;              ///< All plans with an equal time and quality were compared.
+  std::optional<std::string> refinement;  ///< The difference between the fastest plan and the named one.
+  Bytes saved;                            ///< Memory that the fastest plan needs in addition.
   std::string objective = "time";         ///< The objective of the search.
   double samples_per_second = 0;          ///< Rate of all GPUs.
 };
@@ -83,23 +83,23 @@ struct PriceAddition {
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;  ///< It runs, without room to spare.
+  bool is_tight = false;  ///< It runs without room to spare.
 };
 
-/// A change, predicted again.
+/// A change with its new prediction.
 struct RemedyAddition {
   std::string what;
   std::string flag;
   std::int64_t delta_bytes = 0;
   double delta_seconds = 0;
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;                        ///< It runs, without room to spare.
+  bool is_tight = false;                        ///< It runs without room to spare.
   std::string priced;                           ///< "search" or "same plan".
-  std::string kind = "free";                    ///< Or "training", "machine": what it costs beside bytes and seconds.
-  std::optional<PriceAddition> same_plan = {};  ///< Price of the same plan with the change, where `priced` is "search".
+  std::string kind = "free";                    ///< Or "training", "machine": its cost beside bytes and seconds.
+  std::optional<PriceAddition> same_plan = {};  ///< Price of the same plan with the change, if `priced` is "search".
 };
 
-/// Modules of which an auto-wrap policy of PyTorch says the same.
+/// Modules with the same finding of PyTorch's auto-wrap policy.
 struct PolicyRowAddition {
   std::string modules;  ///< "model.layers.{0..27}"; "" is the root.
   std::string class_name;
@@ -110,7 +110,7 @@ struct PolicyRowAddition {
   std::string why;
 };
 
-/// How such a policy chose the units.
+/// How that policy chose the units.
 struct PolicyAddition {
   std::string policy;  ///< "size:100M"
   std::vector<PolicyRowAddition> visited;
@@ -118,21 +118,21 @@ struct PolicyAddition {
   std::vector<std::string> in_root;
 };
 
-/// Why a plan was named.
+/// The reasons for a plan.
 struct ExplainAddition {
   std::string binding;
   std::vector<RejectedPlan> rejected;
   std::vector<RemedyAddition> remedies;
-  std::optional<PolicyAddition> wrap = {};  ///< Where a policy chose the units.
+  std::optional<PolicyAddition> wrap = {};  ///< If a policy chose the units.
 };
 
-/// A machine with the best plan on it, beside others.
+/// A machine among others, with its best plan.
 struct MachineAddition {
   std::string machine;
   std::int64_t gpus = 0;
-  std::string why_not;  ///< Why what was asked makes no sense on it; empty: it does, and the rest counts.
+  std::string why_not;  ///< Why the request makes no sense on it. Empty if it does; only then the rest counts.
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;  ///< It runs, without room to spare.
+  bool is_tight = false;  ///< It runs without room to spare.
   Seconds step{0};
   std::int64_t samples = 0;
   Bytes device_peak;
@@ -142,30 +142,30 @@ struct MachineAddition {
   std::optional<double> price_per_sample;
 };
 
-/// A framework with the best plan of it, beside others.
+/// A framework among others, with its best plan.
 struct RuntimeAddition {
   std::string runtime;
-  std::string why_not;  ///< Why what was asked cannot be had of it; empty: it can, and the rest counts.
+  std::string why_not;  ///< Why it cannot do what was requested. Empty if it can; only then the rest counts.
   Verdict verdict = Verdict::Unknown;
-  bool is_tight = false;  ///< It runs, without room to spare.
+  bool is_tight = false;  ///< It runs without room to spare.
   std::string plan;
   Seconds step{0};
   std::int64_t samples = 0;
   Bytes device_peak;
-  Bytes needed;  ///< That and the safety margin.
+  Bytes needed;  ///< The peak and the safety margin.
   Bytes sent_per_gpu;
   std::int64_t collectives = 0;
   Bytes host;
 };
 
-/// In the order of the file. Empty ones are left out.
+/// In the order of the file, which omits empty ones.
 struct ReportAdditions {
   std::optional<std::vector<MeasuredStep>> steps;        ///< From fsdp-exec.
   std::optional<MeasuredEvaluation> evaluation;          ///< From fsdp-exec.
   std::optional<Comparison> comparison;                  ///< From `execute`, and `rehearse` beside a prediction.
-  std::optional<std::vector<std::string>> assumptions;   ///< From `execute`: what its prediction rests on.
+  std::optional<std::vector<std::string>> assumptions;   ///< From `execute`: the assumptions of its prediction.
   std::optional<std::vector<TriedBatch>> batches;        ///< From `rehearse --find-batch`, smallest first.
-  std::optional<std::int64_t> largest_batch;             ///< That fits.
+  std::optional<std::int64_t> largest_batch;             ///< The largest that fits.
   std::optional<std::vector<MachineAddition>> machines;  ///< From `plan` of several machines, the best one first.
   std::optional<std::vector<RuntimeAddition>> runtimes;  ///< From `plan` of several frameworks, the best one first.
   std::optional<SearchAddition> search;                  ///< From `plan`.

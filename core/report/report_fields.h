@@ -1,6 +1,6 @@
 #pragma once
 
-// The lists of fields of a report: what report_json.h writes, what report_reader.h reads, and the schema of both.
+// The lists of fields of a report, for report_json.h, report_reader.h and the schema.
 
 #include "core/base/written_fields.h"
 #include "core/cluster/cluster.h"
@@ -10,13 +10,13 @@
 
 namespace fsdp {
 
-// The parts of a report, each in a file of its own. The const ones write.
+// The parts of a report, each in its own file. The const overloads write.
 void fields_of(Fields& fields, Rehearsal& rehearsal);
 void fields_of(Fields& fields, const Rehearsal& rehearsal);
 void fields_of(Fields& fields, Comparison& comparison);
 void fields_of(Fields& fields, const Comparison& comparison);
 
-// All but what the commands add, `format_version` first. With `cluster`, the plan is a whole plan file.
+// All fields but the commands' additions, `format_version` first. With `cluster`, the plan is a complete plan file.
 void report_fields(Fields& fields, StepReport& report);
 void report_fields(Fields& fields, const StepReport& report, const Cluster* cluster);
 // The fields of the additions.

@@ -1,6 +1,6 @@
 #pragma once
 
-// How reports spell enums.
+// The names of enums in reports.
 
 #include <string_view>
 
@@ -22,7 +22,7 @@ inline constexpr EnumName<MemoryCategory> kMemoryCategoryNames[] = {{MemoryCateg
                                                                     {MemoryCategory::Inputs, "Inputs"}};
 inline constexpr EnumTable<MemoryCategory> kMemoryCategoryTable{"category", kMemoryCategoryNames};
 
-/// All of them: `kProvenanceNames` of core/cluster/cluster.h has those that a file may give.
+/// All of them; `kProvenanceNames` of core/cluster/cluster.h has only those of files.
 inline constexpr EnumName<Provenance> kReportedProvenances[] = {{Provenance::Measured, "measured"},
                                                                 {Provenance::Published, "published"},
                                                                 {Provenance::Assumed, "assumed"},
@@ -49,7 +49,7 @@ inline constexpr EnumName<CollectiveKind> kCollectiveKindNames[] = {{CollectiveK
                                                                     {CollectiveKind::Scatter, "scatter"}};
 inline constexpr EnumTable<CollectiveKind> kCollectiveKindTable{"collective", kCollectiveKindNames};
 
-/// Without None, which is left out.
+/// Without None, which is omitted.
 inline constexpr EnumName<ReduceOp> kReduceOpNames[] = {
     {ReduceOp::Avg, "avg"}, {ReduceOp::Sum, "sum"}, {ReduceOp::Max, "max"}};
 inline constexpr EnumTable<ReduceOp> kReduceOpTable{"reduction", kReduceOpNames};
@@ -64,7 +64,7 @@ inline constexpr EnumTable<Verdict> kVerdictTable{"verdict", kVerdictNames};
 inline constexpr std::string_view kVerdictSentences[] = {"It runs; where tight is there, without room to spare.",
                                                          "It runs out of memory.", "There is nothing to compare with."};
 
-/// Without None, which is left out.
+/// Without None, which is omitted.
 inline constexpr EnumName<Tightness> kTightnessNames[] = {
     {Tightness::Margin, "margin"}, {Tightness::Streams, "streams"}, {Tightness::Flushes, "cache_flushes"}};
 inline constexpr EnumTable<Tightness> kTightnessTable{"tightness", kTightnessNames};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads reports back: what `fsdp-plan compare` lines up, and the explorer lays over a prediction.
+// Reads reports back, for `fsdp-plan compare` and for the explorer's overlay.
 
 #include <string>
 
@@ -10,9 +10,9 @@
 
 namespace fsdp {
 
-/// A report without its plan. Everything that its schema describes is checked, what the commands add included
-/// (report_additions.h), which is not kept. Keys that are not known are left alone, because newer programs of the same
-/// major version may add some. Error: everything that is wrong with it, another major version.
+/// A report without its plan. Checks everything in its schema, including the commands' additions (report_additions.h),
+/// which are not returned. Ignores unknown keys, because newer programs of the same major version may add some. Error:
+/// all its faults, another major version.
 Result<StepReport> read_report(const JsonDocument& document);
 Result<StepReport> read_report_file(const std::string& path);
 

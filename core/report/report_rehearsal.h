@@ -1,7 +1,7 @@
 #pragma once
 
-// A rehearsal's findings beside memory and traffic: the real PyTorch ran a training script, and this is what the script
-// really did, where its memory came from, and how far the figures go. A part of the report (core/report/report.h).
+// A rehearsal's findings beside memory and traffic. The real PyTorch ran a training script; this records the script's
+// actions, the origin of its memory, and the limits of the figures. A part of the report (core/report/report.h).
 
 #include <cstdint>
 #include <optional>
@@ -21,9 +21,9 @@ struct PythonFrame {
   bool operator==(const PythonFrame&) const = default;
 };
 
-/// Memory that is alive at the peak, by the line of Python that asked for it.
+/// Memory that is live at the peak, by the line of Python that requested it.
 struct AllocationSite {
-  PythonFrame frame;    ///< An empty file: all smaller ones together.
+  PythonFrame frame;    ///< An empty file stands for all smaller ones together.
   std::string through;  ///< The call there: "torch/nn/functional.py:3504 cross_entropy", "autograd"; may be empty.
   std::int64_t count = 0;
   Bytes bytes;
@@ -31,7 +31,7 @@ struct AllocationSite {
   bool operator==(const AllocationSite&) const = default;
 };
 
-/// Parameters that a wrapper gathers and reduces at once.
+/// Parameters that a wrapper gathers and reduces together.
 struct AppliedUnit {
   std::string name;  ///< "model.layers.0"; "" is the root.
   std::string class_name;
@@ -41,19 +41,19 @@ struct AppliedUnit {
   bool operator==(const AppliedUnit&) const = default;
 };
 
-/// How a model is parallel: what was applied, not what was asked for.
+/// The parallelism of a model as applied, not as requested.
 struct AppliedWrapper {
   std::string name;   ///< "FSDP2", "FSDP1", "DDP", "DeepSpeed ZeRO-3", "plain".
-  std::string model;  ///< Class of the model in it.
+  std::string model;  ///< Class of the wrapped model.
   std::string class_name;
   std::string version;
   std::string strategy;  ///< "FULL_SHARD"; may be empty.
   std::optional<std::int64_t> zero_stage;
   std::vector<AppliedUnit> units;
-  std::string param_dtype;  ///< For mixed precision, as the three below; empty: none.
+  std::string param_dtype;  ///< For mixed precision, like the next three; may be empty.
   std::string reduce_dtype;
   std::string buffer_dtype;
-  std::string reshard_after_forward;  ///< "true", "false", a world size, or empty where nobody says.
+  std::string reshard_after_forward;  ///< "true", "false" or a world size; empty if unknown.
   bool offload = false;
   std::vector<std::string> autocast;  ///< Types of torch.autocast in forward.
 
@@ -62,7 +62,7 @@ struct AppliedWrapper {
 
 struct AppliedOptimizer {
   std::string class_name;
-  std::optional<bool> foreach;  ///< Empty: PyTorch decides.
+  std::optional<bool> foreach;  ///< `nullopt` if PyTorch decides.
   std::optional<bool> fused;
   std::int64_t parameters = 0;  ///< Tensors.
 
@@ -76,11 +76,11 @@ struct ElementsOfDtype {
   bool operator==(const ElementsOfDtype&) const = default;
 };
 
-/// Something that users get wrong and that went without an error.
+/// A frequent mistake of users that raised no error.
 struct RehearsalWarning {
   std::string kind;  ///< "one_unit", "untied_weights", "ignored_version", ...
   std::string text;  ///< A sentence or two.
-  std::string file;  ///< Where; may be empty.
+  std::string file;  ///< Its place; may be empty.
   std::int64_t line = 0;
 
   bool operator==(const RehearsalWarning&) const = default;
@@ -92,22 +92,22 @@ struct Readback {
   std::string file;
   std::int64_t line = 0;
   std::int64_t count = 0;
-  bool steers_sizes = false;  ///< Shapes follow from it, so the memory of a real run may differ.
+  bool steers_sizes = false;  ///< Shapes depend on it, so the memory of a real run may differ.
 
   bool operator==(const Readback&) const = default;
 };
 
-/// How far the figures go.
+/// The limits of the figures.
 struct RehearsalLimits {
   std::vector<Readback> readbacks;
-  std::vector<std::string> missing_functions;  ///< Functions of CUDA's libraries: called, and not there.
-  std::int64_t allocator_event_queries = 0;    ///< Above 0: reserved memory depends on when kernels finish.
-  std::int64_t cudnn_plans = 0;                ///< Run; each has `cudnn_workspace`.
-  Bytes cudnn_workspace;                       ///< A stated term: cuDNN itself would say it.
-  std::string routing = "none";                ///< Or "balanced": which experts tokens went to.
+  std::vector<std::string> missing_functions;  ///< Functions of CUDA's libraries that were called but do not exist.
+  std::int64_t allocator_event_queries = 0;    ///< If positive, reserved memory depends on when kernels finish.
+  std::int64_t cudnn_plans = 0;                ///< Number of runs; each has `cudnn_workspace`.
+  Bytes cudnn_workspace;                       ///< A given value: cuDNN itself would return it.
+  std::string routing = "none";                ///< Or "balanced": how tokens went to experts.
   bool triton = false;
   bool cuda_graphs = false;
-  bool data_dependent_routing = false;  ///< Mixture of experts: tokens go where the device says.
+  bool data_dependent_routing = false;  ///< Mixture of experts: the device decides where tokens go.
 
   bool operator==(const RehearsalLimits&) const = default;
 };
@@ -130,7 +130,7 @@ struct RehearsedRank {
   bool operator==(const RehearsedRank&) const = default;
 };
 
-/// A rank that was asked for and has no figures.
+/// A requested rank without figures.
 struct UnplayedRank {
   std::int64_t rank = 0;
   std::string why;  ///< A sentence.
@@ -138,7 +138,7 @@ struct UnplayedRank {
   bool operator==(const UnplayedRank&) const = default;
 };
 
-/// Bytes that were alive at the peak, by what they are for.
+/// Live bytes at the peak, by purpose.
 struct PeakCategory {
   std::string name;  ///< "parameters", "gradients", "optimizer states", "activations", "communication", "other".
   Bytes bytes;       ///< As requested.
@@ -159,9 +159,9 @@ struct ScriptError {
 struct FailedAllocation {
   Bytes bytes;
   StepPhase phase = StepPhase::Unknown;
-  std::int64_t step = 0;  ///< From 1; 0: initialization.
+  std::int64_t step = 0;  ///< From 1; 0 for initialization.
   std::string module;
-  Bytes free;                      ///< Memory of the device, then.
+  Bytes free;                      ///< Free memory of the device then.
   PythonFrame at;                  ///< The script's own line, if there is one.
   std::vector<PythonFrame> stack;  ///< Innermost first.
 
@@ -181,7 +181,7 @@ struct Rehearsal {
   std::string end;                       ///< "steps_reached", "script_ended", "out_of_memory".
   std::optional<ScriptError> error;      ///< The out-of-memory error, unless the script caught it.
   std::optional<FailedAllocation> failed;
-  bool timing_decides = false;  ///< It fits at one of the two bounds of event timing, not at the other.
+  bool timing_decides = false;  ///< It fits at only one of the two bounds of event timing.
 
   std::string python;
   std::string torch;
@@ -189,21 +189,21 @@ struct Rehearsal {
   std::vector<Package> packages;
 
   std::int64_t steps = 0;
-  std::int64_t rank = 0;                  ///< The one reported: of those rehearsed, the one that needs most.
-  std::vector<RehearsedRank> ranks;       ///< All that were rehearsed, by number.
-  std::vector<UnplayedRank> unplayed;     ///< Asked for as well; `ranks` lacks them.
-  bool both_bounds = false;               ///< The ranges were measured and not just copied.
-  std::int64_t out_of_memory_errors = 0;  ///< Caught by the script as well.
-  Bytes at_end_requested;                 ///< Memory of live tensors when the last step had ended, as asked for,
+  std::int64_t rank = 0;                  ///< The reported rank: the rehearsed one that needs most.
+  std::vector<RehearsedRank> ranks;       ///< All rehearsed ranks, by number.
+  std::vector<UnplayedRank> unplayed;     ///< Requested ranks that `ranks` lacks.
+  bool both_bounds = false;               ///< The ranges were measured, not copied.
+  std::int64_t out_of_memory_errors = 0;  ///< Including those that the script caught.
+  Bytes at_end_requested;                 ///< Memory of live tensors after the last step, as requested,
   Bytes at_end_allocated;                 ///< and as the allocator rounded it.
 
   std::vector<AppliedWrapper> wrappers;
   std::vector<ElementsOfDtype> parameter_dtypes;
   std::vector<AppliedOptimizer> optimizers;
   std::vector<std::string> techniques;      ///< "recomputation of 16 x Block", "accumulation over 4 backwards", ...
-  std::vector<PeakCategory> categories;     ///< At the peak, largest first; they add up to what was requested.
+  std::vector<PeakCategory> categories;     ///< At the peak, largest first; they add up to the requested bytes.
   PythonFrame peak_at;                      ///< The line of the script at the peak, and
-  std::vector<PythonFrame> peak_stack;      ///< what it had called, innermost first.
+  std::vector<PythonFrame> peak_stack;      ///< its calls, innermost first.
   std::vector<AllocationSite> allocations;  ///< At the peak, largest first.
   std::vector<RehearsalWarning> warnings;
   RehearsalLimits limits;
