@@ -230,8 +230,8 @@ struct Collective {
   std::int64_t micro_batch = -1;  ///< Micro-batch that issues it, from 0; -1 after all of them, or if unknown.
   Seconds time{0};                ///< Predicted or measured duration by itself.
   Seconds exposed{0};             ///< Time that the compute stream waits for it.
-  BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included,
-  /// and the sum of that in the first step. Nothing where that one has other collectives.
+  BytesByCategory live{};         ///< Predicted live bytes at its call, with its own buffers,
+  /// and their sum in the first step; `nullopt` if that step has other collectives.
   std::optional<Bytes> first_step_live;
 
   bool operator==(const Collective&) const = default;

@@ -71,7 +71,7 @@ struct SearchAddition {
   std::vector<OtherPlan> pareto;
   std::vector<std::string> notes;
   bool stopped_early = false;             ///< A limit ended the search.
-  bool compared_ties = true;              ///< All plans with an equal time and quality were compared.
+  bool compared_ties = true;              ///< All plans with practically the same time were compared.
   std::optional<std::string> refinement;  ///< The difference between the fastest plan and the named one.
   Bytes saved;                            ///< Memory that the fastest plan needs in addition.
   std::string objective = "time";         ///< The objective of the search.

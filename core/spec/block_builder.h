@@ -1,6 +1,6 @@
 #pragma once
 
-// Writes a block op by op, in the words of the PyTorch module that it stands for:
+// Writes a block op by op, as the code of its PyTorch module does:
 //
 //   BlockBuilder b("decoder_layer", "LlamaDecoderLayer", available);
 //   const BlockValue hidden = b.input("hidden");
@@ -14,9 +14,9 @@
 //   FSDP_TRY(auto block, b.finish());
 //
 // Every layer call makes the module and its parameters on first use; a second use of the same module shares them.
-// Parameters come out in the order in which the modules were made. Where PyTorch registers modules in another order
-// than it calls them, `declare` them first. Mistakes (shapes that do not fit, an input that is not there) are collected
-// and reported by `finish`; until then the builder goes on with what it has.
+// Parameters are in the order in which their modules were made. If PyTorch registers modules in another order than it
+// calls them, `declare` them first. `finish` reports all mistakes (shapes that do not fit, a missing input); until then
+// the builder continues with what it has.
 
 #include <cstdint>
 #include <functional>
@@ -33,16 +33,16 @@
 
 namespace fsdp {
 
-/// A value of the block that is being written. Made by a BlockBuilder, used with the same one.
+/// A value of an unfinished block. Valid only for the BlockBuilder that made it.
 struct BlockValue {
   int id = -1;
 };
 
-/// A parameter of a block, by the name that it has below the calling module.
+/// A parameter of a block, by its name below the calling module.
 struct BlockParameter {
   std::string name;    ///< "self_attn.q_proj.weight".
-  int module = 0;      ///< In `Block::modules`: where it is registered.
-  bool fixed = false;  ///< Registered with requires_grad = False, as fixed sinusoids are; no pattern thaws it.
+  int module = 0;      ///< In `Block::modules`: the module that registers it.
+  bool fixed = false;  ///< Registered with requires_grad = False, like fixed sinusoids; no pattern unfreezes it.
 
   bool operator==(const BlockParameter&) const = default;
 };
@@ -57,22 +57,22 @@ struct BlockBuffer {
   bool operator==(const BlockBuffer&) const = default;
 };
 
-/// A finished block with the names that a call needs to bind it.
+/// A finished block with the names that bind a call.
 struct BlockDefinition {
   Block block;
   std::vector<BlockParameter> parameters;  ///< One per `block.parameters`.
   std::vector<BlockBuffer> buffers;
-  std::vector<std::string> input_names;    ///< One per block input: the value that it looks for.
+  std::vector<std::string> input_names;    ///< One per block input: the name of its value.
   std::vector<std::string> output_names;   ///< One per block output.
   std::vector<std::pair<int, int>> named;  ///< In `block.outputs` and `block.modules`: as `Model::named`.
-  std::vector<std::string> absent_inputs;  ///< Optional inputs that were looked for and not there.
+  std::vector<std::string> absent_inputs;  ///< Optional inputs that were requested but missing.
 
   bool operator==(const BlockDefinition&) const = default;
 };
 
 struct LinearOptions {
   bool bias = false;
-  bool transposed_weight = false;  ///< Weight [in, out], as GPT-2's Conv1D has it.
+  bool transposed_weight = false;  ///< Weight [in, out], as in GPT-2's Conv1D.
   std::string_view class_name = "Linear";
   std::string_view weight_name = "weight";
   std::string_view bias_name = "bias";
@@ -81,15 +81,15 @@ struct LinearOptions {
 struct EmbeddingOptions {
   std::string_view class_name = "Embedding";
   bool fixed = false;             ///< As BlockParameter::fixed.
-  std::int64_t padding_idx = -1;  ///< A row that gets no gradient; -1: none.
+  std::int64_t padding_idx = -1;  ///< A row without a gradient; -1 if none.
 };
 
 struct NormOptions {
-  bool affine = true;                ///< Has a weight.
-  bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: has a bias too.
+  bool affine = true;                ///< With a weight.
+  bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: with a bias too.
   bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
-  std::string_view class_name = {};  ///< Empty: PyTorch's own ("LayerNorm").
-  double eps = 0;                    ///< 0: 1e-6 of RMSNorm, 1e-5 of the others.
+  std::string_view class_name = {};  ///< Defaults to PyTorch's own ("LayerNorm").
+  double eps = 0;                    ///< 0 means 1e-6 for RMSNorm, 1e-5 for the others.
   double momentum = 0.1;             ///< For BatchNorm's running statistics.
 };
 
@@ -100,7 +100,7 @@ struct ConvOptions {
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
-  std::string_view class_name = {};  ///< Empty: PyTorch's own ("Conv1d").
+  std::string_view class_name = {};  ///< Defaults to PyTorch's own ("Conv1d").
 };
 
 struct AttentionOptions {
@@ -108,21 +108,21 @@ struct AttentionOptions {
   std::int64_t window = 0;
   double softcap = 0;
   double dropout = 0;
-  BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]; none by default.
-  double scale = 0;      ///< Factor of the scores; 0: 1 / sqrt(head_dim).
+  BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]. Optional.
+  double scale = 0;      ///< Factor of the scores; 0 means 1 / sqrt(head_dim).
 };
 
-/// Error::where of a mistake of the sizes, which may be those of a workload.
+/// Error::where of a mistake in the sizes, which may come from a workload.
 inline constexpr std::string_view kInSizes = "sizes";
 
 class BlockBuilder {
  public:
-  /// `available` are the values of the model that the block may take as its inputs, by name.
+  /// `available`: the values of the model that the block may take as inputs, by name.
   BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available = {});
 
-  // ---- Modules. Names are relative to the scope that is open; "" is the scope's own module.
+  // ---- Modules. Names are relative to the open scope; "" is the scope's own module.
 
-  /// Leaves the scope when it goes out of life.
+  /// The destructor leaves the scope.
   class [[nodiscard]] Scope {
    public:
     Scope(BlockBuilder& builder, int previous) : builder_(builder), previous_(previous) {}
@@ -134,11 +134,11 @@ class BlockBuilder {
     BlockBuilder& builder_;
     int previous_;
   };
-  /// Makes (or finds) a module and runs the ops that follow in its forward.
+  /// Makes (or finds) a module. The following ops run in its forward.
   Scope enter(std::string_view name, std::string_view class_name);
-  /// Registers a module now that is called later, or never. A ModuleList is never `called` through its own forward.
+  /// Registers a module that is called later, or never. A ModuleList is never `called` through its own forward.
   void declare(std::string_view name, std::string_view class_name, bool called = true);
-  /// The class of a module that has been made, relative to the current one; empty: it has none, or is not there.
+  /// The class of a module, relative to the current one; empty if it has no class or does not exist.
   std::string class_of(std::string_view name) const {
     const int found = find_module(full_name(name));
     return found < 0 ? std::string() : definition_.block.modules[found].class_name;
@@ -146,23 +146,24 @@ class BlockBuilder {
 
   // ---- Inputs and outputs.
 
-  /// One of the values that are available. Error: there is none of that name.
+  /// One of the available values. Error: an unknown name.
   BlockValue input(std::string_view name);
-  /// The same, or nothing: for inputs that only some models have.
+  /// The same for inputs that only some models have; `nullopt` if missing.
   std::optional<BlockValue> optional_input(std::string_view name);
   void output(std::string_view name, BlockValue value);
-  /// An output that a local variable names until a forward returns that goes on after the block: that of the scope's
-  /// module, or of the innermost one around it which does.
+  /// An output in a local variable of a forward that continues after the block: that of the scope's module, or of the
+  /// innermost such module around it.
   void named_output(std::string_view name, BlockValue value);
 
-  // ---- Local variables, as the published code has them. They keep alive values that autograd does not save: in frozen
-  // layers and in the forward of checkpointed ones there are no others.
+  // ---- Local variables of the published code. They keep values alive that autograd does not save; in frozen layers
+  // and in the forward of checkpointed ones there are no others.
 
-  /// Gives the value to a variable of the scope's forward: it lives until that returns, or the variable gets another.
+  /// Assigns the value to a variable of the scope's forward. It lives until that forward returns or the variable is
+  /// reassigned.
   BlockValue local(std::string_view variable, BlockValue value);
-  /// The same for an op that was written before: a variable of the forward of `module` (below the scope's; "" is the
-  /// scope's own) holds `value`, the output of op `from`, until op `next_value` gives it another (-1: none does), or
-  /// that forward returns. False: no op from `from` on runs in that forward.
+  /// The same for an existing op: a variable of the forward of `module` (below the scope's; "" is the scope's own)
+  /// refers to `value`, the output of op `from`, until op `next_value` reassigns it (-1 if none does) or that forward
+  /// returns. Returns false if no op from `from` on runs in that forward.
   bool hold(std::string_view module, BlockValue value, int from, int next_value);
   int num_ops() const { return static_cast<int>(definition_.block.ops.size()); }
 
@@ -170,7 +171,7 @@ class BlockBuilder {
   /// Size of one dimension; negative `dim` counts from the end.
   std::int64_t size(BlockValue value, int dim) const;
 
-  // ---- Layers: `module` is the module that holds the parameters and runs the op.
+  // ---- Layers: `module` has the parameters and runs the op.
 
   BlockValue linear(std::string_view module, BlockValue x, std::int64_t out_features,
                     const LinearOptions& options = {});
@@ -183,9 +184,9 @@ class BlockBuilder {
   BlockValue batch_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
   BlockValue conv1d(std::string_view module, BlockValue x, std::int64_t out_channels, const ConvOptions& options);
   BlockValue conv2d(std::string_view module, BlockValue x, std::int64_t out_channels, const ConvOptions& options);
-  /// Nothing is recorded at probability 0, but the module is there. "" as module: a functional call.
+  /// Records no op at probability 0, but makes the module. "" as module is a functional call.
   BlockValue dropout(std::string_view module, BlockValue x, double probability);
-  /// An elementwise activation that is a module of its own: silu, gelu, relu, sigmoid or tanh.
+  /// An elementwise activation with a module of its own: silu, gelu, relu, sigmoid or tanh.
   BlockValue activation(std::string_view module, OpKind kind, BlockValue x, std::string_view class_name);
 
   /// A parameter of the scope's own module, as a value.
@@ -246,10 +247,10 @@ class BlockBuilder {
   BlockValue constant(Shape shape, double value = 0, std::optional<Dtype> dtype = {});
   /// 0, 1, 2, ... along the last dimension.
   BlockValue positions(Shape shape, Dtype dtype = Dtype::Int64);
-  /// Any other fill; reads the members of `fill` that ConstantFill names.
+  /// Any other fill. Reads the members of `fill` that ConstantFill names.
   BlockValue filled(Shape shape, std::optional<Dtype> dtype, OpAttributes fill);
 
-  /// Everything else, and what the functions above are made of.
+  /// Any other op. The functions above use this.
   struct OpRequest {
     OpKind kind = OpKind::Add;
     std::string_view module = {};  ///< Relative; must exist. "" is the scope's own.
@@ -258,18 +259,18 @@ class BlockBuilder {
     OpAttributes attributes = {};
     Shape requested = {};  ///< As in OpShapes.
     int num_outputs = 1;
-    std::vector<std::string> names = {};  ///< Names of the outputs; empty: made from the module or the kind.
+    std::vector<std::string> names = {};  ///< Names of the outputs. Defaults to names made from the module or the kind.
   };
   std::vector<BlockValue> op(const OpRequest& request);
-  /// Registers a parameter of a module on first use; the same name again gives the same one.
+  /// Registers a parameter of a module on first use; the same name returns the same parameter.
   int parameter_of(std::string_view module, std::string_view name, const Shape& shape, bool fixed = false);
 
-  /// Notes a mistake of the block's options that no shape rule can see.
+  /// Adds a mistake in the block's options that no shape rule can find.
   void fail(std::string what, std::string hint = {});
-  /// The same of a size that the options allow, and the sizes of the workload do not go with.
+  /// The same for a size that the options allow but that does not match the workload's sizes.
   void fail_by_size(std::string what, std::string hint);
 
-  /// The block, or all that was wrong with it. The builder is spent afterwards.
+  /// The block, or all its mistakes. The builder is unusable afterwards.
   Result<BlockDefinition> finish();
 
  private:
@@ -291,13 +292,13 @@ class BlockBuilder {
 
   BlockDefinition definition_;
   std::vector<Value> available_;
-  std::vector<int> inputs_;          // Value ids, in the order in which they were asked for.
-  std::vector<bool> broken_values_;  // Consequences of a reported mistake are not reported again.
+  std::vector<int> inputs_;          // Value ids, in the order of the requests.
+  std::vector<bool> broken_values_;  // So that consequences of a reported mistake are not reported again.
   std::vector<bool> broken_parameters_;
   Errors errors_;
   std::map<std::string, int, std::less<>> module_ids_;
   std::map<std::string, int, std::less<>> parameter_ids_;
-  std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: the value that it names now.
+  std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: its current value.
   int current_ = 0;
 };
 

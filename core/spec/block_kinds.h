@@ -1,6 +1,6 @@
 #pragma once
 
-// The kinds of blocks that a model spec can name, with their options.
+// The kinds of blocks of model specs, with their options.
 
 #include <cstdint>
 #include <span>
@@ -27,7 +27,7 @@ class BlockOptions {
   explicit BlockOptions(std::vector<Evaluated> values) : values_(std::move(values)) {}
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// Each returns `otherwise` when the option is not given.
+  /// Each returns `otherwise` if the option is not given.
   std::int64_t integer(std::string_view name, std::int64_t otherwise = 0) const;
   double number(std::string_view name, double otherwise = 0) const;
   bool flag(std::string_view name, bool otherwise = false) const;
@@ -39,11 +39,11 @@ class BlockOptions {
   std::vector<Evaluated> values_;
 };
 
-/// A kind of block. `build` writes the ops; the class name of the calling module is what the spec says, else
-/// what `class_name` gives for the options.
+/// A kind of block. `build` writes the ops. The class name of the calling module comes from the spec, or from
+/// `class_name` and the options.
 struct BlockKind {
   std::string_view name;
-  std::string_view doc;  ///< One sentence: inputs, outputs and what it stands for.
+  std::string_view doc;  ///< One sentence: inputs, outputs and published counterpart.
   std::vector<OptionRule> options;
   void (*build)(BlockBuilder& builder, const BlockOptions& options) = nullptr;
   std::string (*class_name)(const BlockOptions& options) = nullptr;
@@ -51,10 +51,10 @@ struct BlockKind {
 
 /// All kinds, in alphabetical order.
 std::span<const BlockKind> block_kinds();
-/// nullptr: there is none of that name.
+/// `nullptr` if there is none with this name.
 const BlockKind* find_block_kind(std::string_view name);
 
-// Each file core/model_blocks_*.cpp gives the kinds of one family; core/spec/block_kinds.cpp puts them together.
+// Each file core/spec/model_blocks_*.cpp has the kinds of one family; core/spec/block_kinds.cpp joins them.
 std::vector<BlockKind> common_blocks();   ///< Embeddings, rotary table, norms, heads, losses.
 std::vector<BlockKind> decoder_blocks();  ///< Decoder-only layers: Llama, Mistral, Qwen, Gemma, GPT-2.
 std::vector<BlockKind> moe_blocks();      ///< Decoder layers with experts: Mixtral, Qwen3-MoE.

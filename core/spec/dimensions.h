@@ -13,12 +13,12 @@
 
 namespace fsdp {
 
-/// 2^53, up to which a double holds every integer.
+/// 2^53. A double represents every integer up to it.
 inline constexpr std::int64_t kLargestInteger = 9007199254740992;
 
 class DimensionValues {
  public:
-  /// Takes the defaults of the spec, then those of the recipe, then what the workload says; problems go to `errors`:
+  /// Applies the defaults of the spec, then those of the recipe, then the workload's values. Adds problems to `errors`:
   /// unknown names, values that are not positive numbers, and dimensions that are defined by each other in a circle.
   DimensionValues(const ModelSpec& spec, const Recipe& recipe, const Workload& workload, Errors& errors);
 
@@ -26,12 +26,12 @@ class DimensionValues {
   const std::vector<Dimension>& values() const { return values_; }
   bool has(std::string_view name) const;
 
-  /// The value of a number of the spec. Error: it does not come out finite.
+  /// The value of a number in the spec. Error: it is not finite.
   Result<double> number(const SpecNumber& number) const;
   /// An integer of at least `min` and at most 2^53. Error: it is not.
   Result<std::int64_t> integer(const SpecNumber& number, std::int64_t min) const;
 
-  /// Evaluates options by their rules; problems go to `errors`, and what has one is left out.
+  /// Evaluates options by their rules. Adds problems to `errors` and leaves out options with problems.
   std::vector<BlockOptions::Evaluated> options(const std::vector<SpecOption>& options,
                                                std::span<const OptionRule> rules, Errors& errors) const;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Initial values in a model spec, and the resulting ones of each parameter.
+// Initial values in a model spec, and those of each parameter that follow.
 
 #include <cstdint>
 #include <optional>
@@ -16,11 +16,11 @@
 
 namespace fsdp {
 
-/// By what a standard deviation is divided: the square root of the elements that a result is summed from (In), that an
-/// element goes to (Out), or of the mean of both.
+/// The divisor of a standard deviation: the square root of the number of elements that sum to one result (In), of
+/// results that one element contributes to (Out), or of the mean of both.
 enum class Fan : std::uint8_t { None, In, Out, Average };
 
-/// The distribution of initial values, and its width.
+/// The distribution of initial values and its width.
 struct SpecDraw {
   Distribution distribution = Distribution::Uniform;
   double std = 0.02;
@@ -41,9 +41,9 @@ struct SpecInitialRule {
 
 /// "initial_values" of a spec.
 struct SpecInitialValues {
-  std::string source;                  ///< Where they come from.
-  SpecDraw weights;                    ///< Draw of all that is neither a bias nor the scale of a norm.
-  std::vector<SpecInitialRule> rules;  ///< Exceptions; the last one that matches counts.
+  std::string source;                  ///< The origin of the values.
+  SpecDraw weights;                    ///< For all parameters but biases and scales of norms.
+  std::vector<SpecInitialRule> rules;  ///< Exceptions; the last match counts.
 
   bool operator==(const SpecInitialValues&) const = default;
 };
@@ -53,9 +53,9 @@ void read_initial_values(const JsonValue& value, SpecInitialValues& out, JsonErr
 /// Definitions of the schema, by name.
 std::vector<std::pair<std::string, std::string>> schemas_of_initial_values();
 
-/// Sets Parameter::initial of all. Norms' scales begin as what multiplies by one, biases as zeros, rows that padding
-/// reads as zeros. Errors: a pattern that matches nothing, a fan of what has one dimension, a sinusoid of what has not
-/// two.
+/// Sets Parameter::initial for all parameters. Scales of norms start as a factor of one, biases as zeros, rows for
+/// padding as zeros. Errors: a pattern that matches nothing, a fan of a parameter with one dimension, a sinusoid
+/// without two dimensions.
 Errors set_initial_values(const SpecInitialValues& spec, Model& model);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// Parts that several kinds of blocks share. Only core/model_blocks_*.cpp include this.
+// Parts that several kinds of blocks share. Only core/spec/model_blocks_*.cpp include this.
 
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-/// The epsilon of a block's norms where the spec states one, else 0, which is the default of the kind of norm. Fails
-/// where it is not above 0.
+/// The epsilon of a block's norms if the spec gives one, otherwise 0, which means the default of the kind of norm.
+/// Error: not above 0.
 double norm_eps(BlockBuilder& b, const BlockOptions& options, std::string_view name = "norm_eps");
 
 /// The rule of the option "norm_eps".
@@ -20,26 +20,26 @@ OptionRule norm_eps_rule(std::string_view doc);
 /// The rule of the option "padding_idx" of tables of tokens.
 OptionRule padding_idx_rule();
 
-/// The rule of the option "attention_dropout" of blocks that have a "dropout" too.
+/// The rule of the option "attention_dropout" in blocks that also have a "dropout".
 OptionRule attention_dropout_rule();
 
-/// The options that `decoder_attention` reads; blocks that use it append these to their own.
+/// The options that `decoder_attention` reads. Blocks that use it append them to their own.
 std::vector<OptionRule> decoder_attention_rules();
 
-/// Self-attention of a Llama-like decoder below "self_attn": q, k, v, (norms of q and k,) rotary, attention, o.
-/// x [batch, seq, hidden] -> the same shape. Takes the values cos and sin, and attention_mask where the model has one.
+/// Self-attention of a Llama-like decoder below "self_attn": q, k, v, (norms of q and k,) rotary, attention, o. x
+/// [batch, seq, hidden] -> the same shape. Reads the values cos and sin, and attention_mask if the model has one.
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
 
 /// down(activation(gate(x)) * up(x)) below `module`. [..., hidden] -> the same shape.
 BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x);
 
-/// The first word of the class names: "Qwen3" of "Qwen3DecoderLayer".
+/// The first word of the class names: "Qwen3" in "Qwen3DecoderLayer".
 std::string family_of(const BlockOptions& options);
 
-/// An additive mask or bias for attention where the model has the input "attention_mask", else none.
+/// An additive mask or bias for attention if the model has the input "attention_mask".
 BlockValue attention_mask(BlockBuilder& b);
 
-/// Splits [batch, seq, heads * dim] into [batch, seq, heads, dim]. Fails where it does not divide.
+/// Splits [batch, seq, heads * dim] into [batch, seq, heads, dim]. Error: it does not divide.
 BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// A model spec: what people write about a model, in symbols. With a workload it becomes a Model.
+// A model spec: a model in symbols, written by people. With a workload it becomes a Model.
 //
 //   {
 //     "format_version": "1.0",
@@ -17,9 +17,8 @@
 //     "tied": {"lm_head.weight": "model.embed_tokens.weight"}
 //   }
 //
-// `modules` stand in forward order. Each is one call of a block: the block finds its inputs by name among the values
-// that earlier calls and `inputs` gave, and its outputs are found by later ones. Every key is described in
-// model_specs/schemas/model.schema.json.
+// `modules` are in forward order. Each is one call of a block: the block finds its inputs by name among `inputs` and
+// the outputs of earlier calls. model_specs/schemas/model.schema.json describes every key.
 
 #include <cstdint>
 #include <memory>
@@ -40,7 +39,7 @@
 
 namespace fsdp {
 
-/// A number, or an expression over dimensions such as "ceil(12.5 * seconds)", as it was written.
+/// A number, or an expression over dimensions such as "ceil(12.5 * seconds)", as written.
 struct SpecNumber {
   std::string text;
   std::string where;  ///< "file:line:column: /pointer".
@@ -68,22 +67,22 @@ struct SpecDimension {
 struct SpecInput {
   std::string name;
   std::vector<SpecNumber> shape;
-  std::optional<Dtype> dtype;  ///< Empty: the precision of the activations.
-  bool root_argument = true;   ///< False: a script hands it to a module inside, beside the root's forward.
+  std::optional<Dtype> dtype;  ///< Defaults to the precision of the activations.
+  bool root_argument = true;   ///< False if a script passes it to an inner module, not to the root's forward.
   std::string where;
 
   bool operator==(const SpecInput&) const = default;
 };
 
-/// A plain op of a module that has no block.
+/// A plain op of a module without a block.
 struct SpecOp {
   OpKind kind = OpKind::Add;
   std::string module;  ///< Relative to the entry; "" is the entry's own module.
   std::string class_name;
-  std::vector<std::string> inputs;   ///< Empty: the outputs of the op before.
+  std::vector<std::string> inputs;   ///< Defaults to the outputs of the previous op.
   std::vector<std::string> outputs;  ///< Names for its outputs; may be empty.
-  /// Variables of a forward that hold its outputs, in order; "" for none. "q" is a variable of the entry's own forward,
-  /// "attn.q" one of its module attn's.
+  /// Variables of a forward that refer to its outputs, in order; "" for none. "q" is a variable of the entry's own
+  /// forward, "attn.q" one of its module attn's.
   std::vector<std::string> variables;
   std::vector<SpecOption> attributes;
   std::string where;
@@ -91,7 +90,7 @@ struct SpecOp {
   bool operator==(const SpecOp&) const = default;
 };
 
-/// The name of a value inside a block and the name that the model knows it by.
+/// The name of a value inside a block and its name in the model.
 struct SpecRename {
   std::string inside;
   std::string outside;
@@ -99,7 +98,7 @@ struct SpecRename {
   bool operator==(const SpecRename&) const = default;
 };
 
-/// An option that takes its values in turn over the repetitions: Gemma-2's sliding windows.
+/// An option that cycles through values over the repetitions: Gemma-2's sliding windows.
 struct SpecVariation {
   std::string name;
   std::vector<SpecOption> values;
@@ -107,29 +106,29 @@ struct SpecVariation {
   bool operator==(const SpecVariation&) const = default;
 };
 
-/// One entry of `modules`: a call, or a row of calls alike.
+/// One entry of `modules`: a call, or a row of equal calls.
 struct SpecModule {
   std::string name;       ///< Without the repetition: "model.layers"; "" is the root.
   bool repeated = false;  ///< Written as "model.layers.{first..last}".
   std::int64_t first = 0;
   std::int64_t last = 0;
-  std::string class_name;  ///< Empty: what the block names.
-  std::string block;       ///< Kind of the block; empty: `ops`.
+  std::string class_name;  ///< Defaults to the block's.
+  std::string block;       ///< Kind of the block; empty if the entry has `ops`.
   std::vector<SpecOption> options;
   std::vector<SpecOp> ops;
   std::vector<SpecRename> inputs;
   std::vector<SpecRename> outputs;
   std::vector<SpecVariation> variations;
-  std::vector<std::string> recipes;  ///< Only in these; empty: in all.
+  std::vector<std::string> recipes;  ///< Only in these recipes; empty for all.
   bool keep_outputs = false;         ///< Its outputs live until the forward of the root returns.
-  bool called = true;                ///< False: registered, but its forward never runs.
-  bool after_root = false;           ///< Runs when the root's forward has returned: the loss of a training loop.
+  bool called = true;                ///< False if it is registered, but its forward never runs.
+  bool after_root = false;           ///< Runs after the root's forward: the loss of a training loop.
   std::string where;
 
   bool operator==(const SpecModule&) const = default;
 };
 
-/// A name pattern with the place where it was written.
+/// A name pattern and its place in the file.
 struct SpecPattern {
   std::string text;
   std::string where;
@@ -137,16 +136,16 @@ struct SpecPattern {
   bool operator==(const SpecPattern&) const = default;
 };
 
-/// A way to train the model: defaults that a command line may override.
+/// A way to train the model: defaults that the command line may override.
 struct Recipe {
   std::string name;
   std::string description;
-  std::optional<Dtype> parameter_dtype;  ///< Dtype of the trained parameters; empty: as in the checkpoint.
+  std::optional<Dtype> parameter_dtype;  ///< Dtype of the trained parameters. Defaults to the checkpoint's.
   MixedPrecision mixed_precision;
   Optimizer optimizer;
   std::int64_t accumulation = 1;
-  Initialization initialization = Initialization::Meta;  ///< For a captured script: as it makes its model,
-  bool cudnn_allow_tf32 = true;                          ///< and what of float32 it lets run as TF32.
+  Initialization initialization = Initialization::Meta;  ///< For a captured script: its own way to make the model,
+  bool cudnn_allow_tf32 = true;                          ///< and whether it lets cuDNN run float32 as TF32.
   bool matmul_allow_tf32 = false;
   std::vector<SpecDimension> dimensions;
   std::vector<SpecPattern> trainable;
@@ -185,16 +184,16 @@ struct ModelSpec {
   std::vector<SpecInput> inputs;
   std::vector<SpecClass> classes;  ///< Classes of modules that hold the entries: "model" is a "Qwen3Model".
   std::vector<SpecModule> modules;
-  std::vector<SpecPattern> registration;  ///< Modules in the order of registration where it is not forward order.
+  std::vector<SpecPattern> registration;  ///< Modules in the order of registration, if it differs from forward order.
   std::vector<SpecTie> tied;
   SpecInitialValues initial_values;
   std::string loss = "loss";
-  std::optional<SpecNumber> tokens_per_step;  ///< Empty: batch * seq, or batch where there is no seq.
+  std::optional<SpecNumber> tokens_per_step;  ///< Defaults to batch * seq, or batch without a seq.
   std::vector<SpecPattern> trainable;
   std::vector<SpecPattern> frozen;
   std::vector<Recipe> recipes;  ///< The first is the default. Never empty after reading.
   std::vector<std::string> notes;
-  /// For a captured model (core/spec/captured_model.h), in place of inputs, classes and modules; null: a spec.
+  /// For a captured model (core/spec/captured_model.h), in place of inputs, classes and modules; null for a spec.
   std::shared_ptr<const CapturedModel> captured;
 
   bool operator==(const ModelSpec&) const = default;
@@ -202,30 +201,30 @@ struct ModelSpec {
 
 /// The user's sizes for a spec.
 struct Workload {
-  std::string recipe = {};                  ///< Empty: the first one.
+  std::string recipe = {};                  ///< Defaults to the first one.
   std::vector<Dimension> dimensions = {};   ///< Override the spec's and the recipe's, by name.
-  std::vector<std::string> trainable = {};  ///< Patterns; when given, everything else is frozen.
-  std::vector<std::string> frozen = {};     ///< Patterns; what they match is frozen, whatever else was said.
-  bool loss_after_root = false;  ///< `Implementations::loss_after_root`, of a last entry that is the loss alone, and
-  bool float_logits = false;     ///< `Implementations::float_logits`, where there is such an entry.
+  std::vector<std::string> trainable = {};  ///< Patterns; if given, everything else is frozen.
+  std::vector<std::string> frozen = {};     ///< Patterns; freezes all matches, whatever else applies.
+  bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and
+  bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
 };
 
 /// The workload of a plan.
 Workload workload_of(const Plan& plan);
 
-/// Takes over what a plan's runtime says about the model itself.
+/// Copies the settings of a plan's runtime that concern the model itself.
 void apply_implementations(const Implementations& use, Workload& workload);
 
-/// Reads a spec, or a captured model, from a file ("-": the standard input). Error: everything that is wrong with it.
+/// Reads a spec, or a captured model, from a file ("-" is the standard input). Error: all its faults.
 Result<ModelSpec> read_model_spec(const std::string& path);
 Result<ModelSpec> read_model_spec(const JsonDocument& document);
 Result<ModelSpec> parse_model_spec(std::string text, std::string file_name);
 
-/// The recipe of that name; the first one for an empty name. Error: unknown, with the nearest name.
+/// The recipe with this name; the first one for an empty name. Error: unknown, with the nearest name.
 Result<Recipe> find_recipe(const ModelSpec& spec, std::string_view name);
 
-/// The model of a spec for a workload. Error: everything that is wrong: unknown names in the workload, sizes that are
-/// not positive integers, shapes that do not fit together, patterns that match nothing, cyclic ties.
+/// The model of a spec for a workload. Error: all faults: unknown names in the workload, sizes that are not positive
+/// integers, shapes that do not match, patterns that match nothing, cyclic ties.
 Result<Model> build_model(const ModelSpec& spec, const Workload& workload = {});
 
 }  // namespace fsdp

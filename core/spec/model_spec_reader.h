@@ -1,6 +1,6 @@
 #pragma once
 
-// Between the files that read a model spec; everybody else includes core/spec/model_spec.h.
+// For the files that read a model spec; all others include core/spec/model_spec.h.
 
 #include <set>
 #include <span>
@@ -21,11 +21,11 @@ namespace fsdp::model_spec_reader {
 bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<SpecDimension>& dimensions,
                  JsonErrors& errors);
 
-/// One option, of the type that its rule wants.
+/// One option, of the type in its rule.
 bool read_option(const JsonValue& value, const OptionRule& rule, SpecOption& out,
                  const std::vector<SpecDimension>& dimensions, JsonErrors& errors);
 
-/// All options of `rules` that the object has; those that must be there and are not are errors.
+/// All options of `rules` in the object. Missing required ones are errors.
 void read_options(ObjectReader& object, std::span<const OptionRule> rules, std::vector<SpecOption>& out,
                   const std::vector<SpecDimension>& dimensions);
 
@@ -39,15 +39,15 @@ inline constexpr SpecDtype kSpecDtype{};
 bool read_json(const JsonValue& value, Dtype& out, JsonErrors& errors, SpecDtype);
 std::string schema_of(Dtype value, SpecDtype);
 
-/// A Python class, which has a name where it stands.
+/// A required Python class name.
 inline constexpr std::string_view kClassNameSchema = R"("type": "string", "minLength": 1)";
 void read_class_name(const JsonValue& value, std::string& out, JsonErrors& errors);
 
-// What core/spec/model_schema.cpp puts together, each as core/base/object_fields.h has it.
+// The parts of core/spec/model_schema.cpp, in the form of core/base/object_fields.h.
 std::string schema_of_spec();                    ///< The whole file.
 std::vector<FieldSchema> schemas_of_entry();     ///< Members of every entry of "modules".
 std::vector<FieldSchema> schemas_of_op_entry();  ///< Members of every plain op.
-/// Definitions by name: those that the members above refer to.
+/// Definitions by name, for references in the members above.
 std::vector<std::pair<std::string, std::string>> schemas_of_parts();
 
 }  // namespace fsdp::model_spec_reader

@@ -1,7 +1,7 @@
 #pragma once
 
-// The modules and parameters of a model while it is being built: found by name, made on first use, and put into
-// PyTorch's order at the end.
+// The modules and parameters of an unfinished model: found by name, made on first use, and sorted into PyTorch's order
+// at the end.
 
 #include <optional>
 #include <string>
@@ -19,30 +19,30 @@ class ModuleTree {
  public:
   explicit ModuleTree(Model& model);
 
-  /// The module of that name, made with its parents if it is not there.
+  /// The module with this name; makes it and its parents if missing.
   int module(const std::string& name);
-  /// The same where the parent is known already.
+  /// The same with a known parent.
   int module(const std::string& name, int parent);
-  /// The module of that name, if it is there.
+  /// The module with this name; `nullopt` if missing.
   std::optional<int> find(const std::string& name) const;
   /// "There is no module ...", with the nearest name.
   Error unknown_module(const std::string& name, const std::string& where) const;
   /// States what a module is; an empty class name leaves it open.
   void describe(int module, std::string_view class_name, bool called);
 
-  /// The parameter of that name, registered on a module on first use.
-  /// Error: it is there with another shape. `where` is put into the error.
+  /// The parameter with this name; registers it on a module on first use. Error, with the place `where`: it exists with
+  /// another shape.
   Result<int> parameter(const std::string& name, int module, const Shape& shape, Dtype dtype, bool fixed,
                         const std::string& where);
   void buffer(std::string name, Shape shape, Dtype dtype, bool persistent);
 
-  /// Makes each alias another name of the parameter that is kept.
-  /// Error: unknown names (with the nearest one), different shapes, circles.
+  /// Makes each alias another name of its parameter. Error: unknown names (with the nearest one), different shapes,
+  /// circles.
   Errors tie(const std::vector<SpecTie>& ties);
 
-  /// Puts modules, parameters and buffers into the order of registration, and renumbers whatever points to them. The
-  /// children named in `registration` come first, in that order; the others follow in the order in which they were
-  /// made. Error: a name in `registration` that is no module.
+  /// Sorts modules, parameters and buffers into the order of registration, and renumbers all references. The children
+  /// in `registration` come first, in that order; the others follow in the order in which they were made. Error: a name
+  /// in `registration` that is not a module.
   Errors finish(const std::vector<SpecPattern>& registration);
 
   bool is_fixed(std::size_t parameter) const { return fixed_[parameter]; }

@@ -1,6 +1,6 @@
 #pragma once
 
-// An entry of a spec's "modules" with its numbers evaluated, ready to be written as a block.
+// An entry of a spec's "modules" with its numbers evaluated, ready to become a block.
 
 #include <vector>
 
@@ -14,12 +14,12 @@ using EvaluatedOptions = std::vector<BlockOptions::Evaluated>;
 
 struct SpecEntry {
   const SpecModule* spec = nullptr;
-  const BlockKind* kind = nullptr;           ///< Null: plain ops.
-  std::vector<EvaluatedOptions> options;     ///< [num_variations]: one set of options, or several that take turns.
+  const BlockKind* kind = nullptr;           ///< Null for plain ops.
+  std::vector<EvaluatedOptions> options;     ///< [num_variations]: one set of options, or several in turn.
   std::vector<EvaluatedOptions> op_options;  ///< [num_ops] of plain ops.
 };
 
-/// Evaluates all numbers of an entry; problems go to `errors`. REQUIRES: the module outlives the entry.
+/// Evaluates all numbers of an entry and adds problems to `errors`. REQUIRES: the module outlives the entry.
 SpecEntry evaluate_entry(const SpecModule& module, const DimensionValues& dimensions, Errors& errors);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 #pragma once
 
-// Plain ops, for modules that have no block: how they become ops.
+// Writes plain ops, for modules without a block.
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// Writes the ops of an entry that has no block. An op without inputs reads what the op before gave; the block's
+/// Writes the ops of an entry without a block. An op without inputs reads the previous op's outputs; the block's
 /// outputs are the entry's, or those of the last op. Mistakes go to the builder. REQUIRES: `attributes` [num_ops] are
 /// checked against the rules of each op.
 void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
