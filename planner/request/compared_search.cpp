@@ -13,7 +13,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The work that one of several searches may do. The share has a floor, so that no search ends because others are many.
+/// The share of the work of one of several searches. It has a minimum, so that many searches do not end each other.
 std::int64_t share_of(std::int64_t work, std::size_t num_searches) {
   constexpr std::int64_t kMostShares = 8;
   return work / std::clamp<std::int64_t>(static_cast<std::int64_t>(num_searches), 1, kMostShares);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What comparisons, of machines and of runtimes, do with each request that they compare.
+// The searches of a comparison, of machines or of runtimes.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,15 +14,14 @@
 
 namespace fsdp::planner {
 
-/// The searches of several requests, on as many threads as there are cores, and their results in the order of the
-/// requests: the best plan of each, with no explanation and no Pareto front; nothing for a request that is null. Uses
-/// the progress, the stop and the limits of work of the options. Whose progress it is `on_search` says before it, with
-/// the number of the request.
+/// Searches several requests on as many threads as there are cores. Returns, in the order of the requests, the best
+/// plan of each without explanation and Pareto front; nullopt for a null request. Uses the progress, the stop and the
+/// limits of work of the options. `on_search` announces the number of the request whose progress follows.
 std::vector<std::optional<Result<SearchResult>>> search_briefly(const std::vector<const ResolvedRequest*>& requests,
                                                                 const SearchOptions& options,
                                                                 const std::function<void(std::size_t)>& on_search);
 
-/// The requests of what is compared; null where there is none. Compared: has a `std::optional<ResolvedRequest>
+/// The requests of the compared items; nullptr for an item without one. Compared: has a `std::optional<ResolvedRequest>
 /// request`.
 template <class Compared>
 std::vector<const ResolvedRequest*> requests_of(const std::vector<Compared>& trials) {
@@ -32,7 +31,7 @@ std::vector<const ResolvedRequest*> requests_of(const std::vector<Compared>& tri
   return requests;
 }
 
-/// The search of the best request once more, with all that is asked of it, which its space says from then on.
+/// Searches the best request once more, with all explanations, and changes its space accordingly.
 Result<SearchResult> search_in_full(ResolvedRequest& request, bool explain, std::int64_t pareto_points,
                                     SearchOptions options);
 

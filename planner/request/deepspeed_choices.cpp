@@ -1,6 +1,6 @@
-// A choice of the user stands over the file, so that a remedy can be tried beside it; which do is said. Micro-batch and
-// accumulation of the file are for its own number of GPUs, by DeepSpeed's rule; a global batch of the user's is in the
-// place of both.
+// The user's choices override the file, so that a remedy can be tried beside it; we print which keys they override.
+// Micro-batch and accumulation of the file are for its own number of GPUs, by DeepSpeed's rule; the user's global batch
+// replaces both.
 
 #include "planner/request/deepspeed_choices.h"
 
@@ -53,7 +53,7 @@ PlanChoices only_one(PlanChoices choices, PlanChoice wanted) {
   return choices;
 }
 
-/// Takes out of the file's choices what the user decides. Places of those that say something else.
+/// Removes from the file's choices those that the user decides. Returns the places of those that differ.
 std::vector<std::string_view> give_way(PlanChoices& of_file, const PlanChoices& given) {
   std::vector<std::string_view> places;
   const auto clear_batch = [&](PlanChoice stands) {
@@ -75,7 +75,7 @@ std::vector<std::string_view> give_way(PlanChoices& of_file, const PlanChoices& 
   return places;
 }
 
-/// The width of the table with most rows: tokens are embedded in what the blocks compute in.
+/// The width of the table with most rows, because tokens are embedded in the blocks' hidden size.
 std::optional<std::int64_t> hidden_size_of(const Model& model) {
   std::int64_t most_rows = 0;
   std::optional<std::int64_t> width;
@@ -92,7 +92,7 @@ std::optional<std::int64_t> hidden_size_of(const Model& model) {
   return width;
 }
 
-/// Nothing: how many GPUs there are is not known, which is said elsewhere.
+/// nullopt if the number of GPUs is unknown; another function reports that.
 std::optional<std::int64_t> world_of(const PlanChoices& choices, const std::string& library) {
   const Result<Cluster> cluster = resolve_machines(choices, library);
   if (!cluster) return std::nullopt;
@@ -153,7 +153,7 @@ std::optional<std::string> fill_auto_sizes(const DeepSpeedConfig& config, const 
                                            const Workload& workload, ZeroOptions& zero, Errors& errors) {
   if (!config.auto_sizes.any()) return std::nullopt;
   const Result<Model> model = build_model(spec, workload);
-  if (!model) return std::nullopt;  // Which is said elsewhere.
+  if (!model) return std::nullopt;  // Another function reports that.
   const std::optional<std::int64_t> width = hidden_size_of(*model);
   if (!width) {
     errors.push_back({std::string(place_of(PlanChoice::DeepSpeedFile)),

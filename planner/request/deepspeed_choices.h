@@ -1,6 +1,6 @@
 #pragma once
 
-// What a configuration of DeepSpeed decides, beneath what its user decides beside it.
+// The choices in a DeepSpeed configuration; the user's own override them.
 
 #include <optional>
 #include <string>
@@ -11,19 +11,18 @@
 
 namespace fsdp::planner {
 
-/// A request with the choices of its configuration of DeepSpeed, if it names one.
+/// A request with the choices of its DeepSpeed configuration, if it names one.
 struct DeepSpeedRequest {
   PlanRequest request;
   std::optional<DeepSpeedConfig> config;
-  std::vector<std::string> assumptions;  ///< What the prediction makes of the file, and which options override it.
+  std::vector<std::string> assumptions;  ///< The prediction's reading of the file, and the options that override it.
 };
 
-/// Reads the file that `given` names. Adds what is wrong with it to `errors`; machines that cannot be resolved are not
-/// its business.
+/// Reads the file that `given` names. Adds its errors to `errors`, except those of machines that cannot be resolved.
 DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& library, Errors& errors);
 
-/// Puts the sizes of buffers into `zero` that are "auto" in the file, and says which they are; nothing: none is. Adds
-/// an error where the model does not tell its hidden_size.
+/// Sets the buffer sizes in `zero` that are "auto" in the file, and returns a text that lists them; nullopt if there
+/// are none. Adds an error if the hidden size of the model is unknown.
 std::optional<std::string> fill_auto_sizes(const DeepSpeedConfig& config, const ModelSpec& spec,
                                            const Workload& workload, ZeroOptions& zero, Errors& errors);
 

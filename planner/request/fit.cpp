@@ -1,19 +1,19 @@
 // The largest micro-batch and the longest sequence that fit each kind of GPU.
 //
-// A size fits where some plan of the whole space (planner/space/space.h) does, which memory alone decides
-// (docs/decisions/0030): a yes is a plan that was predicted, a no is a proof. Memory rises with both sizes, so the
-// largest is found by bisection. GPUs are asked by rising memory, each from where the one before it ended: neighbors
-// hold about the same, and a guess that is right takes two questions.
+// A size fits if some plan of the whole space (planner/space/space.h) does, which memory alone decides
+// (docs/decisions/0030): a yes is a predicted plan, a no is a proof. Memory rises with both sizes, so we find the
+// largest by bisection. We go through the GPUs by rising memory, and start each at the result of the one before:
+// neighbors hold about the same, and a right guess takes two questions.
 //
-// Parameters stay on the GPUs, as a fast step wants them. A machine where nothing fits so is asked once more with CPU
-// offload, as a search would do.
+// Parameters stay on the GPUs, for a fast step. If nothing fits a machine that way, we try once more with CPU offload,
+// as a search would.
 //
-// For one machine we also ask how far it goes without room to spare (docs/decisions/0089): a few sizes above the
-// largest that has room, nearest first, and of the last one that runs the fastest plan.
+// For a single machine we also ask how far it goes without room to spare (docs/decisions/0089): a few sizes above the
+// largest with room, nearest first, and the fastest plan of the last one that runs.
 //
-// A question that comes to the limit of its work counts as a no, and its answer says so.
+// A question that reaches its limit of work counts as a no, and its answer reports that.
 //
-// Not modeled: that a shorter step or a larger batch is worth more; what fits says nothing of speed.
+// Not modeled: the value of a shorter step or a larger batch; the answer does not consider speed.
 
 #include "planner/request/fit.h"
 
@@ -38,20 +38,20 @@ constexpr const char* kSequenceDimension = "seq";
 constexpr std::int64_t kMostSamples = 4096;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
 
-/// One size that is looked for, whatever the GPU.
+/// A size to maximize on every GPU.
 struct SizeQuestion {
   std::string what;  ///< "micro-batch"
   std::string_view dimension;
   std::vector<std::int64_t> sizes;                     ///< Ascending.
-  std::vector<LargestSize> FitRow::*column = nullptr;  ///< Where the answers go.
+  std::vector<LargestSize> FitRow::*column = nullptr;  ///< The column of the answers.
 };
 
-/// A machine, and what is asked there, but for sizes and checkpointing; nothing: it cannot be asked.
+/// A machine and its request without sizes and checkpointing. nullopt if it has none.
 struct Asked {
   FitRow row;
   std::optional<ResolvedRequest> request;
-  Workload asked_workload = {};  ///< Workload of the request, before sizes are asked.
-  std::int64_t work = 0;         ///< What was done for it so far.
+  Workload asked_workload = {};  ///< The workload of the request, before it gets sizes.
+  std::int64_t work = 0;         ///< The work on it so far.
 };
 
 std::vector<std::int64_t> multiples(std::int64_t step, std::int64_t most) {
@@ -60,12 +60,12 @@ std::vector<std::int64_t> multiples(std::int64_t step, std::int64_t most) {
   return sizes;
 }
 
-/// Whether machines are asked that nobody named: what is wrong with one is a word in its row.
+/// True if the user named no machines: then an error of one becomes a text in its row.
 bool are_unnamed(const PlanChoices& choices, const FitOptions& options) {
   return options.gpu_names.empty() && !choices.gpu_name && !choices.memory && !choices.cluster_file;
 }
 
-/// What the user left open and a search would fill in: parameters stay on the GPUs, and a step has one micro-batch.
+/// Fills in the defaults of a search: parameters stay on the GPUs, and a step has one micro-batch.
 PlanChoices with_defaults(PlanChoices choices) {
   if (!choices.cpu_offload) choices.cpu_offload = false;
   if (!choices.accumulation) choices.accumulation = 1;
@@ -116,7 +116,7 @@ Result<std::vector<Asked>> machines_of(const PlanRequest& request, const std::st
                                       [&](const Asked& other) { return other.row.machine == asked.row.machine; });
     if (!is_known) machines.push_back(std::move(asked));
   }
-  // What one GPU of the library cannot be asked is no matter of the others.
+  // An error of one GPU of the library does not affect the others.
   const bool has_any = std::any_of(machines.begin(), machines.end(), [](const Asked& each) { return each.request; });
   if (!errors.empty() && (!has_any || !are_unnamed(request.choices, options))) return tl::unexpected(errors);
   std::stable_sort(machines.begin(), machines.end(),
@@ -124,7 +124,7 @@ Result<std::vector<Asked>> machines_of(const PlanRequest& request, const std::st
   return machines;
 }
 
-/// The ways of training that are compared: that of the user, or with and without checkpointing where it can be done.
+/// The ways of training to compare: the user's, or with and without checkpointing if both are possible.
 std::vector<FitMode> modes_of(const PlanChoices& choices, const Space& space) {
   if (choices.checkpoint) return {{to_text(*choices.checkpoint), *choices.checkpoint}};
   std::vector<FitMode> modes = {{"none", {}}};
@@ -139,7 +139,7 @@ Workload with_size(const Workload& workload, const SizeQuestion& question, std::
   return with_dimension(workload, question.dimension, static_cast<double>(question.sizes[index]));
 }
 
-/// `most_work`: after which its answers are left open; 0: no limit.
+/// `most_work`: the limit after which its answers are left open. 0 for no limit.
 Result<LargestSize> largest(Asked& asked, const Space& space, const SizeQuestion& question, const FitOptions& options,
                             std::int64_t most_work, std::size_t& guess) {
   const ResolvedRequest& request = *asked.request;
@@ -150,7 +150,7 @@ Result<LargestSize> largest(Asked& asked, const Space& space, const SizeQuestion
       options.on_question(fmt::format("{}: {} {}", asked.row.machine, question.what, question.sizes[index]));
     }
     SearchOptions search{.most_work = 0, .predictors = std::make_shared<Predictors>()};
-    // At the limit a question is still asked of the plans that are likely to need least.
+    // At the limit, a question still tries the plans that are likely to need least.
     if (most_work > 0) search.most_work = std::max<std::int64_t>(1, most_work - (asked.work - begin));
     FSDP_TRY(
         const std::optional<bool> does,
@@ -165,7 +165,7 @@ Result<LargestSize> largest(Asked& asked, const Space& space, const SizeQuestion
   return LargestSize{question.sizes[*found], *found + 1 == question.sizes.size(), is_open};
 }
 
-/// Asks every machine in every mode. With `are_unnamed`, one that cannot be asked gets a word in its row.
+/// Asks every machine in every mode. With `are_unnamed`, a machine with an error gets a text in its row.
 Result<void> fill(std::vector<Asked>& machines, const std::vector<FitMode>& modes, const SizeQuestion& question,
                   const FitOptions& options, bool are_unnamed) {
   for (const FitMode& mode : modes) {
@@ -174,7 +174,7 @@ Result<void> fill(std::vector<Asked>& machines, const std::vector<FitMode>& mode
       if (!asked.row.why_not.empty()) continue;
       Space space = asked.request->space;
       space.checkpoint = mode.checkpoint;
-      // Two kinds of sizes are asked in each mode.
+      // Each mode has two kinds of sizes.
       const std::int64_t most_work = options.most_work / (2 * static_cast<std::int64_t>(modes.size()));
       const Result<LargestSize> size = largest(asked, space, question, options, most_work, guess);
       if (!size && !are_unnamed) return tl::unexpected(size.error());
@@ -185,7 +185,7 @@ Result<void> fill(std::vector<Asked>& machines, const std::vector<FitMode>& mode
   return {};
 }
 
-/// Leaves the sizes that a model can be built with: it may have fewer positions than a sequence has tokens.
+/// Removes the sizes that the model cannot be built with: it may have fewer positions than a sequence has tokens.
 void keep_buildable(SizeQuestion& question, const ModelSpec& spec, const Workload& workload) {
   const auto builds = [&](std::size_t index) -> Result<bool> {
     return build_model(spec, with_size(workload, question, index)).has_value();
@@ -198,7 +198,7 @@ void keep_buildable(SizeQuestion& question, const ModelSpec& spec, const Workloa
 
 Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std::size_t guess,
                                                      const std::function<Result<bool>(std::size_t)>& fits) {
-  // All below `lower` fit, and none from `upper` on.
+  // All below `lower` fit, and none from `upper` on does.
   std::size_t lower = 0;
   std::size_t upper = num_sizes;
   std::size_t next = std::min(guess, num_sizes - 1);
@@ -252,7 +252,7 @@ Result<void> fill(FitTable& table, std::vector<Asked>& machines, const std::vect
   return {};
 }
 
-/// Machines where nothing fits are asked with CPU offload where nobody said anything of it.
+/// Repeats with CPU offload for machines where nothing fits, if the user did not decide on it.
 Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, const std::vector<SizeQuestion>& questions,
                               const FitOptions& options, bool are_unnamed) {
   if (!table.tries_offload) return {};
@@ -277,7 +277,7 @@ Result<void> offload_the_rest(FitTable& table, std::vector<Asked>& machines, con
   return {};
 }
 
-/// The largest of the few sizes above `found` with which some plan runs, and how often that empties its cache.
+/// The largest of the few sizes above `found` for which some plan runs, and how often that plan empties its cache.
 void add_tight(const Asked& asked, const SizeQuestion& question, const CheckpointChoice& checkpoint,
                std::int64_t most_work, LargestSize& found) {
   constexpr std::size_t kMostQuestions = 6;
@@ -306,7 +306,7 @@ void add_tight(const Asked& asked, const SizeQuestion& question, const Checkpoin
     stride *= 2;
   }
   if (lower == first) return;
-  // As whoever types that size is answered.
+  // The same answer as for a user who requests that size.
   space.room = Room::Either;
   const auto plan = search(request.spec, with_size(request.workload, question, lower - 1), request.cluster, space,
                            {.most_work = std::max<std::int64_t>(1, most_work / 2)});
@@ -315,7 +315,7 @@ void add_tight(const Asked& asked, const SizeQuestion& question, const Checkpoin
   found.flushes = plan->report.memory.step_flushes;
 }
 
-/// How far each figure of the only machine goes without room to spare.
+/// Adds to each figure of the only machine how far it goes without room to spare.
 void add_tight(const FitTable& table, const std::vector<SizeQuestion>& questions, const FitOptions& options,
                Asked& asked) {
   if (!asked.request || !asked.row.why_not.empty()) return;

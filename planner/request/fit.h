@@ -1,6 +1,6 @@
 #pragma once
 
-// What fits: the largest micro-batch and the longest sequence of a model on each kind of GPU.
+// The largest micro-batch and the longest sequence of a model that fit each kind of GPU.
 
 #include <cstdint>
 #include <functional>
@@ -16,12 +16,13 @@ namespace fsdp::planner {
 
 /// The largest size of one kind that fits.
 struct LargestSize {
-  std::int64_t size = 0;  ///< 0: not even the smallest does.
-  bool is_last = false;   ///< Nothing larger could be asked: of a capture, or of a model with so many positions.
-  bool is_open = false;   ///< A larger one may fit: a limit of work ended the question.
-  /// A larger one with which some plan runs without room to spare; 0: none is known. Asked where there is one machine.
+  std::int64_t size = 0;  ///< 0 if not even the smallest fits.
+  bool is_last = false;   ///< True if there is no larger size to try, because of a capture, or of the model's number of
+                          ///< positions.
+  bool is_open = false;   ///< True if a larger one may fit, because a limit of work ended the question.
+  /// A larger one with which some plan runs without room to spare. 0 if none is known. Computed for a single machine.
   std::int64_t tight = 0;
-  std::int64_t flushes = 0;  ///< How often a step the fastest such plan gives back the allocator's cache.
+  std::int64_t flushes = 0;  ///< How often per step the fastest such plan returns the allocator's cache.
 
   bool operator==(const LargestSize&) const = default;
 };
@@ -34,22 +35,24 @@ struct FitMode {
   bool operator==(const FitMode&) const = default;
 };
 
-/// What fits one kind of GPU.
+/// The sizes that fit one kind of GPU.
 struct FitRow {
   std::string gpu;
   std::string machine;                   ///< "8x L4".
-  Bytes memory;                          ///< That a process can use.
-  PlanChoices choices;                   ///< What was asked there, but for sizes and checkpointing.
-  bool is_offloaded = false;             ///< Nothing fits but with CPU offload, which nobody asked for.
-  std::string why_not;                   ///< Why the model cannot be trained there at all; empty: it can.
+  Bytes memory;                          ///< The memory that a process can use.
+  PlanChoices choices;                   ///< Its choices without sizes and checkpointing.
+  bool is_offloaded = false;             ///< True if something fits only with CPU offload, which the user did not
+                                         ///< request.
+  std::string why_not;                   ///< The reason why the model cannot be trained there at all. Empty if it can.
   std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
-  std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch; empty: it has none.
+  std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch. Empty if the model
+                                         ///< has none.
 
-  /// Whether something is so of any size of any kind.
+  /// True if a condition holds for any size of any kind.
   bool any_size(bool (*is_so)(const LargestSize&)) const;
-  /// Whether any size of any kind fits.
+  /// True if any size of any kind fits.
   bool trains() const;
-  /// Whether some size runs without room to spare.
+  /// True if some size runs without room to spare.
   bool runs_tight() const;
 
   bool operator==(const FitRow&) const = default;
@@ -59,33 +62,35 @@ struct FitTable {
   std::string model;
   std::vector<FitMode> modes;
   std::vector<FitRow> rows;                 ///< By memory.
-  std::optional<std::int64_t> sequence;     ///< Tokens of a sample; empty: the model has no such size.
+  std::optional<std::int64_t> sequence;     ///< Tokens of a sample. nullopt if the model has no such size.
   std::int64_t micro_batch = 1;             ///< Micro-batch of the longest sequences.
-  bool tries_offload = true;                ///< CPU offload, where nothing fits without; false: it was forbidden.
-  std::vector<std::int64_t> only_captured;  ///< The micro-batches that a capture has; empty: any.
+  bool tries_offload = true;                ///< True to try CPU offload if nothing fits without it. False if the user
+                                            ///< excluded it.
+  std::vector<std::int64_t> only_captured;  ///< The micro-batches in a capture. Empty for any.
 
   bool operator==(const FitTable&) const = default;
 };
 
-/// Sequences are told in steps of this many tokens.
+/// Sequences are multiples of this many tokens.
 inline constexpr std::int64_t kSequenceStep = 256;
 
 struct FitOptions {
-  std::vector<std::string> gpu_names;  ///< Names of the library; empty: all of it, unless the choices name a machine.
-  /// Called before each question: the GPU, and what is asked.
+  std::vector<std::string> gpu_names;  ///< Names in the library. Empty for all of it, unless the choices name a
+                                       ///< machine.
+  /// Called before each question with the GPU and the question.
   std::function<void(const std::string&)> on_question;
-  /// Work (simulator::Predictor::work) for each machine; 0: no limit.
+  /// Work (simulator::Predictor::work) for each machine. 0 for no limit.
   std::int64_t most_work = kMostWork;
 };
 
-/// Asks for each GPU, in FSDP2's own space, with all that the choices leave open. Parameters stay on the GPUs where
-/// something fits so, and a step has one micro-batch, unless the choices say otherwise. Errors: those of resolve that
-/// every GPU has, a name that is unknown.
+/// Tries each GPU in FSDP2's own space, with everything that the choices leave open. Parameters stay on the GPUs if
+/// something fits that way, and a step has one micro-batch, unless the choices decide otherwise. Errors: those of
+/// resolve() that every GPU has; an unknown name.
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options = {});
 
-/// The largest of `sizes`, ascending, for which `fits` is true, where it is false for all that are larger than one for
-/// which it is; nothing: of none. Looks near the size with index `guess` first. Asks at most 2 log2(number) + 2 times.
-/// Errors: those of `fits`.
+/// The index of the largest of `num_sizes` ascending sizes for which `fits` is true; nullopt if there is none.
+/// REQUIRES: `fits` is false for all sizes above one for which it is false. Tries indices near `guess` first, at most 2
+/// log2(number) + 2 times. Errors: those of `fits`.
 Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std::size_t guess,
                                                      const std::function<Result<bool>(std::size_t)>& fits);
 

@@ -1,12 +1,11 @@
-// Cards that hold more than the one in use.
+// Cards with more memory than the current one.
 //
-// Nobody can add memory to a card: what can be done is to take another, which has its own speed and links. So each
-// offer is a card of the library by its name, whether or not one is named now, or all the memory of the one that is.
-// The order is by memory, in classes of 3 % (80 GB are 81008 to 81080 MiB): within a class the card that is most like
-// the one in use stands first, by generation and link; then the slowest, so that the machine is hardly slower than
-// promised.
+// A user cannot add memory to a card, and has to take another one, which has its own speed and links. So each offer is
+// a card of the library by its name, whether or not the user named one, or all the memory of the named one. The order
+// is by memory, in classes of 3 % (80 GB are 81008 to 81080 MiB). Within a class, the card most like the current one
+// comes first, by generation and link; then the slowest, so that the machine is not slower than promised.
 //
-// GPUs with NVLink are replaced by GPUs with NVLink; a card with bfloat16 by a card with bfloat16.
+// We replace GPUs with NVLink by GPUs with NVLink, and a card with bfloat16 by a card with bfloat16.
 
 #include "planner/request/larger_gpus.h"
 
@@ -43,7 +42,7 @@ Bytes whole_memory(const Gpu& gpu) {
   return Bytes(whole_gib(gpu) << 30);
 }
 
-/// What a machine with other GPUs is asked for.
+/// The requirements for a machine with other GPUs.
 class Offers {
  public:
   Offers(const PlanChoices& choices, const Cluster& now, const ClusterLibrary& library)
@@ -53,7 +52,7 @@ class Offers {
   std::vector<LargerGpu> clusters();
 
  private:
-  /// Adds the number of GPUs, where no choice says it or a cluster has another.
+  /// Adds the number of GPUs, if no choice has it or a cluster has another.
   void add_numbers(PlanChoices& change, int gpus_per_node, int nodes, bool are_said) const;
   std::optional<LargerGpu> machine(std::string what, PlanChoices change) const;
   std::optional<LargerGpu> own_memory(const Gpu& card, bool of_plan) const;
@@ -80,7 +79,7 @@ std::optional<LargerGpu> Offers::machine(std::string what, PlanChoices change) c
   return LargerGpu{std::move(what), std::move(change), *std::move(cluster)};
 }
 
-/// All of the memory of the card in use, of which the user may have taken a share.
+/// All the memory of the current card, if the user took a part of it.
 std::optional<LargerGpu> Offers::own_memory(const Gpu& card, bool of_plan) const {
   ClusterOverrides overrides;
   overrides.memory = whole_memory(card);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which GPUs have more memory, as the choices that name them.
+// GPUs with more memory, as the choices that name them.
 
 #include <string>
 #include <vector>
@@ -12,10 +12,10 @@
 namespace fsdp::planner {
 
 /// The machines of the library with as many GPUs and more memory on each, those with the least first: other cards, with
-/// their own speed and links, by their names; shipped clusters where a cluster is named. Where only memory is given,
-/// too, a card is named: more memory by itself would be another card in silence. `choices` are the choices made and
-/// `now` their machines; `of_plan` says that they come from a plan file, which choices then replace. Empty where the
-/// library cannot be read.
+/// their own speed and links, by name; shipped clusters if a cluster is named. If only memory is given, we also name a
+/// card: more memory alone would be another card, unnoticed. `choices` are the user's choices and `now` their machines;
+/// `of_plan` is true if they come from a plan file, whose choices these then replace. Empty if the library cannot be
+/// read.
 std::vector<LargerGpu> larger_gpus(const PlanChoices& choices, const Cluster& now, bool of_plan,
                                    const std::string& library);
 

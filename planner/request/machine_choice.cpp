@@ -1,16 +1,16 @@
 // The best machine for a run.
 //
-// Each machine gets the search that naming it alone would get, so every row of the comparison is what its own command
-// answers. Machines have different numbers of GPUs and so, unless the user fixed them, different samples a step;
-// therefore they are compared by the sample:
+// Each machine gets the search that naming it alone would start, so every row of the comparison equals the answer of
+// its own command. Machines have different numbers of GPUs and so, unless the user fixed them, different samples a
+// step. Therefore we compare them by the sample:
 //
 //   time   step / samples
 //   cost   GPUs x step / samples, in GPU-seconds, or times what the GPU costs
 //
-// Equal ones stand in the order in which they were given, the smallest number of GPUs first.
+// Equal ones are in the order in which they were given, the smallest number of GPUs first.
 //
-// Not modeled: that a larger number of samples a step may need more or fewer of them to reach the same loss; minimum
-// rental times; prices that fall with the number of GPUs.
+// Not modeled: a larger number of samples a step may need more or fewer of them to reach the same loss; minimum rental
+// times; prices that fall with the number of GPUs.
 
 #include "planner/request/machine_choice.h"
 
@@ -34,7 +34,7 @@ namespace {
 constexpr double kSecondsPerHour = 3600;
 constexpr int kLargestRentedNode = 8;
 
-/// A machine that may be asked.
+/// A machine to try.
 struct MachineTrial {
   ComparedMachine machine;
   std::optional<ResolvedRequest> request;
@@ -52,7 +52,7 @@ std::vector<std::optional<T>> or_left_open(const std::vector<T>& values) {
   return {values.begin(), values.end()};
 }
 
-/// Whether it is a choice that some sizes of machines allow and others do not.
+/// True for a choice that some sizes of machines allow and others do not.
 bool is_about_its_size(const Error& error) {
   constexpr PlanChoice kSizes[] = {PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Strategy, PlanChoice::Reshard,
                                    PlanChoice::GlobalBatch};
@@ -60,14 +60,14 @@ bool is_about_its_size(const Error& error) {
                      [&](PlanChoice choice) { return error.where == place_of(choice); });
 }
 
-/// Notes why a machine is out of the question; where that is no matter of its size, the errors come back.
+/// Notes why a machine is impossible. Returns the errors that do not depend on its size.
 Errors refuse(ComparedMachine& machine, const Errors& errors) {
   if (!std::all_of(errors.begin(), errors.end(), is_about_its_size)) return errors;
   machine.why_not = fmt::format("{}: {}", errors.front().where, errors.front().what);
   return {};
 }
 
-/// What names each machine.
+/// The choices that name each machine.
 std::vector<PlanChoices> changes_of(const MachineRange& range) {
   std::vector<PlanChoices> changes;
   for (const std::optional<std::string>& gpu : or_left_open(range.gpu_names)) {
@@ -111,7 +111,7 @@ std::vector<MachineTrial> trials_of(const PlanRequest& request, const ModelSpec&
   return trials;
 }
 
-/// The price of each GPU that is compared.
+/// The price of each compared GPU.
 class Prices {
  public:
   /// Adds names that are unknown or not compared to `errors`.
@@ -122,7 +122,7 @@ class Prices {
 
  private:
   struct Named {
-    std::string gpu;  ///< Its whole name; empty: any.
+    std::string gpu;  ///< Its whole name. Empty for any.
     double per_hour = 0;
   };
   std::vector<Named> named_;
@@ -162,7 +162,7 @@ std::optional<double> Prices::of(const Cluster& cluster) const {
   return std::nullopt;
 }
 
-/// GPU-seconds of one kind say nothing of what another costs.
+/// GPU-seconds of different kinds of GPU are not comparable.
 void check_prices(const std::vector<MachineTrial>& trials, const CompareOptions& options, Errors& errors) {
   if (options.objective != MachineObjective::Cost) return;
   std::vector<std::string> gpus;
@@ -179,7 +179,7 @@ void check_prices(const std::vector<MachineTrial>& trials, const CompareOptions&
                     fmt::format("Write what an hour of one GPU costs: --price \"{}=1.5\".", without.front())});
 }
 
-/// What was found, in the row of the machine.
+/// Enters a result in the row of the machine.
 void enter(ComparedMachine& machine, const SearchResult& result) {
   const MemoryReport& memory = result.report.memory;
   machine.verdict = result.verdict;
@@ -191,8 +191,8 @@ void enter(ComparedMachine& machine, const SearchResult& result) {
   machine.samples = samples_of(result.best.plan);
 }
 
-/// What orders them: what fits, by the objective, that without room to spare after the rest; what does not, by how far
-/// it is from fitting; what makes no sense.
+/// Their order: those that fit, by the objective; those without room to spare; those that do not fit, by how far they
+/// are from fitting; then impossible ones.
 std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineObjective objective) {
   if (!machine.why_not.empty()) return {3, 0};
   if (machine.verdict != Verdict::Fits) return {2, ratio(machine.needed, machine.budget)};
@@ -201,7 +201,7 @@ std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineO
   return {kind, machine.price_per_sample().value_or(machine.gpu_seconds_per_sample())};
 }
 
-/// Errors: those of a search that are no fault of its machine.
+/// Errors: those of a search that are not specific to its machine.
 Errors search_all(std::vector<MachineTrial>& trials, const CompareOptions& options) {
   const auto on_search = [&](std::size_t i) {
     if (options.on_machine) options.on_machine(trials[i].machine.name);
@@ -219,7 +219,7 @@ Errors search_all(std::vector<MachineTrial>& trials, const CompareOptions& optio
   return {};
 }
 
-/// The search of the best machine once more, with all that is asked of it.
+/// Searches the best machine once more, with all explanations.
 Result<MachineComparison> with_whole_answer(std::vector<MachineTrial> trials, const CompareOptions& options) {
   ResolvedRequest request = *std::move(trials.front().request);
   if (options.on_machine) options.on_machine(trials.front().machine.name);
@@ -280,7 +280,7 @@ Result<MachineComparison> compare_machines(const PlanRequest& request, const Mac
     return failure("--at-most", fmt::format("No machine has at most {} GPUs.", range.at_most.value_or(0)),
                    "Raise it, or lower --gpus and --nodes.");
   }
-  // Once: the standard input, which may be the model, cannot be read again.
+  // Read once: the standard input, which may be the model, cannot be read again.
   const Result<ModelSpec> spec = read_spec(request, library);
   if (!spec) {
     append(errors, spec.error());

@@ -1,8 +1,8 @@
-// From choices to machines.
+// Resolves choices to machines.
 //
 //   cluster               a file, or a shipped cluster; the other choices change it
-//   GPU, number           GPUs of the library with the links that are usual for them
-//   number, memory        no GPU is named: core/cluster/cluster.h says which one stands in
+//   GPU, number           GPUs of the library with their usual links
+//   number, memory        a stand-in for an unnamed GPU: see core/cluster/cluster.h
 
 #include "planner/request/plan_machines.h"
 
@@ -47,18 +47,18 @@ bool is_file(const std::string& name) {
 Result<Cluster> named_cluster(const std::string& name, const ClusterLibrary& library) {
   Result<Cluster> shipped = find_cluster(name, library.clusters, place_of(PlanChoice::ClusterFile));
   std::error_code ignored;
-  // Names have a "/" as well: "25 Gb/s Ethernet".
+  // Names contain a "/", too: "25 Gb/s Ethernet".
   if (is_file(name) && (!shipped || std::filesystem::exists(name, ignored))) {
     return read_cluster_file(name, library.gpus);
   }
   return shipped;
 }
 
-/// What nobody has. A file describes a machine that somebody has, whatever its size.
+/// Sizes that no machine has. A file describes an existing machine of any size.
 Errors check_sizes(const PlanChoices& choices) {
   const std::int64_t gpus = choices.gpus.value_or(1);
   const std::int64_t nodes = choices.nodes.value_or(1);
-  if (gpus < 1 || nodes < 1) return {};  // Which is said elsewhere.
+  if (gpus < 1 || nodes < 1) return {};  // Another function reports that.
   const std::int64_t world = gpus * nodes;
   if (gpus > kLargestNode && !(choices.cluster_file && is_file(*choices.cluster_file))) {
     const MachineSize split = split_world(world);
@@ -78,7 +78,7 @@ Errors check_sizes(const PlanChoices& choices) {
        fmt::format("Write at most {} nodes of {}.", kLargestWorld / gpus, gpus)}};
 }
 
-/// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": where a name may mean several cards.
+/// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": for a name that may mean several cards.
 std::optional<std::string> chosen_card(const std::string& name, const Gpu& chosen, const std::vector<Gpu>& library) {
   std::vector<std::string> others;
   for (const Gpu& gpu : library) {
@@ -89,7 +89,7 @@ std::optional<std::string> chosen_card(const std::string& name, const Gpu& chose
                      fmt::join(others, " or "));
 }
 
-/// The library, where the choices may name a machine of it.
+/// The library, if the choices may name one of its machines.
 Result<ClusterLibrary> library_for(const PlanChoices& choices, const std::string& library) {
   Errors errors;
   if (choices.cluster_file && choices.gpu_name) {
@@ -104,7 +104,7 @@ Result<ClusterLibrary> library_for(const PlanChoices& choices, const std::string
   return shipped;
 }
 
-/// What of the machines nobody said.
+/// The error that lists the missing choices of machines.
 Error missing_machines(const PlanChoices& choices) {
   if (!choices.gpus && !choices.nodes) {
     return {"", "The machines are missing.", "Write --gpu T4 --gpus 4, or --gpus 4 --mem 16G, or --cluster FILE."};

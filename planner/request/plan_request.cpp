@@ -64,7 +64,7 @@ std::optional<T> keep(Result<T> result, Errors& errors) {
   return std::nullopt;
 }
 
-/// What the user fixes of the plan, but for the mesh.
+/// Applies the user's fixed choices of the plan, except the mesh.
 void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   if (choices.wrap && choices.wrap_ends && names_units(*choices.wrap)) {
     fail(errors, PlanChoice::WrapEnds,
@@ -93,7 +93,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   }
 }
 
-/// A value was given and could not be read, which is said already.
+/// True if a value was given and could not be read, which another error reports.
 bool is_unread(const PlanRequest& request, PlanChoice choice) {
   return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
 }
@@ -129,7 +129,7 @@ void fix_mesh(const DeepSpeedRequest& asked, const Cluster& cluster, Space& spac
   if (shard) space.shard = *shard;
 }
 
-/// What the user fixes of FSDP2's reductions, and what cannot be had of the release or the framework.
+/// Applies the user's choices of FSDP2's reductions, and reports those that the release or the framework does not have.
 void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
   const PlanChoices& choices = request.choices;
   const TorchVersion& version = torch_version_of(base.runtime);
@@ -159,7 +159,7 @@ std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std:
 
 constexpr std::string_view kPlanForDefault = "Leave it out, or plan for --runtime fsdp2.";
 
-/// Refuses what a framework without units and without a choice of meshes cannot be told.
+/// Refuses the choices that a framework without units or without a choice of meshes does not have.
 void refuse(const PlanRequest& request, std::initializer_list<PlanChoice> all, std::string_view why, Errors& errors) {
   for (const PlanChoice choice : all) {
     if (!has(request.choices, choice) || is_unread(request, choice)) continue;
@@ -194,7 +194,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   space.shard = 1;
   leave_units_out(space);
   space.cpu_offloads = {false};
-  // The same values for less memory.
+  // The same results with less memory.
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
@@ -252,7 +252,7 @@ void fix_zero_precision(const PlanChoices& choices, Plan& base, Errors& errors) 
   if (!is_plain) base.parameter_dtype = Dtype::Float32;
 }
 
-/// DeepSpeed's ZeRO knows no units and cuts over all ranks.
+/// DeepSpeed's ZeRO has no units and shards over all ranks.
 void fix_zero(const DeepSpeedRequest& asked, const Cluster& cluster, Space& space, Errors& errors) {
   const PlanChoices& choices = asked.request.choices;
   Plan& base = space.base;
@@ -279,12 +279,12 @@ void fix_zero(const DeepSpeedRequest& asked, const Cluster& cluster, Space& spac
   if (choices.cpu_offload && stage == 3) {
     const bool offloads = base.cpu_offload;
     apply_offload(base, *choices.cpu_offload);
-    base.cpu_offload = offloads;  // It is the space that says so.
+    base.cpu_offload = offloads;  // The space decides that.
   }
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 
-/// What a framework makes of the choices: before the machines are known, and on them.
+/// Applies the choices of a framework, before the machines are known and after.
 struct FrameworkChoices {
   Framework framework = kDefaultFramework;
   void (*before)(const PlanRequest& request, Space& space, Errors& errors) = nullptr;
@@ -313,9 +313,8 @@ std::string spec_batch_of(const ModelSpec& spec) {
   return batch == nullptr ? "1" : batch->value.text;
 }
 
-/// What a recipe or a spec is about is the samples of a step; how they are shared out over micro-batches is for the
-/// search, and of a chosen micro-batch the accumulation follows. Not where a batch norm's statistics are those of a
-/// micro-batch.
+/// A recipe or a spec fixes the samples of a step. The search divides them over micro-batches, and a chosen micro-batch
+/// implies the accumulation. This does not hold if a batch norm's statistics are those of a micro-batch.
 std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload workload, const Plan& base) {
   std::erase_if(workload.dimensions, [](const Dimension& dimension) { return dimension.name == kBatchDimension; });
   const Result<Recipe> recipe = find_recipe(spec, base.recipe);
@@ -332,7 +331,7 @@ std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload worklo
   return samples;
 }
 
-/// The micro-batch that the choices fix; nothing: it is free, or no whole number, which is said elsewhere.
+/// The micro-batch that the choices fix. nullopt if it is free, or no whole number, which another error reports.
 std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
   if (choices.batch) return choices.batch;
   const Dimension* batch = find_dimension(choices.dimensions, kBatchDimension);
@@ -341,8 +340,8 @@ std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
   return static_cast<std::int64_t>(batch->value);
 }
 
-/// Shares the usual samples of a step out: over micro-batches that are chosen, or by the search. Returns them; nothing:
-/// the choices say how many there are, or nobody does.
+/// Divides the usual samples of a step, over chosen micro-batches or by the search. Returns them; nullopt if the
+/// choices have their number, or if nothing has.
 std::optional<std::int64_t> keep_usual_samples(const PlanChoices& choices, ResolvedRequest& resolved) {
   if (choices.global_batch || choices.accumulation) return std::nullopt;
   Space& space = resolved.space;
@@ -353,7 +352,7 @@ std::optional<std::int64_t> keep_usual_samples(const PlanChoices& choices, Resol
   return usual;
 }
 
-/// Where the batch comes from, as far as no choice says it. `usual`: of keep_usual_samples.
+/// The origin of the batch, unless a choice is. `usual`: of keep_usual_samples.
 std::string batch_origin_of(const PlanChoices& choices, const ResolvedRequest& resolved,
                             std::optional<std::int64_t> usual) {
   const ModelSpec& spec = resolved.spec;
@@ -381,7 +380,7 @@ bool has_unread_machines(const PlanRequest& request) {
   return std::any_of(request.unread.begin(), request.unread.end(), is_about_machines);
 }
 
-/// What is assumed where a model was captured on another card than is planned for.
+/// The assumption if a model was captured on another card than the plan's.
 std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& gpu) {
   if (spec.captured == nullptr || spec.captured->gpu.empty()) return std::nullopt;
   const std::string& seen = spec.captured->gpu;
@@ -394,7 +393,7 @@ std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& 
       seen);
 }
 
-/// What is wrong with the release of PyTorch that was asked for.
+/// Reports errors of the requested release of PyTorch.
 void check_release(const PlanRequest& request, const ResolvedRequest& resolved, Errors& errors) {
   const Plan& base = resolved.space.base;
   if (!request.choices.torch || is_unread(request, PlanChoice::Torch)) return;
@@ -409,7 +408,7 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
        fmt::format("Capture it again under PyTorch {}.", version.name));
 }
 
-/// `known`: the spec, where it was read before.
+/// `known`: the spec, if it was read before.
 ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& library, const ModelSpec* known,
                         Errors& errors) {
   const PlanRequest& request = asked.request;
@@ -421,8 +420,8 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
     if (auto base = keep(base_plan(*spec, resolved.workload), errors)) resolved.space.base = *std::move(base);
     resolved.spec = *std::move(spec);
   }
-  resolved.space.base.model_file = request.model;  // As given: a plan names no folder of this machine.
-  // What the user says goes over what the recipe says.
+  resolved.space.base.model_file = request.model;  // As given: a plan contains no folder of this machine.
+  // The user's choices override those of the recipe.
   apply_work_choices(choices, resolved.space.base, errors);
   apply_implementations(resolved.space.base.runtime.implementations, resolved.workload);
   fix_space(choices, resolved.space, errors);
@@ -436,7 +435,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   fix_reductions(request, base, errors);
   check_release(request, resolved, errors);
   if (of_framework.before != nullptr) of_framework.before(request, resolved.space, errors);
-  // Who named another file than a model is told that, and nothing of machines that nobody said.
+  // If the file is not a model, we report only that, and no missing machines.
   const bool names_none =
       !choices.gpus && !choices.nodes && !choices.gpu_name && !choices.memory && !choices.cluster_file;
   if (names_none && std::any_of(errors.begin(), errors.end(), is_about_foreign_file)) return resolved;
@@ -448,7 +447,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
       cluster->assumptions.push_back(*std::move(adapted));
     }
   }
-  // A recipe without a dtype trains the parameters as the checkpoint has them.
+  // A recipe without a dtype trains the parameters in the checkpoint's.
   const bool has_dtype = base.parameter_dtype || base.mixed_precision.param_dtype;
   if (precision == PrecisionRule::MasterCopy && !has_dtype) base.parameter_dtype = resolved.spec.dtype;
   if (of_framework.on_machines != nullptr) of_framework.on_machines(asked, *cluster, resolved.space, errors);
@@ -458,7 +457,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
       cluster->assumptions.push_back(*std::move(line));
     }
   }
-  // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
+  // We read a file as DeepSpeed does: keys that it does not have are DeepSpeed's defaults.
   if (!is_its_stage) {
     resolved.space.arguments =
         fixed_arguments(choices, arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node));
@@ -539,7 +538,7 @@ Errors check_request(const PlanRequest& request, const std::string& library) {
 void set_objective(SearchObjective objective, const PlanChoices& choices, ResolvedRequest& request) {
   request.space.objective = objective;
   if (objective != SearchObjective::Tokens || choices.global_batch) return;
-  // The workload has the micro-batch already, by whichever name it was given.
+  // The workload has the micro-batch already, under any of its names.
   if (gives_micro_batch(choices)) request.space.micro_batch = 0;
   request.space.accumulation = choices.accumulation;
   request.batch_origin.clear();

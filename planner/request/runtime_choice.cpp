@@ -20,7 +20,7 @@ struct RuntimeTrial {
   std::optional<ResolvedRequest> request;
 };
 
-/// The first error says why; the others come with it.
+/// The first error is the reason; the others come with it.
 void refuse(ComparedRuntime& runtime, const Errors& errors) {
   const Error& first = errors.front();
   runtime.why_not = first.where.empty() ? first.what : fmt::format("{}: {}", first.where, first.what);
@@ -43,16 +43,16 @@ void enter(ComparedRuntime& runtime, const SearchResult& result) {
   runtime.samples = samples_of(result.best.plan);
 }
 
-/// What fits, by the time of a sample, that without room to spare after the rest; what does not, by how far it is from
-/// fitting; what cannot be.
+/// Those that fit, by the time of a sample; those without room to spare; those that do not fit, by how far they are
+/// from fitting; then impossible ones.
 std::pair<int, double> place_of_runtime(const ComparedRuntime& runtime) {
   if (!runtime.why_not.empty()) return {3, 0};
   if (runtime.verdict != Verdict::Fits) return {2, ratio(runtime.needed, runtime.budget)};
   return {runtime.is_tight ? 1 : 0, runtime.step.count() / static_cast<double>(runtime.samples)};
 }
 
-/// Among those that fit and are as fast as the first, the one that needs least comes first; of those within
-/// kTieMemoryShare of it whoever came first. REQUIRES: sorted by place.
+/// Among those that fit and are as fast as the first, puts the one that needs least first; of those within
+/// kTieMemoryShare of it, the first in the list. REQUIRES: sorted by place.
 void put_named_first(std::vector<RuntimeTrial>& trials) {
   const auto [kind, time] = place_of_runtime(trials.front().runtime);
   if (kind > 1) return;
@@ -69,7 +69,7 @@ void put_named_first(std::vector<RuntimeTrial>& trials) {
   std::rotate(trials.begin(), named, named + 1);
 }
 
-/// Leaves those without a request that cannot be searched.
+/// Removes the request of those that cannot be searched.
 void search_all(std::vector<RuntimeTrial>& trials, const CompareRuntimesOptions& options, Errors& errors) {
   const auto on_search = [&](std::size_t i) {
     if (options.on_runtime) options.on_runtime(trials[i].runtime.framework);
@@ -92,7 +92,7 @@ void search_all(std::vector<RuntimeTrial>& trials, const CompareRuntimesOptions&
 
 Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std::vector<Framework>& runtimes,
                                            const std::string& library, const CompareRuntimesOptions& options) {
-  // Once: the standard input, which may be the model, cannot be read again.
+  // Read once: the standard input, which may be the model, cannot be read again.
   FSDP_TRY(const ModelSpec spec, read_spec(request, library));
   std::vector<RuntimeTrial> trials;
   Errors errors;

@@ -1,17 +1,18 @@
-// A trainer has few words: its units are the blocks, or they and the ends; they are resharded or not; blocks are
-// checkpointed in one way, all or none. What is left are the mesh, offload and the batch. So each pair of the first two
-// is searched by itself, with the precision and the arguments that the trainer has instead of those that were asked
-// for; and what is found is said as the trainer says it (nearest_said), which moves a norm from one unit to another or
-// keeps the head gathered, and predicted again. The best of these with room to spare is the answer;
-// where none has it, the best that runs.
+// A trainer's configuration has few options: its units are the blocks, or they and the ends; they are resharded or not;
+// all blocks are checkpointed in one way, or none. The mesh, offload and the batch remain free. So we search each pair
+// of the first two by itself, with the trainer's precision and arguments in place of the requested ones. We change the
+// plan found to the nearest that the trainer can express (nearest_said), which moves a norm from one unit to another or
+// keeps the head gathered, and predict it again. The best of these with room to spare is the answer;
+// if none has it, the best that runs.
 //
-// Suggestions are changes of that plan which the trainer says exactly. What their options find is another search of
-// this kind, and is not looked for: they are priced as the plan with the one change.
+// Suggestions are changes of that plan that the trainer can express exactly. The result of typing them would be another
+// search of this kind, which we do not run: their price is that of the plan with the one change.
 //
-// The gap is that of the searches, and what the answer is slower than the fastest plan that they found.
+// The gap is the larger of those of the searches and the difference of the answer from the fastest plan that they
+// found.
 //
 // Not modeled: units that a policy chooses by another class than the blocks' (Embedding under accelerate 1.12), unless
-// --wrap asks for them.
+// --wrap requests them.
 
 #include "planner/request/search_for.h"
 
@@ -41,7 +42,7 @@ namespace {
 
 using simulator::Predictor;
 
-/// All that is not searched, as the trainer has it. Errors: what it has nothing near to.
+/// The choices that are not searched, as the trainer makes them. Errors: choices without a near equivalent.
 Result<Plan> said_base(const TrainerRelease& release, const Space& space, const Model& model, int gpus) {
   Plan plan = space.base;
   plan.mesh = {1, gpus};
@@ -56,7 +57,7 @@ Result<Plan> said_base(const TrainerRelease& release, const Space& space, const 
   return said;
 }
 
-/// Whether gradients are reduced after every micro-batch; nothing: the trainer does either.
+/// True if the trainer reduces gradients after every micro-batch; nullopt if it supports both.
 std::optional<bool> sync_of(const TrainerRelease& release, Plan said, const Model& model) {
   said.accumulation = 2;
   const bool first = said.sync_every_micro_batch;
@@ -66,7 +67,7 @@ std::optional<bool> sync_of(const TrainerRelease& release, Plan said, const Mode
   return first;
 }
 
-/// The ways to checkpoint all blocks, or none, that the trainer has.
+/// The trainer's ways to checkpoint all blocks, or none.
 std::vector<CheckpointChoice> checkpoints_of(const TrainerRelease& release, const Space& space, const Plan& said,
                                              const Model& model) {
   if (space.checkpoint) return {*space.checkpoint};
@@ -107,7 +108,7 @@ std::vector<Space> spaces_of(const TrainerRelease& release, const Space& given, 
   return spaces;
 }
 
-/// What the trainer would do of plans that were found.
+/// The plans that the trainer would run instead of the plans found.
 class SaidPlans {
  public:
   SaidPlans(const TrainerRelease& release, const ResolvedRequest& request, const SearchOptions& options)
@@ -116,7 +117,7 @@ class SaidPlans {
   /// Errors: those of a prediction.
   Result<void> add(const Candidate& found, const std::vector<std::string>& notes) {
     Result<Predictor*> predictor = predictor_of(found.plan);
-    if (!predictor) return {};  // No model of such sizes.
+    if (!predictor) return {};  // There is no model of these sizes.
     const Result<Plan> said = nearest_said(release_, found.plan, (*predictor)->model());
     if (!said) return {};
     const bool is_known =
@@ -127,7 +128,7 @@ class SaidPlans {
     return {};
   }
 
-  /// Fills in the best of them. False: there is none.
+  /// Fills in the best of them. False if there is none.
   bool give(SearchResult& result) const {
     const auto best = std::min_element(plans_.begin(), plans_.end(),
                                        [&](const Said& a, const Said& b) { return key_of(a) < key_of(b); });
@@ -142,7 +143,8 @@ class SaidPlans {
     return true;
   }
 
-  /// What the trainer says as well, and would make the best of them faster, smaller or fit. Errors: of a prediction.
+  /// Suggestions that the trainer can express and that would make the best plan faster, smaller or fit. Errors: those
+  /// of a prediction.
   Result<std::vector<Remedy>> remedies_of(const SearchResult& result) {
     FSDP_TRY(Predictor * predictor, predictor_of(result.best.plan));
     Candidate best = result.best;
@@ -179,7 +181,7 @@ class SaidPlans {
     return candidate;
   }
 
-  /// The least is the best: with room to spare, without, and what does not fit, each by the objective.
+  /// The least is the best: plans with room to spare, those without, then those that do not fit, each by the objective.
   std::tuple<int, double, double> key_of(const Said& said) const {
     const auto memory = static_cast<double>(said.report.memory.peaks.device.count());
     if (said.report.verdict != Verdict::Fits) return {2, memory, 0};
@@ -207,7 +209,7 @@ class SaidPlans {
   std::vector<Said> plans_;
 };
 
-/// Adds up what several searches looked at.
+/// Adds the counts of several searches.
 void add_proof(Proof& sum, const Proof& more) {
   sum.space += more.space;
   sum.evaluated += more.evaluated;
@@ -226,8 +228,8 @@ void add_proof(Proof& sum, const Proof& more) {
   if (sum.doubt.empty()) sum.doubt = more.doubt;
 }
 
-/// What is not known of the answer is among its notes, whichever of the searches it comes from. That one of them found
-/// nothing that fits is no doubt where another did.
+/// Adds the open questions of any of the searches to the notes of the answer. A search that found nothing that fits is
+/// no doubt if another did.
 void add_doubt(Proof& proof, SearchResult& result) {
   if (result.verdict == Verdict::Fits && proof.is_proven) proof.doubt.clear();
   const bool is_told = std::find(result.notes.begin(), result.notes.end(), proof.doubt) != result.notes.end();
@@ -238,7 +240,7 @@ std::string needs_of(const SearchResult& result) {
   return fmt::format("{} a step, {} on each GPU", format_time(result.best.step), format_bytes(result.best.device_peak));
 }
 
-/// "0.09 s slower than ...": what the trainer's words cost.
+/// "0.09 s slower than ...": the cost of the trainer's limits.
 std::string comparison(const TrainerRelease& release, const SearchResult& said, const SearchResult& free) {
   if (free.verdict != Verdict::Fits) return {};
   const std::string other = fmt::format("the best plan of hand-written fully_shard ({})", needs_of(free));
@@ -270,7 +272,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   const std::vector<Space> spaces = spaces_of(release, request.space, said, model);
   SearchOptions told = options;
   told.on_best = {};
-  // They share the models, and the work: that of the whole space is one of them.
+  // They share the models and the work, including the search of the whole space.
   if (told.predictors == nullptr) told.predictors = std::make_shared<Predictors>();
   const auto num_searches = static_cast<std::int64_t>(spaces.size()) + 1;
   if (told.most_work > 0) told.most_work = std::max<std::int64_t>(1, told.most_work / num_searches);

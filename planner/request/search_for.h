@@ -1,6 +1,6 @@
 #pragma once
 
-// The best plan that a trainer's configuration can say, and what the freedom that it gives up would have brought.
+// The best plan that a trainer's configuration can express, and the cost of its limits.
 
 #include "core/base/result.h"
 #include "planner/request/plan_request.h"
@@ -9,9 +9,9 @@
 
 namespace fsdp::planner {
 
-/// As search(), of the plans that `release` says exactly; a note compares it with the best plan of the whole space.
-/// Suggestions are those that it says as well, each the plan with one change. Errors: those of search(), and what of
-/// the request the trainer has nothing near to.
+/// Like search(), over the plans that `release` can express exactly; a note compares it with the best plan of the whole
+/// space. Suggestions are those that it can express, too, each the plan with one change. Errors: those of search(), and
+/// requested choices without a near equivalent.
 Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedRequest& request,
                                 const SearchOptions& options = {});
 

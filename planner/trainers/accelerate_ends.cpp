@@ -1,14 +1,14 @@
-// accelerate (since 1.14) makes units of a model's ends, whatever the policy says: the input embedding; final norm and
-// head as one, which is not resharded after forward. Where head and embedding are one parameter, all three are one
-// unit.
+// accelerate (1.14 and later) makes units of a model's ends, regardless of the policy: the input embedding; and final
+// norm and head as one, which is not resharded after forward. If head and embedding are one parameter, all three are
+// one unit.
 //
-// The norm is the last direct child of the base model whose class has "Norm" in its name (_find_final_norm); the base
-// model is the attribute that a class of transformers names in base_model_prefix, "model" of LlamaForCausalLM, and the
-// model itself where the class has no such word, as those of other libraries. A class of transformers with the prefix
-// and no such attribute (T5, or LlamaModel by itself) has no norm that is found.
+// The norm is the last direct child of the base model whose class has "Norm" in its name (_find_final_norm). The base
+// model is the attribute that a class of transformers names in base_model_prefix, "model" for LlamaForCausalLM; it is
+// the model itself if the class has no such name, as in other libraries. If a class of transformers has the prefix
+// without such an attribute (T5, or LlamaModel by itself), accelerate finds no norm.
 //
-// Embedding and head are what get_input_embeddings and get_output_embeddings return, which only classes of transformers
-// have.
+// get_input_embeddings and get_output_embeddings, which only classes of transformers have, return the embedding and the
+// head.
 //
 // Sources: accelerate 1.15.0, utils/fsdp_utils.py (_find_final_norm, fsdp2_prepare_model); transformers 5.24.0,
 // modeling_utils.py (EmbeddingAccessMixin), models/*/modeling_*.py (base_model_prefix, _input_embed_layer).
@@ -57,7 +57,7 @@ std::string final_norm_of(const Model& model) {
   return norm;
 }
 
-/// The topmost module of such a name.
+/// The topmost module with such a name.
 std::string embedding_of(const Model& model) {
   const Module* found = nullptr;
   const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };

@@ -1,18 +1,18 @@
-// What accelerate's FSDP2 cannot be told, and what transformers' Trainer adds: both shard by the same code.
+// What accelerate's FSDP2 cannot express, and what transformers' Trainer adds. The same code shards for both.
 //
 // Every unit is one module, chosen by its class or by its size (fsdp2_prepare_auto_wrap_policy), and gets the same
-// arguments (fsdp2_prepare_model). Up to 1.13 the root does, too, so that where units are resharded the root is
-// gathered again in backward. Since 1.14 there are units beside those of the policy
-// (planner/trainers/accelerate_ends.h): the embedding, and norm and head together, which stay gathered; and the root
-// does as FSDP2 does by itself. `mixed_precision` is one word for three dtypes, and makes float32 of what is trained.
-// fsdp_activation_checkpointing wraps the units, or up to 1.13 their children one by one (fsdp2_apply_ac), and leaves
-// the cache of keys and values, which such a block would fill twice: blocks are checkpointed whole by transformers'
-// gradient_checkpointing_enable, which checkpoints all of them.
+// arguments (fsdp2_prepare_model). Up to 1.13 the root does, too: if units are resharded, backward gathers the root
+// again. Since 1.14 there are units beside those of the policy (planner/trainers/accelerate_ends.h): the embedding, and
+// norm and head together, which stay gathered; and the root uses FSDP2's default. `mixed_precision` is one option for
+// three dtypes, and converts trained parameters to float32. fsdp_activation_checkpointing wraps the units, or up to
+// 1.13 their children one by one (fsdp2_apply_ac), and leaves on the cache of keys and values, which such a block would
+// fill twice. So we checkpoint whole blocks by transformers' gradient_checkpointing_enable, which checkpoints all of
+// them.
 //
-// For FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has words for the strategy and the prefetches, but for
-// limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size is another one than
-// accelerate's own. `mixed_precision` is FSDP1's MixedPrecision, and autocast around the whole forward as well.
-// HYBRID_SHARD is handed no mesh, so that PyTorch shards it over the GPUs of a node.
+// For FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has options for the strategy and the prefetches, but not
+// for limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size differs from
+// accelerate's own. `mixed_precision` sets FSDP1's MixedPrecision, and autocast around the whole forward as well.
+// HYBRID_SHARD gets no mesh, so PyTorch shards it over the GPUs of a node.
 
 #include <fmt/core.h>
 
@@ -51,7 +51,7 @@ bool is_resharded(const Unit& unit) {
 
 /// [num_modules] The elements of the parameters below each module, under any of their names.
 std::vector<std::int64_t> elements_of_modules(const Model& model) {
-  // A model of experts has tens of thousands of names, and few have ties.
+  // A model of experts has tens of thousands of names, and few of them are tied.
   std::unordered_map<std::string_view, int> by_name;
   const bool has_ties = std::any_of(model.parameters.begin(), model.parameters.end(),
                                     [](const Parameter& parameter) { return !parameter.tied_names.empty(); });
@@ -77,7 +77,7 @@ std::vector<std::int64_t> elements_of_modules(const Model& model) {
   return elements;
 }
 
-/// Those of a release; none, where it knows of none.
+/// The ends for a release. Empty if the release makes no units of them.
 AccelerateEnds ends_of(bool has_units_of_ends, const Model& model) {
   return has_units_of_ends ? accelerate_ends_of(model) : AccelerateEnds{};
 }
@@ -86,10 +86,10 @@ bool is_tail(const Unit& unit, const AccelerateEnds& ends) {
   return !ends.tail.empty() && unit.modules == ends.tail;
 }
 
-/// The units that a policy must choose; nothing: a unit has several modules, or one of the ends is missing.
+/// The units that a policy must choose. nullopt if a unit has several modules, or if one of the ends is missing.
 struct Chosen {
   std::set<std::string> modules;
-  std::set<std::string> either;  ///< Units whether a policy chooses them or not.
+  std::set<std::string> either;  ///< Units whether or not a policy chooses them.
 };
 
 std::optional<Chosen> chosen_units(const Plan& plan, const AccelerateEnds& ends) {
@@ -110,7 +110,7 @@ std::optional<Chosen> chosen_units(const Plan& plan, const AccelerateEnds& ends)
   return chosen;
 }
 
-/// A module that the classes of the units have and no unit is; empty: there is none.
+/// A module of a unit's class that is not a unit. Empty if there is none.
 std::string left_out_by_class(const Model& model, const Chosen& chosen, std::vector<std::string>* classes) {
   std::set<std::string> wanted;
   for (const Module& module : model.modules) {
@@ -125,7 +125,7 @@ std::string left_out_by_class(const Model& model, const Chosen& chosen, std::vec
   return {};
 }
 
-/// Where exactly the units have more parameters than some number.
+/// A number such that exactly the units have more parameters. nullopt if there is none.
 std::optional<std::int64_t> size_of_units(const Model& model, const Chosen& chosen) {
   std::int64_t smallest_unit = -1;
   std::int64_t largest_other = 0;
@@ -138,12 +138,12 @@ std::optional<std::int64_t> size_of_units(const Model& model, const Chosen& chos
       smallest_unit = elements[m];
     }
   }
-  // The plugin takes 0 for no policy at all.
+  // The plugin reads 0 as no policy at all.
   if (smallest_unit <= std::max<std::int64_t>(largest_other, 1)) return std::nullopt;
   return std::max<std::int64_t>(largest_other, 1);
 }
 
-/// The lists of classes are words with commas between them.
+/// A list of classes separates them by commas.
 bool has_comma(const std::vector<std::string>& classes) {
   return std::any_of(classes.begin(), classes.end(),
                      [](const std::string& name) { return name.find(',') != std::string::npos; });
@@ -200,7 +200,7 @@ std::optional<Error> units_beside(const Plan& plan, const Model& model, const Ac
       hint};
 }
 
-/// A parameter of the ends that has a name outside of their unit, too: two units cannot share it.
+/// A parameter of the ends that also has a name outside their unit: two units cannot share it.
 std::optional<Error> tie_beyond_ends(const Plan&, const Model& model) {
   const AccelerateEnds ends = accelerate_ends_of(model);
   for (const std::vector<std::string>& unit : {ends.tail, std::vector<std::string>{ends.embedding}}) {
@@ -209,7 +209,7 @@ std::optional<Error> tie_beyond_ends(const Plan&, const Model& model) {
                          [&](const std::string& module) { return !module.empty() && is_inside(name, module); });
     };
     for (const Parameter& parameter : model.parameters) {
-      if (parameter.tied_names.empty()) continue;  // One name is inside or outside.
+      if (parameter.tied_names.empty()) continue;  // A parameter with one name is either inside or outside.
       std::vector<std::string> names = parameter.tied_names;
       names.push_back(parameter.name);
       const auto outside = std::partition(names.begin(), names.end(), is_in_unit);
@@ -234,7 +234,7 @@ std::optional<Error> other_units_beside_ends(const Plan& plan, const Model& mode
   return units_beside(plan, model, accelerate_ends_of(model));
 }
 
-/// Classes of which every module is a unit by itself.
+/// Classes all of whose modules are units by themselves.
 std::set<std::string> whole_classes(const Plan& plan, const Model& model) {
   std::set<std::string> units;
   for (const Unit& unit : plan.units) {
@@ -249,8 +249,8 @@ std::set<std::string> whole_classes(const Plan& plan, const Model& model) {
   return whole;
 }
 
-/// Keeps the units that a class chooses. Where blocks were units in another way, each block becomes one. Ends are units
-/// beside them.
+/// Keeps the units that a class chooses. If blocks were wrapped in another way, makes each block a unit. Adds the ends
+/// as units.
 void wrap_beside(Plan& plan, const Model& model, const AccelerateEnds& ends, bool root_is_as_units) {
   const std::set<std::string> classes = whole_classes(plan, model);
   std::set<std::string> blocks;
@@ -264,7 +264,7 @@ void wrap_beside(Plan& plan, const Model& model, const AccelerateEnds& ends, boo
     if (dropped.contains(module.name) && classes.contains(module.class_name)) names.push_back(module.name);
   }
   for (const std::string& name : names) dropped.erase(name);
-  // Units inside blocks shared a block's parameters out, and what is left of them does not.
+  // Units inside blocks divided a block's parameters, and the remaining ones do not.
   const bool is_block_dropped = std::any_of(blocks.begin(), blocks.end(), [&](const std::string& block) {
     return std::any_of(dropped.begin(), dropped.end(),
                        [&](const std::string& name) { return name == block || is_inside(name, block); });
@@ -275,7 +275,7 @@ void wrap_beside(Plan& plan, const Model& model, const AccelerateEnds& ends, boo
       if (blocks.contains(module.name) && !is_there) names.push_back(module.name);
     }
   }
-  // What lies inside another unit is sharded before it.
+  // A unit inside another one is sharded first.
   const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
   std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return depth(a) > depth(b); });
   const ReshardAfterForward reshard = reshard_below_root(plan);
@@ -294,7 +294,7 @@ void wrap_beside_ends(Plan& plan, const Model& model) {
   wrap_beside(plan, model, accelerate_ends_of(model), false);
 }
 
-/// For a release whose root and tail are treated as the units are.
+/// For a release that treats root and tail like the units.
 std::optional<bool> reshard_of_every_unit(const Plan& plan) {
   std::set<bool> found;
   for (const Unit& unit : plan.units) {
@@ -305,7 +305,7 @@ std::optional<bool> reshard_of_every_unit(const Plan& plan) {
   return *found.begin();
 }
 
-/// For one whose root and tail stay gathered. Where nothing else is a unit, either will do.
+/// For a release whose root and tail stay gathered. If nothing else is a unit, any setting will do.
 std::optional<bool> reshard_beside_ends(const Plan& plan, const AccelerateEnds& ends) {
   std::set<bool> found;
   for (const Unit& unit : plan.units) {
@@ -446,8 +446,8 @@ std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
                "Plan with --gradient-sync last."};
 }
 
-/// transformers' models compute PyTorch's (loss/loss_utils.py); a loop of the user's own, below accelerate, what it
-/// likes.
+/// transformers' models compute PyTorch's loss (loss/loss_utils.py); a user's own loop on accelerate may compute
+/// another.
 std::optional<Error> other_loss(const Plan& plan, const Model&) {
   if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
   return Error{"/runtime/implementations/cross_entropy", "transformers' models compute PyTorch's cross entropy.",
@@ -519,7 +519,7 @@ constexpr Limit kLimitsOfAccelerate[] = {
     {other_checkpointing, checkpoint_as_transformers},
     {other_code, nullptr},
 };
-/// The same before there were units of the ends.
+/// The same for releases before units of the ends.
 constexpr Limit kLimitsOfAccelerateWithoutEnds[] = {
     kLimitsOfAccelerate[0], {other_units, wrap_by_class}, {other_reshard, reshard_alike},
     kLimitsOfAccelerate[4], kLimitsOfAccelerate[5],       kLimitsOfAccelerate[6],

@@ -1,5 +1,5 @@
-// What DeepSpeed's JSON cannot say. A plan of ZeRO has no units and one word for each thing, so that the file, with the
-// optimizer and the model that the script makes, says all of it. Other plans have nothing near.
+// What DeepSpeed's JSON cannot express. A ZeRO plan has no units and one setting for each choice, so the file, with the
+// optimizer and the model of the script, expresses all of it. Other plans have no near equivalent.
 
 #include <fmt/core.h>
 

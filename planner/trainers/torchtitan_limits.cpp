@@ -1,15 +1,15 @@
-// What torchtitan's configuration cannot say. Its units are fixed (apply_fsdp of models/llama3/infra/parallelize.py, or
-// apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each block, norm and head in one, the root;
-// fsdp_reshard_after_forward is a word for all but the root. Gradients are reduced in float32 after every micro-batch
-// and always clipped (train.py).
+// What torchtitan's configuration cannot express. Its units are fixed (apply_fsdp of
+// models/llama3/infra/parallelize.py, or apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each
+// block, norm and head in one, the root. fsdp_reshard_after_forward applies to all but the root. It reduces gradients
+// in float32 after every micro-batch and always clips them (train.py).
 //
-// 0.3.0 recomputes blocks to their end, casts no inputs, and makes q, k and v in one product, so that its selective
-// checkpointing, which counts products, keeps others than a plan's (activation_checkpoint.py).
+// 0.3.0 recomputes blocks to their end, casts no inputs, and computes q, k and v in one product. Its selective
+// checkpointing counts products, so it keeps others than a plan's (activation_checkpoint.py).
 //
-// A model is torchtitan's when name and total of parameters are those of one of its flavors. Those with tied
-// embeddings, which its units would tear apart, and mixtures of experts, whose code differs, are none here.
+// A model is torchtitan's if its name and its number of parameters are those of one of the flavors. We exclude flavors
+// with tied embeddings, which its units would separate, and mixtures of experts, whose code differs.
 //
-// Not modeled: nothing of this was run; attention over packed documents, which 0.3.0 has alone ("varlen"), is taken for
+// Not modeled: none of this was run; we treat attention over packed documents, the only kind in 0.3.0 ("varlen"), as
 // flash attention.
 
 #include <fmt/core.h>
@@ -37,12 +37,12 @@ constexpr std::array kTitanFlavors = {
     Flavor{"Llama-3.1-8B", 8'030'261'248, {"llama3", "8B", "llama3_8b"}},
     Flavor{"Llama-3.1-70B", 70'553'706'496, {"llama3", "70B", "llama3_70b"}},
     Flavor{"Llama-3.1-405B", 405'853'388'800, {"llama3", "405B", "llama3_405b"}},
-    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B", "qwen3_14b"}},  // It has none of the 8B but for fine-tuning.
+    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B", "qwen3_14b"}},  // Its only 8B flavor is for fine-tuning.
     Flavor{"Qwen3-14B", 14'768'307'200, {"qwen3", "14B", "qwen3_14b"}},
     Flavor{"Qwen3-32B", 32'762'123'264, {"qwen3", "32B", "qwen3_32b"}},
 };
 
-/// transformers' names of what torchtitan calls tok_embeddings, norm and output.
+/// transformers' names of torchtitan's tok_embeddings, norm and output.
 constexpr std::string_view kTitanEmbedding = "model.embed_tokens";
 constexpr std::string_view kTitanNorm = "model.norm";
 constexpr std::string_view kTitanHead = "lm_head";

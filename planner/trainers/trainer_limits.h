@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of planner/trainers/trainers.cpp: what each trainer's configuration cannot say.
+// The parts of planner/trainers/trainers.cpp: the limits of each trainer's configuration.
 
 #include <optional>
 #include <span>
@@ -10,34 +10,34 @@
 
 namespace fsdp::planner {
 
-/// One thing that a configuration has no words for.
+/// Something that a configuration cannot express.
 struct Limit {
-  /// What a plan has of it, with the options that ask for something else; nothing: the plan has nothing of it.
+  /// Returns the part of a plan that exceeds the limit, with the options that request something else; nullopt if there
+  /// is none.
   std::optional<Error> (*find)(const Plan& plan, const Model& model);
-  /// Changes a plan that has something of it to what is nearest; null: nothing is near.
+  /// Changes the plan to the nearest within the limit; nullptr if there is none.
   void (*mend)(Plan& plan, const Model& model);
-  bool ends = false;  ///< Nothing else is asked of a plan that has something of it.
+  bool ends = false;  ///< True if a plan that exceeds this limit is not checked for others.
 };
 
-/// For accelerate, by itself or below transformers' Trainer; and what the Trainer's loop adds.
+/// For accelerate, alone or under transformers' Trainer, and the additions of the Trainer's loop.
 std::span<const Limit> limits_of_accelerate(const TrainerRelease& release);
 std::span<const Limit> limits_of_accelerate_fsdp1();
 std::span<const Limit> limits_of_transformers_loop(const TrainerRelease& release);
 std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release);
 std::span<const Limit> limits_of_deepspeed();
 
-/// For every trainer of FSDP2: PyTorch's own optimizers, and its own order of gathering.
+/// For every trainer of FSDP2: PyTorch's own optimizers and its default order of gathers.
 std::span<const Limit> limits_of_all();
-/// For those that cast the inputs of all units.
+/// For trainers that cast the inputs of all units.
 Limit limit_of_cast_inputs();
 
-/// What a plan without shards is told; `program`: "accelerate".
+/// The error for a plan without shards. `program`: "accelerate".
 std::optional<Error> not_sharded(const Plan& plan, std::string_view program);
 /// One shard on each GPU.
 void shard_over_all(Plan& plan, const Model& model);
 
-/// Whether full checkpointing of all blocks, or none, is what the plan says. Else what it says, for a trainer that
-/// `recomputes` so.
+/// An error if a plan checkpoints anything but all blocks in full, or nothing.
 std::optional<Error> not_all_blocks(const Plan& plan, const Model& model);
 /// All blocks of all stacks, in full.
 void checkpoint_all(Plan& plan, const Model& model);

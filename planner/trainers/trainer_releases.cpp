@@ -1,4 +1,4 @@
-// Which releases of the trainers were read and run, and what differs between them.
+// The trainer releases that we have read and run, and their differences.
 //
 // Sources: accelerate 1.12.0, 1.13.0, 1.14.0 and 1.15.0 (utils/fsdp_utils.py fsdp2_prepare_model: units of the ends
 // since 1.14); transformers 4.57.3 and 5.24.0 (training_args.py); torchtitan 0.2.2 and 0.3.0 (config/manager.py);

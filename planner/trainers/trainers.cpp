@@ -1,13 +1,13 @@
-// A configuration is less than a plan: it has one word for all units, or none for what a plan may say of each. What it
-// has no word for is a limit. A plan that meets no limit is what the trainer does. One that meets some has a nearest
-// plan: each limit changes what it is about, and the result is asked again.
+// A configuration expresses less than a plan: it has one setting for all units, or none for a choice that a plan makes
+// for each. We call an inexpressible choice a limit. A plan that exceeds no limit is exactly what the trainer runs.
+// Otherwise there may be a nearest plan: each exceeded limit changes its part, and we check the result again.
 //
 // Sources: accelerate 1.15.0 and 1.12.0 (utils/dataclasses.py FullyShardedDataParallelPlugin, utils/fsdp_utils.py
 // fsdp2_prepare_model, parallelism_config.py, accelerator.py), transformers 5.24.0 and 4.57.3 (training_args.py,
 // trainer.py), torchtitan 0.3.0 (config/configs.py, trainer.py, models/*/parallelize.py) and 0.2.2
 // (config/job_config.py, models/llama3/infra/parallelize.py, models/qwen3/__init__.py).
 //
-// Not modeled: a class that another one of the same model derives from; accelerate would wrap both.
+// Not modeled: a class derived from another one of the same model; accelerate would wrap both.
 
 #include "planner/trainers/trainers.h"
 
@@ -57,7 +57,7 @@ std::optional<Error> other_framework(const Plan& plan, const Model&) {
 }
 
 constexpr Limit kLimitsOfAll[] = {
-    // For FSDP1, too:
+    // Also for FSDP1:
     {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
     {prefetch,
      [](Plan& plan, const Model&) {
@@ -79,7 +79,7 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
     limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
     return limits;
   }
-  // What else a plan of another framework has is beside the point.
+  // Other limits do not matter for a plan of another framework.
   std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
   if (trainer == Trainer::Torchtitan) {
@@ -140,7 +140,7 @@ std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
 
 namespace {
 
-/// What no trainer's configuration has.
+/// A choice that no trainer's configuration has.
 std::optional<Error> beyond_trainers(const Plan& plan, const Model& model) {
   if (has_passes(model)) {
     return Error{"/model", "The script trains its models by turns, and a trainer's configuration has one model.",
@@ -168,7 +168,7 @@ Errors unsaid(const TrainerRelease& trainer, const Plan& plan, const Model& mode
   return errors;
 }
 
-// Transformers' trainer says nothing that accelerate does not, and is the longer list.
+// transformers' Trainer expresses no more than accelerate, and has the longer list of limits.
 bool is_said_exactly(const Plan& plan, const Model& model) {
   if (beyond_trainers(plan, model)) return false;
   constexpr Trainer kAll[] = {Trainer::Accelerate, Trainer::Torchtitan, Trainer::DeepSpeed};
@@ -197,7 +197,7 @@ Result<Plan> nearest_said(const TrainerRelease& trainer, Plan plan, const Model&
 
 namespace {
 
-/// What saves memory and every trainer has a word for, and what is said of it.
+/// A change that saves memory and that every trainer supports, with its text.
 struct Saver {
   std::string_view place;
   std::string_view words;
@@ -220,7 +220,7 @@ constexpr Saver kSavers[] = {
      [](Plan& plan, const Model&) { set_offload(plan, true); }},
 };
 
-/// The nearest plan with the fewest savers with which it fits, of several the fastest; nothing: with none of them.
+/// The nearest plan that fits with the fewest such changes, the fastest among several. nullopt if none fits.
 std::optional<SaidPlan> nearest_that_fits(const TrainerRelease& trainer, const Plan& nearest, std::int64_t rank,
                                           simulator::Predictor& predictor) {
   constexpr unsigned kSets = 1U << std::size(kSavers);
@@ -264,7 +264,7 @@ Result<SaidPlan> said_by(const TrainerRelease& trainer, const Plan& plan, const 
     fitting->changes = std::move(changes);
     return *std::move(fitting);
   }
-  // A plan that does not fit either has asked for no more.
+  // If the given plan does not fit either, its nearest plan need not.
   if (report.verdict == Verdict::DoesNotFit) {
     return SaidPlan{*std::move(nearest), std::move(predicted), std::move(changes)};
   }
