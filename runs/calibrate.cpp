@@ -1,9 +1,9 @@
-// Two factors are fitted, one after the other, each by bisection on a scale of ratios: that of computing, until the
-// computing thread or stream is busy for as long as it was measured to be, then that of links, until it stands still
-// for as long as it did. Both times only grow with their factor, and links do not change the first. Where no factor
-// will do (a run that waited for nothing, or one rank), the nearest end of the range, or 1, is taken.
+// Fits two factors, one after the other, each by bisection on a scale of ratios. The factor of computing makes the
+// compute thread or stream as busy as in the measurement; then the factor of links makes it idle for as long. Both
+// times only grow with their factor, and links do not change the first. If no factor matches (a run that waited for
+// nothing, or one rank), uses the nearest end of the range, or 1.
 //
-// Not modeled: that products and memory traffic may be wrong by different factors; one run cannot tell them apart.
+// Not modeled: different factors for products and memory traffic, which one run cannot separate.
 
 #include "runs/calibrate.h"
 

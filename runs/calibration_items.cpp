@@ -1,6 +1,6 @@
 // Sizes around those of the workload: half and twice the batch, half and twice the sequence, in all pairs, so that an
-// op lies between two that were measured whatever of the two a plan changes. Units of one block, of two, and the root
-// alone give copies and reductions of several sizes; two micro-batches what is added up; a clipped step the norm. Each
+// op of another plan lies between two measured sizes. Units of one block, of two, and the root alone give copies and
+// reductions of several sizes; two micro-batches measure the accumulation; a clipped step measures the norm. Each runs
 // with every number of ranks, because ranks share cores and links.
 //
 // Not modeled: models whose cost depends on a size other than batch and seq.
@@ -17,14 +17,14 @@ namespace fsdp::planner {
 namespace {
 
 struct Sizes {
-  double batch = 1;  ///< Over that of the workload.
+  double batch = 1;  ///< Relative to the workload's.
   double sequence = 1;
 };
 
-/// The rest beside sizes and ranks.
+/// The settings beside sizes and ranks.
 struct Shape {
   Sizes sizes;
-  std::size_t blocks_per_unit = 0;  ///< 0: the root alone.
+  std::size_t blocks_per_unit = 0;  ///< 0 for the root alone.
   std::int64_t accumulation = 1;
   bool sync = true;
   bool clips = false;
@@ -94,7 +94,7 @@ Result<std::vector<CalibrationItem>> calibration_items(const ModelSpec& spec, co
         sized.dimensions.push_back(dimension);
       }
     }
-    // A size that the model cannot have says nothing about the machine.
+    // A size that the model cannot have does not matter for the machine.
     const Result<Model> model = build_model(spec, sized);
     if (!model) continue;
     for (const std::int64_t count : ranks) {

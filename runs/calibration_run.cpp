@@ -1,11 +1,11 @@
-// Each plan is a run of its own: a rank that fails takes nothing with it, and what is done is done. After each the
-// partial file is replaced as a whole. It has what is done with its tables; the command removes it when everything is
-// in the cluster file.
+// Each plan is a run of its own, so that a failed rank loses nothing else, and finished runs stay finished. After each
+// run the partial file, which has the finished runs with their tables, is replaced as a whole. The command removes it
+// when everything is in the cluster file.
 //
-// Other programs make a run longer and never shorter. Their use of the cores meanwhile is the CPU time of the whole
-// machine less that of the run; a run that they disturbed is made again. Other work of a virtual machine's host shows
-// nowhere in it, and can slow it for minutes: so while there is time all runs are made again, one round after the
-// other. For each run the fastest whole time stays: the shortest time of each op would be of no step that ever was.
+// Other programs only make a run longer. Their use of the cores is the CPU time of the whole machine minus that of the
+// run; disturbed runs are repeated. Work of a virtual machine's host is invisible in it, and can slow the machine for
+// minutes: so while there is time, all runs are repeated, one round after the other. For each run the fastest total
+// time wins, because the shortest times of single ops would add up to a step that never ran.
 
 #include "runs/calibration_run.h"
 
@@ -31,9 +31,9 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::string_view kPartialVersion = "2.0";
-constexpr int kSteps = 12;            // The first two are left out.
-constexpr int kMostAttempts = 3;      // For a run that others disturbed.
-constexpr double kQuietCores = 0.15;  // Cores that others may use meanwhile.
+constexpr int kSteps = 12;            // Without the first two.
+constexpr int kMostAttempts = 3;      // For a disturbed run.
+constexpr double kQuietCores = 0.15;  // Cores that other programs may use meanwhile.
 
 /// The measurements of one item.
 struct Measured {
@@ -125,7 +125,7 @@ std::vector<MachineTables> machine_of(const Partial& partial) {
   return machine;
 }
 
-/// Sum of everything that was timed, once each.
+/// Sum of all timed work, once each.
 double sum_of_times(const MachineTables& tables) {
   double sum = 0;
   for (const std::vector<WorkTimes>* works : {&tables.ops, &tables.actions, &tables.collectives}) {
@@ -137,7 +137,7 @@ double sum_of_times(const MachineTables& tables) {
   return sum;
 }
 
-/// Keeps the faster of what is there and `tables`.
+/// Stores the faster of the present tables and `tables`.
 void keep_faster(Partial& partial, const std::string& name, MachineTables tables) {
   Measured* known = find(partial, name);
   if (known == nullptr) {
@@ -157,7 +157,7 @@ Result<MachineTables> read_tables(const std::string& path) {
   return std::move(errors).result(std::move(tables));
 }
 
-/// CPU time of all programs of this machine, and of those that this one has waited for.
+/// CPU time of all programs of this machine, and of those that this process has waited for.
 struct CpuTimes {
   double all = 0;
   double own = 0;
@@ -177,7 +177,7 @@ CpuTimes cpu_times() {
   return times;
 }
 
-/// Nothing when somebody has ended it.
+/// `nullopt` if the user ended it.
 Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const CalibrationSettings& settings,
                                               const std::string& folder, int& interrupted_by,
                                               Supervision& supervision) {
@@ -200,7 +200,7 @@ Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const
   return tables;
 }
 
-/// Runs an item until nobody disturbs it, a few times at most, and keeps the fastest of what it finds.
+/// Runs an item until it is undisturbed, a few times at most, and stores the fastest result.
 Result<void> measure_quietly(const CalibrationItem& item, const CalibrationSettings& settings,
                              const std::string& folder, const std::function<bool()>& is_over,
                              CalibrationOutcome& result, Partial& partial, Supervision& supervision) {

@@ -1,17 +1,17 @@
 // Starting, watching and ending other programs.
 //
-// A child gets a session of its own (setsid), so that one signal reaches all that it started in it. A process that
-// leaves the session, as daemons and torchrun's workers do, becomes ours when its parent ends, because this process
-// is a subreaper (PR_SET_CHILD_SUBREAPER); at the end all our children that were not there before are killed until none
-// is left. A child also dies when this process does, even by SIGKILL (PR_SET_PDEATHSIG).
+// A child gets a session of its own (setsid), so that one signal reaches everything that it started in it. A process
+// that leaves the session, like daemons and torchrun's workers, becomes our child when its parent ends, because this
+// process is a subreaper (PR_SET_CHILD_SUBREAPER). At the end we kill all our children that did not exist before, until
+// none is left. A child also dies when this process does, even by SIGKILL (PR_SET_PDEATHSIG).
 //
-// The output goes to a file and not through a pipe: a pipe that somebody's grandchild keeps open never ends, and a
-// pipe that nobody reads stops the child.
+// The output goes to a file instead of a pipe: a pipe that a grandchild holds open never ends, and a pipe without a
+// reader stops the child.
 //
-// Sources: credentials(7), prctl(2), proc(5), sigtimedwait(2). Boost.Process 1.74, the one in Debian 12, knows neither
-// sessions nor subreapers, so there would be as much to write on top of it.
+// Sources: credentials(7), prctl(2), proc(5), sigtimedwait(2). Boost.Process 1.74, the version of Debian 12, supports
+// neither sessions nor subreapers, so it would not save code.
 //
-// Not modeled: a descendant that another user owns cannot be killed; it is left.
+// Not modeled: a descendant that another user owns cannot be killed; it survives.
 
 #include "runs/child_process.h"
 
@@ -37,8 +37,8 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kMostRounds = 1000;  // Rounds of killing: a process that forks faster than it can be killed ends us, not
-                                   // it.
+constexpr int kMostRounds = 1000;  // Rounds of killing: bounds the fight against a process that forks faster than it
+                                   // can be killed.
 constexpr int kEndSignals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
 
 ExitStatus status_of(int wait_status) {
@@ -68,7 +68,7 @@ std::vector<char*> pointers_of(std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// Runs in the child between fork and exec: only what signal-safety(7) allows.
+/// Runs in the child between fork and exec: calls only functions that signal-safety(7) allows.
 [[noreturn]] void become(char** words, char** environment, int input, int output, int report, pid_t parent,
                          std::optional<int> confinement) {
   sigset_t none;
@@ -89,12 +89,12 @@ std::vector<char*> pointers_of(std::vector<std::string>& texts) {
   _exit(127);
 }
 
-/// Parent of a process, or nothing when it is gone.
+/// Parent of a process; `nullopt` if the process is gone.
 std::optional<pid_t> parent_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   std::getline(file, text, '\0');
-  // "pid (name) state parent ...", and a name may hold blanks and parentheses.
+  // "pid (name) state parent ...": a name may contain blanks and parentheses.
   const std::size_t end = text.rfind(')');
   if (end == std::string::npos || end + 4 >= text.size()) return std::nullopt;
   pid_t parent = 0;
@@ -154,7 +154,7 @@ Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {
   }
   int error = pid < 0 ? errno : 0;
   for (const int file : {input, output, report[1]}) close(file);
-  // The pipe closes without a word when exec succeeds.
+  // The pipe closes without data if exec succeeds.
   if (pid > 0 && read(report[0], &error, sizeof error) > 0) waitpid(pid, nullptr, 0);
   close(report[0]);
   if (error != 0) return refuse(error);
@@ -170,7 +170,7 @@ ChildProcess::~ChildProcess() {
 
 std::optional<ExitStatus> ChildProcess::poll() {
   if (status_ || pid_ == 0) return status_;
-  // Left as a zombie until its session is gone: the number cannot be given to another session before.
+  // Leaves a zombie until its session is gone, so that the system cannot reuse the number for another session.
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     return std::nullopt;
@@ -194,11 +194,11 @@ Supervision::Supervision() {
   sigemptyset(&waited_);
   sigaddset(&waited_, SIGCHLD);
   for (const int number : kEndSignals) {
-    // Under nohup and with "&" in a script some are ignored, and stay so.
+    // nohup and "&" in a script make a process ignore some of them; they stay ignored.
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&waited_, number);
   }
-  // Kept back, and not waited for: what is left behind has to be removed first.
+  // Blocked, but not waited for: leftovers have to be removed first.
   sigset_t blocked = waited_;
   sigaddset(&blocked, SIGPIPE);
   sigprocmask(SIG_BLOCK, &blocked, &before_);
@@ -228,7 +228,7 @@ void Supervision::kill_descendants() {
     std::erase_if(children,
                   [&](pid_t pid) { return std::find(not_ours_.begin(), not_ours_.end(), pid) != not_ours_.end(); });
     if (children.empty()) return;
-    // The children of what dies become ours, for the next round.
+    // The children of killed processes become ours for the next round.
     for (const pid_t pid : children) {
       if (kill(pid, SIGKILL) == 0) waitpid(pid, nullptr, 0);
     }

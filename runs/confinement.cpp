@@ -1,11 +1,11 @@
-// Landlock's interface, written down here: the header of the kernel that builds may be older than the one that runs.
+// Landlock's interface, defined here because the kernel header of the build may be older than the running kernel.
 //
 // Sources: landlock(7); linux/landlock.h of Linux 6.12. Version 1 (Linux 5.13) has no right to move files between
-// folders, so that moves within a folder that may be written to would fail with EXDEV; version 2 came with 5.19,
-// truncate with version 3, a scope of signals with version 6 (Linux 6.12). A process with rules can neither mount nor
-// trace a process without them, in any version.
+// folders, so that moves inside a writable folder would fail with EXDEV; version 2 came with 5.19, truncate with
+// version 3, a scope of signals with version 6 (Linux 6.12). A process with rules can neither mount nor trace a process
+// without them, in any version.
 //
-// Not modeled: Landlock says nothing about modes, owners and times.
+// Not modeled: Landlock does not restrict modes, owners and times.
 
 #include "runs/confinement.h"
 
@@ -32,7 +32,7 @@ constexpr long kLeastVersion = 2;
 constexpr long kScopesSignals = 6;
 constexpr std::uint64_t kSignals = std::uint64_t{1} << 1;  // LANDLOCK_SCOPE_SIGNAL
 
-/// Longer than older kernels know it, which they take where the rest is 0.
+/// Longer than older kernels know it; they accept it if the rest is 0.
 struct RulesAttributes {
   std::uint64_t files;
   std::uint64_t network;
@@ -43,7 +43,7 @@ struct __attribute__((packed)) PathRule {
   std::int32_t folder;
 };
 
-/// LANDLOCK_ACCESS_FS_*: write a file (bit 1), remove and make of each kind (4 to 12), refer (13), truncate (14).
+/// LANDLOCK_ACCESS_FS_*: write a file (bit 1), remove and make each kind (4 to 12), refer (13), truncate (14).
 std::uint64_t rights_of(long version) {
   std::uint64_t rights = std::uint64_t{1} << 1;
   for (int bit = 4; bit <= 13; ++bit) rights |= std::uint64_t{1} << bit;
@@ -51,7 +51,7 @@ std::uint64_t rights_of(long version) {
   return rights;
 }
 
-/// Those that there are of something that is no folder: to write and to truncate it.
+/// The rights that exist for a path that is not a folder: write and truncate.
 constexpr std::uint64_t kOfFiles = std::uint64_t{1} << 1 | std::uint64_t{1} << 14;
 
 }  // namespace

@@ -23,10 +23,10 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenRankLooks{0.05};
-constexpr int kExitInput = 2;                                      // fsdp-exec: its input is wrong.
-constexpr std::uintmax_t kRoomForWords = std::uintmax_t{1} << 20;  // And for what ranks write before them.
+constexpr int kExitInput = 2;                                      // fsdp-exec reports wrong input.
+constexpr std::uintmax_t kRoomForWords = std::uintmax_t{1} << 20;  // And for the ranks' earlier output.
 
-/// The last line that begins with "error: ", or nothing.
+/// The last line that begins with "error: ".
 std::string error_in(const std::string& log) {
   const std::size_t begin = log.rfind("error: ");
   if (begin == std::string::npos) return {};
@@ -34,7 +34,7 @@ std::string error_in(const std::string& log) {
   return line;
 }
 
-/// All of them.
+/// All such lines.
 std::vector<std::string> errors_in(const std::string& log) {
   std::vector<std::string> errors;
   std::istringstream lines(log);
@@ -83,7 +83,7 @@ class RankRunner {
                            {"WORLD_SIZE", std::to_string(settings_.ranks)},
                            {"FSDP_EXEC_STORE_FILE", folder_ + "/store"}};
     command.environment.insert(command.environment.end(), settings_.environment.begin(), settings_.environment.end());
-    // Gloo's threads ask for threads of their own.
+    // Gloo's threads start more threads of their own.
     if (std::getenv("OMP_NUM_THREADS") == nullptr) {
       command.environment.emplace_back("OMP_NUM_THREADS", std::to_string(threads_of_rank(settings_.ranks)));
     }
@@ -133,7 +133,7 @@ class RankRunner {
     }
   }
 
-  /// A rank has no words where its log has no room.
+  /// A rank has no message if its log has no room.
   std::string words_on_room() const {
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(folder_, error);
@@ -152,7 +152,7 @@ class RankRunner {
     errno = 0;
     *words_ << text.substr(0, whole_lines) << std::flush;
     shown_ += static_cast<std::streamoff>(whole_lines);
-    // Nobody reads any more: `| head`. The signal is kept back while ranks run.
+    // The reader is gone: `| head`. SIGPIPE is blocked while ranks run.
     if (!words_->good() && errno == EPIPE && outcome_.interrupted_by == 0) interrupt(SIGPIPE);
   }
 
@@ -163,7 +163,7 @@ class RankRunner {
   std::vector<ChildProcess> processes_;
   ExecutionOutcome outcome_;
   std::optional<Seconds> failed_at_;
-  std::streamoff shown_ = 0;  // Bytes of rank 0's log.
+  std::streamoff shown_ = 0;  // Printed bytes of rank 0's log.
 };
 
 }  // namespace

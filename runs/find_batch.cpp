@@ -1,9 +1,9 @@
-// The batch is doubled until it does not fit, and then the gap between the largest that fits and the smallest that does
-// not is halved until nothing lies between. Memory grows with the batch, but for the caching allocator's rounding: two
-// neighbors may be the wrong way around, which would move the answer by as much.
+// Doubles the batch until it does not fit, and then halves the gap between the largest that fits and the smallest that
+// does not. Memory grows with the batch, except for the caching allocator's rounding: two neighbors may be in the wrong
+// order, which would move the answer by as much.
 //
-// Not modeled: batches that a script refuses, such as those that its data does not fill; they count as too large, and
-// the answer names what the script said.
+// Not modeled: batches that a script refuses, for example because its data is too small. They count as too large, and
+// the answer quotes the script's message.
 
 #include "runs/find_batch.h"
 

@@ -16,7 +16,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Does not listen to what a terminal sends to everybody on it.
+/// Ignores the signals that a terminal sends to all its processes.
 class DeafToTerminal {
  public:
   DeafToTerminal() {

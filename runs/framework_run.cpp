@@ -16,9 +16,9 @@ namespace {
 
 constexpr const char* kModule = "fsdp_plan_runner.execute";
 constexpr Seconds kBetweenLooks{0.05};
-constexpr int kRefused = 2;  // The exit code of the runner for a job that cannot be run.
+constexpr int kRefused = 2;  // The runner's exit code for a job that cannot run.
 
-/// build/python/NAME/lib/python3.11/site-packages beside build/python/torch-2.11.0/bin/python. Empty: there is none.
+/// build/python/NAME/lib/python3.11/site-packages beside build/python/torch-2.11.0/bin/python; may be empty.
 std::string beside_environment(const std::string& python, std::string_view name) {
   std::error_code error;
   const auto environment = std::filesystem::path(python).parent_path().parent_path();
@@ -37,7 +37,7 @@ std::vector<std::string> FrameworkPython::words(const std::string& job) const {
 
 std::vector<std::pair<std::string, std::string>> FrameworkPython::environment() const {
   std::vector<std::pair<std::string, std::string>> variables = {{"PYTHONPATH", path}, {"PYTHONUNBUFFERED", "1"}};
-  // All ranks are here: nobody else need reach them.
+  // All ranks are on this machine.
   if (environment_variable("GLOO_SOCKET_IFNAME").empty()) variables.emplace_back("GLOO_SOCKET_IFNAME", "lo");
   return variables;
 }

@@ -1,6 +1,6 @@
-// The driver makes a file /dev/nvidiaN for each GPU; a container has those that it was given.
+// The driver makes a file /dev/nvidiaN for each GPU; a container has only the files of its own GPUs.
 //
-// Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES (the list ends at the first number that is none).
+// Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES (the list ends at the first invalid number).
 
 #include "runs/gpus_here.h"
 

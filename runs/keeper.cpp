@@ -1,8 +1,8 @@
-// The keeper waits at a pipe whose other end only we have. A byte says that all is done; the end of the pipe without
-// one, that we were killed. Processes of the rehearsal are found by their environment: each has a variable that names a
+// The keeper waits at a pipe whose other end only we have. A byte means that we are done; the end of the pipe without a
+// byte means that we were killed. It finds processes of the rehearsal by their environment: each has a variable with a
 // file in the folder, whatever session or parent it has by then.
 //
-// Sources: pipe(7), proc_pid_environ(5), flock(2): a lock ends with the process that holds it, however it ends.
+// Sources: pipe(7), proc_pid_environ(5), flock(2): a lock ends with its process, however that ends.
 
 #include "runs/keeper.h"
 
@@ -33,7 +33,7 @@ bool belongs_to(const std::filesystem::path& process, const std::string& folder)
   return environment.find("=" + folder + "/") != std::string::npos;
 }
 
-/// Kills every process of the rehearsal; false when there was none.
+/// Kills every process of the rehearsal. Returns false if there was none.
 bool kill_all(const std::string& folder) {
   bool found = false;
   std::error_code error;
@@ -82,7 +82,7 @@ Keeper::~Keeper() {
 }
 
 void lock_folder(const std::string& folder) {
-  // Stays open, and locked, until this process ends.
+  // Stays open and locked until this process ends.
   const int file = open((folder + kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
 }
@@ -92,7 +92,7 @@ void remove_stale_folders(const std::string& base) {
   for (std::filesystem::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
     const std::string path = entry->path().string();
     if (!entry->path().filename().string().starts_with(kPrefix)) continue;
-    // Without O_CREAT: a folder without a lock is not ours, or is just being made.
+    // Without O_CREAT: a folder without a lock is foreign or unfinished.
     const int file = open((path + kLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) continue;
     if (flock(file, LOCK_EX | LOCK_NB) == 0) {

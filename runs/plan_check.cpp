@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kCount = " count";
 constexpr std::string_view kPayload = " payload";
-/// Largest payload of a collective that exchanges numbers. A unit of a model that is trained for a purpose moves more.
+/// Largest payload of a collective that only exchanges numbers. A real model's unit moves more.
 constexpr std::int64_t kToldBytes = 1024;
 
 const ComparedTerm* payload_of(const std::string& kind, const std::vector<ComparedTerm>& terms) {
@@ -24,8 +24,8 @@ const ComparedTerm* payload_of(const std::string& kind, const std::vector<Compar
   return found == terms.end() ? nullptr : &*found;
 }
 
-// Collectives that are missing, or that move much, are errors of the prediction. A few small ones more are none, nor
-// are those that the script was seen to make.
+// Missing collectives, and extra ones that move much, are errors of the prediction. A few small extra ones are not, nor
+// are those that the capture saw.
 void find_collectives_beside(PlanCheck& check, const std::vector<std::string>& own) {
   double moved = 0;
   for (const ComparedTerm& term : check.terms) {
@@ -46,7 +46,7 @@ void find_collectives_beside(PlanCheck& check, const std::vector<std::string>& o
   }
 }
 
-/// Whether a term is of the collectives of one of these kinds.
+/// Whether a term belongs to the collectives of one of these kinds.
 bool is_of(const ComparedTerm& term, const std::vector<std::string>& kinds) {
   return std::any_of(kinds.begin(), kinds.end(), [&](const std::string& kind) {
     return term.name == kind + std::string(kCount) || term.name == kind + std::string(kPayload);

@@ -1,12 +1,12 @@
 // Launchers take their own options first, then the script, then the script's options. So a word that ends in ".py", or
-// the one after -m, ends the launcher's part. An option of a script of another name may be taken for the launcher's if
-// it has the same name.
+// the one after -m, ends the launcher's part. If a script has another name, an option of it may be mistaken for the
+// launcher's option of the same name.
 //
 // Sources: torch/distributed/run.py (torch 2.11), accelerate/commands/launch.py (1.15), deepspeed/launcher/runner.py
 // (0.19).
 //
-// Not modeled: hostfiles of deepspeed, accelerate's default configuration file, srun and mpirun. --gpus and --nodes
-// say it then.
+// Not modeled: hostfiles of deepspeed, accelerate's default configuration file, srun and mpirun. Users give --gpus and
+// --nodes instead.
 
 #include "runs/rehearse_command.h"
 
@@ -28,7 +28,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::size_t kMostCandidates = 20000;  // Names on PATH that are looked at for a hint.
+constexpr std::size_t kMostCandidates = 20000;  // Names on PATH that are searched for a hint.
 
 struct LauncherNames {
   std::string_view name;
@@ -74,7 +74,7 @@ SplitOption split(const std::string& word, std::span<const std::string> next) {
   return option;
 }
 
-/// accelerate's configuration: flat YAML, of which two lines count here.
+/// accelerate's configuration: flat YAML, in which two lines matter here.
 void read_accelerate_config(const std::string& path, Launch& launch, std::optional<std::int64_t>& processes) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

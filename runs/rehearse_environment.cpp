@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Resident threads of a multiprocessor: CUDA C++ Programming Guide, technical specifications per compute capability.
+/// Resident threads per multiprocessor: CUDA C++ Programming Guide, technical specifications per compute capability.
 int threads_per_sm(int compute_capability) {
   switch (compute_capability) {
     case 75:
@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
       {"FSDP_REHEARSAL_RANK", number(job.rank)},
       {"FSDP_REHEARSAL_ROUTING", settings.routing},
       {"PYTHONPATH", path_list(settings.places.python + "/hook", path)},
-      // A crash must not take with it what was printed before.
+      // A crash must not lose earlier output.
       {"PYTHONUNBUFFERED", "1"},
   };
   if (settings.counts_given) {

@@ -1,5 +1,5 @@
-// Exceptions are told apart by the names of their classes and of their causes, and only where that does not decide by
-// what they say: names are part of an interface, sentences are not.
+// Exceptions are distinguished by the names of their classes and causes. Only if those do not decide, by their
+// messages: names are part of an interface, sentences are not.
 
 #include "runs/rehearse_failure.h"
 
@@ -24,10 +24,10 @@ constexpr int kExitPlanRefused = 2;  // Exit code of fsdp_plan_runner.
 constexpr std::string_view kPlanNotApplied = "fsdp_rehearsal.apply_plan.PlanNotApplied";
 
 constexpr std::size_t kTailLines = 25;
-constexpr std::int64_t kLinesAfterRead = 10;  // A value is checked near to where it is read.
+constexpr std::int64_t kLinesAfterRead = 10;  // A value is checked soon after it is read.
 constexpr std::string_view kReadsPath = "Does the command start a Python that reads PYTHONPATH (not python -I or -E)?";
 
-/// Classes that stand for a network that is not there; the last part of the name counts.
+/// Classes of failures without a network; the last part of the name counts.
 constexpr std::array<std::string_view, 12> kOfNetwork = {"gaierror",
                                                          "ConnectionError",
                                                          "ConnectionRefusedError",
@@ -85,7 +85,7 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-/// Where in the script: the last line of a traceback that is not in an installed package, and not in our own.
+/// The place in the script: the last line of a traceback that is neither in an installed package nor in our own.
 std::optional<PythonFrame> place_of(const ScriptError& error) {
   std::optional<PythonFrame> place;
   std::string_view rest = error.traceback;
@@ -106,7 +106,7 @@ std::optional<PythonFrame> place_of(const ScriptError& error) {
 }
 
 /// "ModuleNotFoundError: No module named 'pandas'": the last line of the traceback that a DataLoader puts into the
-/// message of an error of its workers; empty: it is no such message.
+/// message of an error of its workers; empty for other messages.
 std::string said_in_worker(const ScriptError& error) {
   std::string_view text = error.message;
   if (!text.starts_with("Caught ") || !contains(text, "Original Traceback")) return "";
@@ -114,7 +114,7 @@ std::string said_in_worker(const ScriptError& error) {
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
-/// "ValueError: shapes differ (train.py:7).", one sentence whatever the message looks like.
+/// "ValueError: shapes differ (train.py:7).", always one sentence.
 std::string said_by(const ScriptError& error) {
   const std::string in_worker = said_in_worker(error);
   std::string text = in_worker.empty() ? fmt::format("{}: {}", error.type, first_line(error.message))
@@ -124,7 +124,7 @@ std::string said_by(const ScriptError& error) {
   return place ? fmt::format("{} ({}:{}).", text, place->file, place->line) : text + ".";
 }
 
-/// The line that last read from the device before a failure, if it was one of the few before.
+/// The line that last read from the device before a failure, if it is close to the failure.
 std::string read_before(const RehearsalRecord& record) {
   const std::optional<PythonFrame> place = place_of(*record.seen.error);
   const Readback* nearest = nullptr;
@@ -186,7 +186,7 @@ bool is_refused_by_script(const RankRun& run) {
   return run.record && run.record->seen.error && run.record->seen.error->type == kPlanNotApplied;
 }
 
-/// The last output of SystemExit("there is no data"): ": there is no data." Else only the end of the sentence.
+/// The last output, as of SystemExit("there is no data"): ": there is no data."; otherwise only the sentence's end.
 std::string last_words(const RankRun& run) {
   std::string_view text = run.log_tail;
   while (text.ends_with('\n')) text.remove_suffix(1);
@@ -274,7 +274,7 @@ bool is_refused_plan(const RankRun& run) {
 }
 
 std::string kept_output(const RankRun& run) {
-  if (is_refused_by_script(run)) return "";  // The reasons say it all.
+  if (is_refused_by_script(run)) return "";  // The reasons are complete.
   if (run.record && run.record->seen.error && !run.record->seen.error->traceback.empty()) {
     return run.record->seen.error->traceback;
   }

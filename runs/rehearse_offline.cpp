@@ -1,5 +1,5 @@
 // Sources: the environment variables in the documentation of wandb, mlflow, comet_ml, neptune, clearml, swanlab and
-// huggingface_hub. Calls that ask for the network by an argument are answered in python/fsdp_rehearsal/uploads.py.
+// huggingface_hub. python/fsdp_rehearsal/uploads.py answers calls that request the network by an argument.
 
 #include "runs/rehearse_offline.h"
 
@@ -19,11 +19,11 @@ std::vector<std::pair<std::string, std::string>> offline_environment(const std::
       {"SWANLAB_MODE", "disabled"},
       {"HF_HUB_DISABLE_TELEMETRY", "1"},
       {"DO_NOT_TRACK", "1"},
-      // Without it MLflow 3 refuses a folder as its store.
+      // Otherwise MLflow 3 refuses a folder as its store.
       {"MLFLOW_ALLOW_FILE_STORE", "true"},
       {"MLFLOW_DISABLE_TELEMETRY", "true"},
   };
-  // "0" fetches what the cache lacks: into the overlay, each time anew.
+  // "0" fetches missing files into the overlay, again in each run.
   if (std::getenv("HF_HUB_OFFLINE") == nullptr) result.emplace_back("HF_HUB_OFFLINE", "1");
   return result;
 }

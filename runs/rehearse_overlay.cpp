@@ -1,6 +1,6 @@
-// The layout of an overlay, which overlay/place.h reads: files/ has what was written under its whole path, removed/ an
-// empty file for each path that is gone, whose name ends in the byte 1. copies/ is for those under way, tmp/ is TMPDIR,
-// and the byte in `used` says whether anything was written yet.
+// The layout of an overlay, as overlay/place.h reads it: files/ has written files under their whole path; removed/ has
+// an empty file for each removed path, whose name ends in the byte 1; copies/ has unfinished copies; tmp/ is TMPDIR;
+// the byte in `used` records whether anything was written yet.
 
 #include "runs/rehearse_overlay.h"
 
@@ -27,14 +27,14 @@ namespace {
 constexpr std::size_t kMostNames = 4;
 constexpr char kMark = '\x01';
 
-/// Without links, as the library compares paths.
+/// Resolves links, because the library compares resolved paths.
 std::string canonical(const std::string& path) {
   std::error_code error;
   const std::filesystem::path result = std::filesystem::canonical(path, error);
   return error ? path : result.string();
 }
 
-/// The compiled kernels of Triton and Inductor for the stub: python/fsdp_rehearsal/compilers.py. Empty: there is no
+/// The compiled kernels of Triton and Inductor for the stub: python/fsdp_rehearsal/compilers.py. Empty if there is no
 /// place for it.
 std::string cache_folder() {
   const std::string given = environment_variable("XDG_CACHE_HOME");
@@ -89,7 +89,7 @@ std::string names_of(const std::vector<Found>& files) {
   return text;
 }
 
-/// Paths that were there before and are not any more; of a folder that is gone only itself.
+/// Removed paths that existed before; of a removed folder only the folder itself.
 std::vector<Found> gone_from(const std::string& folder) {
   std::vector<Found> gone;
   std::set<std::string> marked;
@@ -102,7 +102,7 @@ std::vector<Found> gone_from(const std::string& folder) {
       is_inside = is_inside || marked.contains(path.substr(0, slash));
     }
     struct stat status {};
-    // A folder that was made again has not what was in it.
+    // A folder that was made again lacks its former contents.
     const bool is_replaced = lstat((folder + "/files" + path).c_str(), &status) == 0 && !S_ISDIR(status.st_mode);
     if (!is_inside && !is_replaced && !is_cache(path)) gone.push_back({path, 0});
   }
@@ -166,13 +166,13 @@ Result<void> make_overlay(const std::string& folder) {
 
 namespace {
 
-/// True for /dev: what is below it are the user's files. overlay/settings.cpp has the same.
+/// True for /dev folders that contain the user's files. overlay/settings.cpp has the same.
 bool is_of_files(const std::filesystem::path& device) {
   const std::string name = device.filename().string();
   return name == "shm" || name == "mqueue" || name == "hugepages";
 }
 
-/// Folders that a script may write to for good.
+/// Folders that a script may really write to.
 std::vector<std::string> free_folders(const std::string& session) {
   std::vector<std::string> folders = {canonical(session)};
   const std::string cache = cache_folder();

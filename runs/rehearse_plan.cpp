@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view kJobFormatVersion = "1.0";
 constexpr std::string_view kHowToGetTorch = "Run ./scripts/bootstrap --with rehearsal, or name one with --python.";
 
-/// Whether a Python finds a module torch. Does not import it, which would take seconds.
+/// Whether a Python has a module torch. Does not import it, which would take seconds.
 bool has_torch(const std::string& python) {
   Supervision supervision;
   auto process = ChildProcess::start(
@@ -45,7 +45,7 @@ void charge(RehearsalSettings& settings, const simulator::NcclCommunicator& comm
   const Bytes bytes = simulator::total_bytes(simulator::nccl_memory(communicator));
   for (CommunicatorMemory& each : settings.nccl) {
     if (each.ranks != ranks) continue;
-    // A shard group and a replicate group of one size cannot be told apart.
+    // A shard group and a replicate group of equal size are indistinguishable.
     each.term.bytes = std::max(each.term.bytes, bytes);
     each.term.source = fmt::format("as predicted for the {}", communicator.name);
   }

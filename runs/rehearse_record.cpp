@@ -163,7 +163,7 @@ void read_curve(const JsonValue& value, MemoryReport& memory, JsonErrors& errors
 }
 
 void read_memory(const JsonValue& value, RehearsalRecord& record, JsonErrors& errors) {
-  // Empty where the hook could not look at it; a warning of the record says why.
+  // Empty if the hook could not read it; a warning of the record has the reason.
   if (value.type == JsonType::Object && value.members.empty()) return;
   ObjectReader object(value, errors);
   MemoryReport& memory = record.memory;

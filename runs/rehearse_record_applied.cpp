@@ -39,7 +39,7 @@ void read_flag(ObjectReader& object, std::string_view key, bool& out) {
   if (value != nullptr) read_json(*value, out, object.errors());
 }
 
-/// Anything short, as a text: Python says true, 8, "FULL_SHARD" or None in one and the same place.
+/// Any short value as a text: Python writes true, 8, "FULL_SHARD" or None in the same place.
 std::string text_of(const JsonValue& value) {
   switch (value.type) {
     case JsonType::Bool:
@@ -76,7 +76,7 @@ void read_frame(ObjectReader& object, PythonFrame& frame) {
   read_text(object, "function", frame.function);
 }
 
-/// A type of NCCL that our words lack, such as float8, counts as plain bytes of its size.
+/// A type of NCCL without a Dtype here, such as float8, counts as plain bytes of its size.
 Dtype dtype_of(const std::string& name, const Collective& collective) {
   if (const std::optional<Dtype> dtype = parse_dtype(name)) return *dtype;
   const std::int64_t size = collective.elements > 0 ? collective.payload.count() / collective.elements : 1;

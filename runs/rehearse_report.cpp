@@ -1,8 +1,8 @@
-// The device peak is what the stub GPU counted: PyTorch's reserve, and outside of it the CUDA context and NCCL, which
-// were charged by terms that we gave it and that get their source back here.
+// The device peak is the stub GPU's count: PyTorch's reserve, plus the CUDA context and NCCL, which it charges by our
+// terms. This file adds the sources of those terms again.
 //
-// Bytes sent are those of a ring for the three collectives of FSDP; a send sends what it says and a receive nothing;
-// others are charged as one pass of the ring. They are split by links only where all ranks share a node.
+// Bytes sent are those of a ring for the three collectives of FSDP; a send counts its payload and a receive nothing;
+// others count as one pass of the ring. They are split by links only if all ranks share a node.
 
 #include "runs/rehearse_report.h"
 
@@ -42,7 +42,7 @@ std::vector<RehearsedRank> rows_of(const std::vector<RankRun>& runs) {
   return result;
 }
 
-/// True when some rank fits at one bound and not at the other.
+/// True if some rank fits at one bound and not at the other.
 bool does_timing_decide(const std::vector<RankRun>& runs) {
   return std::any_of(runs.begin(), runs.end(), [&](const RankRun& a) {
     return std::any_of(runs.begin(), runs.end(), [&](const RankRun& b) {
@@ -112,7 +112,7 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
   return traffic;
 }
 
-/// A note if the launcher started another number of ranks than the machines have.
+/// Adds a note if the launcher started another number of ranks than the machines have.
 void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
   if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
   const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),

@@ -1,9 +1,9 @@
-// A process that runs too long is asked in three ways: SIGUSR1, at which the hook in Python prints the stacks of all
-// threads; SIGTERM; and SIGKILL for all that is left of its session. One that somebody interrupts gets that signal, at
-// which it writes what it has measured, then SIGUSR1 and SIGKILL.
+// A process that runs too long gets three signals: SIGUSR1, at which the hook in Python prints the stacks of all
+// threads; SIGTERM; and SIGKILL for the rest of its session. If the user interrupts a process, it gets that signal and
+// writes its measurements, then SIGUSR1 and SIGKILL.
 //
-// The output of a process is a file. Where people want to see it as it comes, the end of the file is read; a file that
-// grows too long is begun again, which O_APPEND allows.
+// The output of a process is a file. To stream it, we read the end of the file; a file that grows too long is
+// truncated, which O_APPEND allows.
 
 #include "runs/rehearse_run.h"
 
@@ -48,7 +48,7 @@ std::uintmax_t size_of_file(const std::string& path) {
   return error ? 0 : size;
 }
 
-/// Whether nothing more fits beside a folder: too little for a record.
+/// Whether the disk of a folder is full: too little room for a record.
 bool is_full(const std::string& folder) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
@@ -65,17 +65,17 @@ RankFiles files_of(const RehearsalSettings& settings, const RankJob& job, const 
           .trace = settings.trace.empty() ? "" : stem + ".trace"};
 }
 
-/// A process that runs.
+/// A running process.
 struct Running {
   std::size_t index = 0;  // Index of its run.
   ChildProcess process;
   Seconds started{0};
   std::optional<Seconds> asked_for_stacks;
   std::optional<Seconds> asked_to_end;
-  std::uintmax_t shown = 0;  // Bytes of the log.
-  Seconds next_stack{0};     // When it is asked for its stack.
+  std::uintmax_t shown = 0;  // Printed bytes of the log.
+  Seconds next_stack{0};     // Time of the next request for its stack.
   std::string stage;         // Its last message, and
-  std::string position;      // what it was at by its last stack.
+  std::string position;      // its position by its last stack.
 };
 
 class Runner {
@@ -102,11 +102,11 @@ class Runner {
       for (std::size_t i = running_.size(); i-- > 0;) {
         if (!has_ended(running_[i])) continue;
         ++(outcome_.runs[running_[i].index].has_result() ? good_ : bad_);
-        // A failure of two ranks without a success ends all.
+        // Two failed ranks without a success end all.
         gave_up = gave_up || (good_ == 0 && bad_ == std::min<std::size_t>(2, jobs.size()));
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       }
-      if (gave_up && outcome_.interrupted_by == 0) running_.clear();  // Kills what is still running.
+      if (gave_up && outcome_.interrupted_by == 0) running_.clear();  // Kills the remaining ones.
     }
     supervision_.kill_descendants();
     return std::move(outcome_);
@@ -147,7 +147,7 @@ class Runner {
     return true;
   }
 
-  /// Passes on what was printed, asks for an end where it is time, and says how far everything is.
+  /// Streams the output, ends processes whose time is over, and reports progress.
   void look(int signal) {
     if (signal != 0 && outcome_.interrupted_by == 0) {
       outcome_.interrupted_by = signal;
@@ -168,8 +168,8 @@ class Runner {
     }
   }
 
-  /// Reads what the process is at, and asks for its stack again: the hook in Python writes it at SIGURG, which others
-  /// ignore (python/fsdp_rehearsal/progress.py).
+  /// Reads the process's position, and requests its stack again: the hook in Python writes it at SIGURG, which other
+  /// programs ignore (python/fsdp_rehearsal/progress.py).
   void look_where(Running& each) {
     const std::string& path = outcome_.runs[each.index].files.progress;
     const std::string stacks = path + ".stack";
@@ -241,7 +241,7 @@ class Runner {
     } else if (size > each.shown) {
       const std::string text = output_from(path, static_cast<std::streamoff>(each.shown));
       *observer_.log << text << std::flush;
-      each.shown += text.size();  // the script goes on writing, so it may be more than `size` said
+      each.shown += text.size();  // The script continues to write, so this may exceed `size`.
     }
     if (size > kLargestLog && truncate(path.c_str(), 0) == 0) each.shown = 0;
   }

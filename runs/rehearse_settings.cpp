@@ -1,6 +1,7 @@
-// Device memory outside PyTorch's allocator is charged by stated terms: the CUDA context of the GPU's description, and
-// for each communicator what simulator/nccl/nccl_memory.h says of that many neighboring ranks with all-reduces. Every
-// divisor of the world is a size that a mesh may have; whatever else a script makes is charged as the whole world.
+// Device memory outside PyTorch's allocator is charged by given terms: the CUDA context of the GPU's description, and
+// for each communicator the memory that simulator/nccl/nccl_memory.h computes for that many neighboring ranks with
+// all-reduces. Every divisor of the world is a possible size of a mesh; any other group of a script is charged as the
+// whole world.
 
 #include "runs/rehearse_settings.h"
 
@@ -22,7 +23,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kUsualGpusPerNode = 8;  // For machines about which nobody says anything before the script runs.
+constexpr int kUsualGpusPerNode = 8;  // For unknown machines before the script runs.
 constexpr std::int64_t kFewRanks = 8;
 constexpr std::int64_t kMostRanks = 1 << 20;
 

@@ -46,7 +46,7 @@ std::optional<StackLine> read_line(std::string_view text) {
   return result;
 }
 
-/// The last stack, innermost call first. A line that is not whole yet is left out.
+/// The last stack, innermost call first. Omits an incomplete line.
 std::vector<StackLine> last_stack(std::string_view text) {
   std::vector<StackLine> stack;
   for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
@@ -58,7 +58,7 @@ std::vector<StackLine> last_stack(std::string_view text) {
   return stack;
 }
 
-/// "transformers" of ".../site-packages/transformers/models/x.py"; of the user's own files their name.
+/// "transformers" for ".../site-packages/transformers/models/x.py"; for the user's own files their name.
 std::string_view package_of(std::string_view file) {
   for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
     if (const std::size_t at = file.find(folder); at != std::string_view::npos) {
@@ -70,7 +70,7 @@ std::string_view package_of(std::string_view file) {
   return file.substr(0, file.rfind('.'));
 }
 
-/// The module of the outermost import under way; "" where its code has not begun.
+/// The module of the outermost import in progress; "" if its code has not begun.
 std::optional<std::string_view> imported(const std::vector<StackLine>& stack) {
   const auto machinery = std::find_if(stack.rbegin(), stack.rend(), [](const StackLine& line) {
     return line.file == kImportMachinery && line.function == "_find_and_load";
@@ -95,7 +95,7 @@ bool any_in(const std::vector<StackLine>& stack, std::string_view part) {
   return std::any_of(stack.begin(), stack.end(), [&](const StackLine& line) { return contains(line.file, part); });
 }
 
-/// Which part of a step runs, by the code of PyTorch that is in it.
+/// The running part of a step, by PyTorch's code in the stack.
 std::string_view part_of_step(const std::vector<StackLine>& stack) {
   if (any_in(stack, "/torch/autograd/graph.py")) return "backward";
   if (any_in(stack, "/torch/optim/")) return "optimizer";

@@ -11,7 +11,7 @@
 //                                  looked at by its flags, since the dynamic linker opens files for reading before any
 //                                  handler is there
 //
-// Sources: seccomp(2); linux/filter.h; linux/fs.h. In a 64-bit value only 32 bits are seen at a time.
+// Sources: seccomp(2); linux/filter.h; linux/fs.h. A filter sees only 32 bits of a 64-bit value at a time.
 
 #include "runs/system_call_filter.h"
 
@@ -79,7 +79,7 @@ constexpr std::array<std::uint32_t, 6> kRefusedRequests = {
 constexpr sock_filter load(std::size_t offset) {
   return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset));
 }
-/// Goes on `yes` or `no` instructions later.
+/// Continues `yes` or `no` instructions later.
 constexpr sock_filter jump(int test, std::uint32_t value, std::size_t yes, std::size_t no) {
   return BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | test | BPF_K), value, static_cast<std::uint8_t>(yes),
                   static_cast<std::uint8_t>(no));

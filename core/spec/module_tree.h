@@ -27,7 +27,7 @@ class ModuleTree {
   std::optional<int> find(const std::string& name) const;
   /// "There is no module ...", with the nearest name.
   Error unknown_module(const std::string& name, const std::string& where) const;
-  /// States what a module is; an empty class name leaves it open.
+  /// Sets the class of a module; an empty name leaves it undecided.
   void describe(int module, std::string_view class_name, bool called);
 
   /// The parameter with this name; registers it on a module on first use. Error, with the place `where`: it exists with
