@@ -50,8 +50,8 @@ constexpr NotEmpty kNamed{"There is no name.", "Write one."};
 constexpr NotEmpty kWithSource{"There is no source.", "Write where the figure was read, or how it was estimated."};
 
 constexpr std::string_view kProvenanceSentences[] = {
-    "Somebody read it off a machine of this kind.", "The maker's data sheet or documentation says so.",
-    "An estimate; the source says how it was made.", "The user said so on the command line. Only in plans."};
+    "Measured on a machine of this kind.", "From the maker's data sheet or documentation.",
+    "An estimate; the source explains it.", "Given on the command line. Only in plans."};
 constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has the full rate.",
                                        "NVLink without a switch: mesh or bridge.", "PCIe with peer-to-peer copies.",
                                        "PCIe through host memory."};
@@ -65,7 +65,7 @@ constexpr RealRange kSpread{0, 1};
 /// The common first keys of every file. An error when it is of another kind or of another version.
 void head_fields(Fields& fields, FileKind expected) {
   static const std::string version = fmt::format(R"("const": "{}")", kClusterFormat);
-  fields.ignore("$schema", "Where this schema lies, for editors.");
+  fields.ignore("$schema", "The location of this schema, for editors.");
   fields.required_as("format_version", "Version of this format. A reader refuses one that it does not know.", version,
                      [](const JsonValue& value, JsonErrors& errors) {
                        std::string found;
@@ -75,7 +75,8 @@ void head_fields(Fields& fields, FileKind expected) {
                                          fmt::format("Write \"{}\".", kClusterFormat));
                      });
   fields.required_as(
-      "kind", "What the file describes.", expected == FileKind::Gpu ? R"("const": "gpu")" : R"("const": "cluster")",
+      "kind", "The kind of thing that the file describes.",
+      expected == FileKind::Gpu ? R"("const": "gpu")" : R"("const": "cluster")",
       [&](const JsonValue& value, JsonErrors& errors) {
         FileKind kind = expected;
         if (!read_json(value, kind, errors, kFileKindNames)) return false;
@@ -115,7 +116,7 @@ static std::string schema_of(Provenance /*value*/) {
 template <class T, class... Args>
 static void figure_fields(Fields& fields, Sourced<T>& figure, const Args&... args) {
   fields.required("value", "The figure.", figure.value, args...);
-  fields.required("provenance", "What the figure rests on.", figure.provenance);
+  fields.required("provenance", "The basis of the figure.", figure.provenance);
   fields.required("source", "Where the figure was read, or how it was estimated.", figure.source, kWithSource);
 }
 
@@ -147,9 +148,9 @@ static std::string schema_of(const Sourced<Seconds>& /*value*/) {
 }
 
 static void link_fields(Fields& fields, IntraNodeLink& link) {
-  fields.required("kind", "What it is.", link.kind, DescribedNames{kIntraLinkNames, kLinks});
-  fields.required("bandwidth", "Nominal, of one GPU, per direction.", link.bandwidth);
-  fields.required("latency", "Of one hop.", link.latency);
+  fields.required("kind", "The kind of link.", link.kind, DescribedNames{kIntraLinkNames, kLinks});
+  fields.required("bandwidth", "Nominal bandwidth of one GPU, per direction.", link.bandwidth);
+  fields.required("latency", "The latency of one hop.", link.latency);
   fields.optional("bus_bandwidth", "Bus bandwidth, as nccl-tests defines it, that large collectives reach.",
                   link.bus_bandwidth);
 }
@@ -161,21 +162,22 @@ static void host_fields(Fields& fields, HostLink& link) {
 }
 
 static void nccl_fields(Fields& fields, NcclSettings& nccl) {
-  fields.optional("version", "Of NCCL: 2.27.5. Missing: the newest that is known.", nccl.version);
+  fields.optional("version", "NCCL's version: 2.27.5. Defaults to the newest that is known.", nccl.version);
   fields.optional("algorithms", "NCCL_ALGO: \"Ring,Tree\", \"^NVLS\", \"allreduce:Tree;allgather:Ring\".",
                   nccl.algorithms);
   fields.optional("protocols", "NCCL_PROTO, in the same way.", nccl.protocols);
 }
 
 static void network_fields(Fields& fields, Network& network) {
-  fields.required("kind", "What it is.", network.kind, kNetworkNames);
-  fields.required("nic_bandwidth", "Of one NIC per direction, or of all NICs that one GPU owns, together.",
+  fields.required("kind", "The kind of network.", network.kind, kNetworkNames);
+  fields.required("nic_bandwidth",
+                  "The bandwidth of one NIC per direction, or of all NICs that one GPU owns, together.",
                   network.nic_bandwidth);
-  fields.optional("gpus_per_nic", "The GPUs of a node that share one NIC. Missing: all of them.", network.gpus_per_nic,
-                  IntegerRange{1, kMostGpusPerNode});
+  fields.optional("gpus_per_nic", "The GPUs of a node that share one NIC. Defaults to all of them.",
+                  network.gpus_per_nic, IntegerRange{1, kMostGpusPerNode});
   fields.optional("nic_near_gpu", "NIC and GPU under one PCIe switch (GPUDirect).", network.nic_near_gpu);
   fields.optional("sharp", "The switches reduce (NCCL's CollNet plugin).", network.sharp);
-  fields.required("latency", "Of one hop.", network.latency);
+  fields.required("latency", "The latency of one hop.", network.latency);
 }
 
 // A link that a file names has nothing of the card's own.
@@ -225,10 +227,11 @@ static void rate_fields(Fields& fields, Gpu& gpu) {
 static void gpu_fields(Fields& fields, Gpu& gpu) {
   head_fields(fields, FileKind::Gpu);
   ComputeCapability capability;
-  fields.required("name", "As the maker calls it.", gpu.name, kNamed);
+  fields.required("name", "The maker's name for it.", gpu.name, kNamed);
   fields.optional("aliases", "Other names that users and drivers have for it.", gpu.aliases, kNamed);
   fields.required("architecture", "Family of the chip.", gpu.architecture, kNamed);
-  if (fields.required("compute_capability", {"Of CUDA: decides which kernels run.", R"(["8.0"])"}, capability)) {
+  if (fields.required("compute_capability", {"CUDA's compute capability: decides which kernels run.", R"(["8.0"])"},
+                      capability)) {
     gpu.compute_capability = capability.value;
   }
   fields.required("sms", "Number of streaming multiprocessors.", gpu.num_sms, IntegerRange{1, 100'000});
@@ -238,7 +241,7 @@ static void gpu_fields(Fields& fields, Gpu& gpu) {
   fields.required("shared_memory_per_sm", "Shared memory of one multiprocessor.", gpu.shared_memory_per_sm);
   fields.required("memory", "Total device memory as the driver reports it, not the label.", gpu.memory);
   fields.required("usable_memory",
-                  "What one process may allocate in all, its CUDA context included: the total of cudaMemGetInfo.",
+                  "The memory that one process may allocate, its CUDA context included: the total of cudaMemGetInfo.",
                   gpu.usable_memory);
   fields.required("memory_bandwidth", "Nominal bandwidth of the device memory.", gpu.memory_bandwidth);
   fields.required_as("peak", "Dense peak rates of matrix products. Missing: the hardware has no such mode.",
@@ -252,23 +255,24 @@ static void gpu_fields(Fields& fields, Gpu& gpu) {
                   "The share of the memory bandwidth that the other kernels of a training step reach.",
                   gpu.achievable_bandwidth, kShare);
   fields.optional("achievable_attention",
-                  "The share of a peak rate that fused attention reaches. Missing: 0.65 of achievable_compute.",
+                  "The share of a peak rate that fused attention reaches. Defaults to 0.65 of achievable_compute.",
                   gpu.achievable_attention, kShare);
   fields.optional("achievable_fp32",
-                  "The share of the fp32 rate that matrix products reach without TF32. Missing: achievable_compute.",
+                  "The share of the fp32 rate that matrix products reach without TF32. Defaults to achievable_compute.",
                   gpu.achievable_fp32, kShare);
-  fields.optional("pace_16_bit",
-                  "What kernels in fp16 and bf16 take over what the shares say: 1.1 is a tenth more. Missing: 1.",
-                  gpu.pace_16_bit, kPace);
-  fields.optional("pace_tf32", "The same in fp32 with TF32. Missing: 1.", gpu.pace_tf32, kPace);
+  fields.optional(
+      "pace_16_bit",
+      "The time of kernels in fp16 and bf16 over the time by the shares: 1.1 is a tenth more. Defaults to 1.",
+      gpu.pace_16_bit, kPace);
+  fields.optional("pace_tf32", "The same in fp32 with TF32. Defaults to 1.", gpu.pace_tf32, kPace);
   fields.optional("time_spread",
                   "Nine of ten published steps of such cards take at most so many times more, or less, than predicted. "
                   "Missing: a wide range is printed.",
                   gpu.time_spread, kTimeSpread);
-  fields.required("context", "What the CUDA context of one process takes with PyTorch loaded.", gpu.context);
-  fields.required("intra_node", "The link of a node's GPUs, where a cluster names none.", gpu.intra_node);
-  fields.required("host_link", "The link to the host, where a cluster names none.", gpu.host_link);
-  fields.required("network", "The network, where a cluster names none.", gpu.network);
+  fields.required("context", "The memory of one process's CUDA context with PyTorch loaded.", gpu.context);
+  fields.required("intra_node", "The link of a node's GPUs if a cluster names none.", gpu.intra_node);
+  fields.required("host_link", "The link to the host if a cluster names none.", gpu.host_link);
+  fields.required("network", "The network if a cluster names none.", gpu.network);
 }
 
 static bool read_json(const JsonValue& value, Gpu& gpu, JsonErrors& errors) {
@@ -382,7 +386,7 @@ void check_ranks(Fields& fields, const std::vector<MachineTables>& machine) {
 
 void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus, NamedLinks& named) {
   head_fields(fields, FileKind::Cluster);
-  fields.required("name", "As its users call it.", cluster.name, kNamed);
+  fields.required("name", "Its users' name for it.", cluster.name, kNamed);
   fields.optional("aliases", "Other names that users have for it.", cluster.aliases, kNamed);
   fields.required_as("gpu", "The name or alias of a shipped GPU, or a GPU card.",
                      R"("oneOf": [{"type": "string", "minLength": 1}, {"$ref": "#/definitions/gpu"}])",
@@ -395,24 +399,23 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   fields.optional("cpu", "Maker of the host's CPU; NCCL's choice of algorithm depends on it.", cluster.cpu,
                   kCpuVendorNames);
   fields.optional("host_memory", "Memory of one node.", cluster.host_memory);
-  fields.optional("nvme_bandwidth", "What one node reads from its NVMe drives, or writes to them, in a second.",
+  fields.optional("nvme_bandwidth", "The rate at which one node reads from its NVMe drives, or writes to them.",
                   cluster.nvme_rate);
-  fields.optional("nvme_capacity", "What the NVMe drives of one node hold.", cluster.nvme_capacity);
-  fields.optional(
-      "node_spread",
-      "Standard deviation of the time that nodes take for the same work, as a share of it. Missing: that of "
-      "published runs.",
-      cluster.node_spread, kSpread);
+  fields.optional("nvme_capacity", "The capacity of one node's NVMe drives.", cluster.nvme_capacity);
+  fields.optional("node_spread",
+                  "Standard deviation of the time that nodes take for the same work, as a share of it. Defaults to "
+                  "that of published runs.",
+                  cluster.node_spread, kSpread);
   cluster.intra_node = cluster.gpu.intra_node;
   cluster.host_link = cluster.gpu.host_link;
   cluster.network = cluster.gpu.network;
   named.intra_node = fields.optional("intra_node", "The link of a node's GPUs.", cluster.intra_node);
   fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
   named.network = fields.optional("network", "The network between the nodes.", cluster.network);
-  fields.optional("nccl", "How NCCL is set up.", cluster.nccl);
+  fields.optional("nccl", "NCCL's settings.", cluster.nccl);
   fields.optional("assumptions", "Assumptions that fill in what was not given, as sentences.", cluster.assumptions);
   std::vector<MachineTables> machine;
-  fields.optional("machine", "What fsdp-plan calibrate measured, once for each number of ranks.", machine);
+  fields.optional("machine", "The measurements of fsdp-plan calibrate, once for each number of ranks.", machine);
   check_ranks(fields, machine);
   cluster.gpu.machine = MeasuredMachine(std::move(machine));
 }
@@ -427,17 +430,17 @@ std::string cluster_schema() {
   };
   const auto quantities = quantity_schemas();
   for (const auto& [name, schema] : quantities) define(name, schema);
-  define("provenance", R"("description": "What a figure rests on.", )" + provenance);
+  define("provenance", R"("description": "The basis of a figure.", )" + provenance);
   define("figure_of_size", describe_fields<Sourced<Bytes>>(figure_fields<Bytes>));
   define("figure_of_bandwidth", describe_fields<Sourced<BytesPerSecond>>(figure_fields<BytesPerSecond>));
   define("figure_of_flops_rate", describe_fields<Sourced<FlopsPerSecond>>(figure_fields<FlopsPerSecond>));
   define("figure_of_time", describe_fields<Sourced<Seconds>>(figure_fields<Seconds>));
   define("intra_node", R"("description": "The link that the collectives of one node use.", )" +
                            describe_fields<IntraNodeLink>(link_fields));
-  define("host_link", R"("description": "The PCIe link of one GPU to its host: what offloading goes over.", )" +
+  define("host_link", R"("description": "The PCIe link of one GPU to its host, used by offloading.", )" +
                           describe_fields<HostLink>(host_fields));
-  define("network", R"("description": "What lies between the nodes.", )" + describe_fields<Network>(network_fields));
-  define("nccl", R"("description": "How NCCL is set up.", )" + describe_fields<NcclSettings>(nccl_fields));
+  define("network", R"("description": "The network between the nodes.", )" + describe_fields<Network>(network_fields));
+  define("nccl", R"("description": "NCCL's settings.", )" + describe_fields<NcclSettings>(nccl_fields));
   define("peak", describe_fields<Gpu>(rate_fields));
   define("gpu", describe_fields<Gpu>(gpu_fields));
   define("cluster", describe_fields<Cluster>([](Fields& fields, Cluster& cluster) {
@@ -446,7 +449,7 @@ std::string cluster_schema() {
          }));
   return schema_of_file(
       "cluster", "GPUs and clusters of fsdp-plan",
-      "A GPU card (kind \"gpu\") or a cluster of such GPUs (kind \"cluster\"). Every figure says where it comes from.",
+      "A GPU card (kind \"gpu\") or a cluster of such GPUs (kind \"cluster\"). Every figure names its source.",
       R"("type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["gpu", "cluster"]}},
                            "if": {"properties": {"kind": {"const": "gpu"}}},
                            "then": {"$ref": "#/definitions/gpu"}, "else": {"$ref": "#/definitions/cluster"})",

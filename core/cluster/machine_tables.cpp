@@ -54,12 +54,14 @@ void check_points(Fields& fields, const WorkTimes& times) {
 }
 
 void work_times_fields(Fields& fields, WorkTimes& times) {
-  fields.required("work", "What was measured: an op with its dtype and parameters, a copy, a collective.", times.work,
+  fields.required("work", "The measured work: an op with its dtype and parameters, a copy, a collective.", times.work,
                   kStated);
-  fields.optional("depth", "Of attention the length of the sequence.", times.depth, kDepth);
+  fields.optional("depth", "The length of the sequence, for attention.", times.depth, kDepth);
   fields.required("sizes", "Elements of an op's inputs and outputs, or bytes; rising.", times.sizes, kWorkSize);
-  fields.required("microseconds", "For each size; of an op, its forward.", times.microseconds, kWorkMicroseconds);
-  fields.optional("backward_microseconds", "Of an op, for each size.", times.backward_microseconds, kWorkMicroseconds);
+  fields.required("microseconds", "The time for each size; for an op, its forward.", times.microseconds,
+                  kWorkMicroseconds);
+  fields.optional("backward_microseconds", "The time of an op's backward for each size.", times.backward_microseconds,
+                  kWorkMicroseconds);
   check_points(fields, times);
 }
 
@@ -82,25 +84,25 @@ namespace {
 
 void machine_fields(Fields& fields, MachineTables& tables) {
   fields.required("ranks", "Processes that ran at once and shared the machine.", tables.ranks, kRanks);
-  fields.required("threads", "Of each of them, on a CPU.", tables.threads, IntegerRange{1, 4096});
-  fields.required("device", "What computed, as its driver calls it.", tables.device, kStated);
-  fields.required("processor", "Of the host.", tables.processor, kStated);
-  fields.required("libraries", "What ran, with versions.", tables.libraries, kStated);
-  fields.required("model", "Whose shapes were measured.", tables.model, kStated);
+  fields.required("threads", "The threads of each process, on a CPU.", tables.threads, IntegerRange{1, 4096});
+  fields.required("device", "The driver's name of the device that computed.", tables.device, kStated);
+  fields.required("processor", "The host's processor.", tables.processor, kStated);
+  fields.required("libraries", "The libraries that ran, with versions.", tables.libraries, kStated);
+  fields.required("model", "The model whose shapes were measured.", tables.model, kStated);
   fields.required("measured_at", "Date and time.", tables.measured_at, kStated);
-  fields.required("spent", "How long measuring took.", tables.spent);
+  fields.required("spent", "The time that measuring took.", tables.spent);
   fields.required("load", "Cores that other programs used meanwhile, in the busiest run.", tables.load, kLoad);
   fields.optional("compute_share",
-                  "What computing loses while a collective runs beside it, as a share of the collective's time.",
+                  "The time that computing loses to a concurrent collective, as a share of the collective's time.",
                   tables.compute_share, kLossShare);
-  fields.optional("context", "Of a GPU: what its context takes.", tables.context);
-  fields.optional("communicator", "Of a GPU: what a communicator of NCCL takes.", tables.communicator);
-  fields.optional("launch_microseconds", "Of a GPU: the host's time to start one kernel.", tables.launch_microseconds,
+  fields.optional("context", "The memory of a GPU's context.", tables.context);
+  fields.optional("communicator", "The memory of an NCCL communicator on a GPU.", tables.communicator);
+  fields.optional("launch_microseconds", "The host's time to start one kernel on a GPU.", tables.launch_microseconds,
                   kWorkMicroseconds);
-  fields.optional("host_to_gpu", "Of a GPU: copies out of pinned memory.", tables.host_to_gpu);
-  fields.optional("gpu_to_host", "Of a GPU: copies into pinned memory.", tables.gpu_to_host);
+  fields.optional("host_to_gpu", "Copies from pinned memory to a GPU.", tables.host_to_gpu);
+  fields.optional("gpu_to_host", "Copies from a GPU to pinned memory.", tables.gpu_to_host);
   fields.optional("ops", "Ops of the model.", tables.ops);
-  fields.optional("actions", "What a step does beside its ops: copies, reductions, the optimizer.", tables.actions);
+  fields.optional("actions", "The other work of a step: copies, reductions, the optimizer.", tables.actions);
   fields.optional("collectives", "Collectives by themselves and in steps; sizes are bytes of the whole buffer.",
                   tables.collectives);
 }

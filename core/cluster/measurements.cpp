@@ -62,8 +62,8 @@ void share_field(Fields& fields, std::string_view doc, std::vector<double>& shar
 }
 
 void held_back_fields(Fields& fields, HeldBack& held_back) {
-  fields.required("shapes", "How many there are.", held_back.shapes, IntegerRange{0, 1 << 30});
-  fields.required("median", "Median of the errors.", held_back.median, kErrors);
+  fields.required("shapes", "Their number.", held_back.shapes, IntegerRange{0, 1 << 30});
+  fields.required("median", "The median of the errors.", held_back.median, kErrors);
   fields.required("p90", "Nine of ten errors are smaller.", held_back.p90, kErrors);
 }
 
@@ -83,16 +83,16 @@ static std::string schema_of(const MeasuredAttention& value);
 namespace {
 
 void times_fields(Fields& fields, MeasuredTimes& times) {
-  fields.required("collective", "Which one.", times.collective, kCollectiveNames);
-  fields.required("gpus", "How many GPUs of the node take part.", times.gpus, IntegerRange{2, 1024});
-  fields.required("microseconds", "Of one call, for each size.", times.microseconds, kMicroseconds);
+  fields.required("collective", "The collective.", times.collective, kCollectiveNames);
+  fields.required("gpus", "The number of GPUs of the node that take part.", times.gpus, IntegerRange{2, 1024});
+  fields.required("microseconds", "The time of one call, for each size.", times.microseconds, kMicroseconds);
 }
 
 void collectives_fields(Fields& fields, MeasuredCollectives& collectives) {
-  fields.required("table", "Where it stands in the package.", collectives.table, kSaid);
-  fields.required("library", "What was measured, with its version.", collectives.library, kSaid);
-  fields.required("link", "What lies between the GPUs.", collectives.link, kIntraLinkNames);
-  fields.required("bandwidth", "Nominal, of one GPU, per direction.", collectives.bandwidth);
+  fields.required("table", "Its place in the package.", collectives.table, kSaid);
+  fields.required("library", "The measured library, with its version.", collectives.library, kSaid);
+  fields.required("link", "The link between the GPUs.", collectives.link, kIntraLinkNames);
+  fields.required("bandwidth", "Nominal bandwidth of one GPU, per direction.", collectives.bandwidth);
   axis_field(fields, "bytes", "The sizes, each of the whole buffer.", collectives.bytes);
   if (!fields.required("times", "The times, for each collective and number of GPUs.", collectives.times)) return;
   for (const MeasuredTimes& times : collectives.times) {
@@ -101,28 +101,29 @@ void collectives_fields(Fields& fields, MeasuredCollectives& collectives) {
 }
 
 void products_fields(Fields& fields, MeasuredProducts& products) {
-  fields.required("table", "Where it stands in the package.", products.table, kSaid);
-  fields.required("dtype", "Of the matrices.", products.dtype, kSaid);
+  fields.required("table", "Its place in the package.", products.table, kSaid);
+  fields.required("dtype", "The dtype of the matrices.", products.dtype, kSaid);
   fields.required("peak", "The peak rate that the shares are of.", products.peak);
   axis_field(fields, "m", "Axis: rows of the first matrix.", products.m);
   axis_field(fields, "n", "Axis: columns of the second matrix.", products.n);
-  axis_field(fields, "k", "Axis: what is summed over.", products.k);
-  share_field(fields, "Of the peak rate, [m, n, k].", products.share,
+  axis_field(fields, "k", "Axis: the dimension that is summed over.", products.k);
+  share_field(fields, "The share of the peak rate, [m, n, k].", products.share,
               products.m.size() * products.n.size() * products.k.size());
   fields.required("large", "Median share of products with m >= 2048 and n, k >= 1024.", products.large, kShareOfPeak);
   add_held_back(fields, products.held_back);
 }
 
 void attention_fields(Fields& fields, MeasuredAttention& attention) {
-  fields.required("table", "Where it stands in the package.", attention.table, kSaid);
+  fields.required("table", "Its place in the package.", attention.table, kSaid);
   fields.required("kernels", "The kernels that ran.", attention.kernels, kSaid);
   fields.required("causal", "Whether there is a causal mask; then half of the operations are counted.",
                   attention.causal);
-  fields.required("head_size", "Of queries, keys and values.", attention.head_size, IntegerRange{1, 4096});
+  fields.required("head_size", "The head size of queries, keys and values.", attention.head_size,
+                  IntegerRange{1, 4096});
   fields.required("peak", "The peak rate that the shares are of.", attention.peak);
   axis_field(fields, "heads", "Axis: heads times batch.", attention.heads);
   axis_field(fields, "sequence", "Axis: queries, as many as keys.", attention.sequence);
-  share_field(fields, "Of the peak rate, [heads, sequence].", attention.share,
+  share_field(fields, "The share of the peak rate, [heads, sequence].", attention.share,
               attention.heads.size() * attention.sequence.size());
   add_held_back(fields, attention.held_back);
 }
@@ -132,10 +133,10 @@ struct MeasuredPackage {
 };
 
 void package_fields(Fields& fields, MeasuredPackage& package) {
-  fields.required("name", "As its registry calls it.", package.name, kSaid);
-  fields.required("version", "Of the package.", package.version, kSaid);
-  fields.required("license", "Under which the figures may be passed on.", package.license, kSaid);
-  fields.required("copyright", "As the package has it.", package.copyright, kSaid);
+  fields.required("name", "The registry's name of it.", package.name, kSaid);
+  fields.required("version", "The package's version.", package.version, kSaid);
+  fields.required("license", "The license under which the figures may be passed on.", package.license, kSaid);
+  fields.required("copyright", "The package's copyright line.", package.copyright, kSaid);
 }
 
 void measurements_fields(Fields& fields, Measurements& measurements) {
@@ -148,16 +149,16 @@ void measurements_fields(Fields& fields, Measurements& measurements) {
                               errors.add(value, fmt::format("Format version {} is not known.", json_quoted(found)),
                                          fmt::format("Write \"{}\".", kMeasurementsFormat));
                      });
-  fields.required_as("kind", "What the file describes.", R"("const": "measurements")",
+  fields.required_as("kind", "The kind of thing that the file describes.", R"("const": "measurements")",
                      [](const JsonValue& value, JsonErrors& errors) {
                        std::string found;
                        if (!read_json(value, found, errors)) return false;
                        return found == "measurements" ||
                               errors.add(value, "This file describes something else.", "Write \"measurements\".");
                      });
-  fields.required("gpus", "Names of the cards that the tables speak for.", measurements.gpus, kSaid);
+  fields.required("gpus", "Names of the cards that the tables are for.", measurements.gpus, kSaid);
   MeasuredPackage package;
-  fields.required_object("package", "Where the figures are from.",
+  fields.required_object("package", "The source of the figures.",
                          [&](Fields& inner) { package_fields(inner, package); });
   measurements.package = package.name + " " + package.version;
   measurements.license = package.license;
@@ -212,7 +213,7 @@ std::string measurements_schema() {
   for (const auto& [name, schema] : quantities) definitions.push_back({name, schema});
   return schema_of_file(
       "measurements", "What was measured on a GPU",
-      "Times of collectives within a node, and what products and attention reach, with the package they are from.",
+      "Times of collectives within a node, and the rates of products and attention, with the package they are from.",
       schema_of_fields([](Fields& fields) {
         Measurements measurements;
         measurements_fields(fields, measurements);

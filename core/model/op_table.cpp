@@ -12,17 +12,17 @@ using Rows = std::vector<OpRow>;
 using enum OptionType;
 namespace shape = op_shape_rules;
 
-constinit const OptionRule kDim = {"dim", Integer, true, "Which dimension; negative counts from the end."};
+constinit const OptionRule kDim = {"dim", Integer, true, "The dimension; negative counts from the end."};
 constinit const OptionRule kKeepDim = {"keep_dim", Flag, false, "Keeps the dimension with size 1."};
-constinit const OptionRule kBias = {"bias", Flag, false, "Has a bias; true otherwise."};
-constinit const OptionRule kNormEpsAttribute = {"eps", Number, false, "Added to the variance; 1e-5 otherwise."};
+constinit const OptionRule kBias = {"bias", Flag, false, "Has a bias. Defaults to true."};
+constinit const OptionRule kNormEpsAttribute = {"eps", Number, false, "Added to the variance. Defaults to 1e-5."};
 constinit const OptionRule kShape = {"shape", Sizes, true, "The output's shape."};
-constinit const OptionRule kStart = {"start", Count, false, "First index; 0 otherwise."};
+constinit const OptionRule kStart = {"start", Count, false, "First index. Defaults to 0."};
 constinit const OptionRule kKernel = {"kernel", Size, true, "Size of the kernel."};
-constinit const OptionRule kStride = {"stride", Size, false, "Step of the kernel; 1 otherwise."};
-constinit const OptionRule kPadding = {"padding", Count, false, "Padding on both sides; 0 otherwise."};
-constinit const OptionRule kDilation = {"dilation", Size, false, "Distance of the kernel's elements; 1 otherwise."};
-constinit const OptionRule kGroups = {"groups", Size, false, "Groups of channels; 1 otherwise."};
+constinit const OptionRule kStride = {"stride", Size, false, "Step of the kernel. Defaults to 1."};
+constinit const OptionRule kPadding = {"padding", Count, false, "Padding on both sides. Defaults to 0."};
+constinit const OptionRule kDilation = {"dilation", Size, false, "Distance of the kernel's elements. Defaults to 1."};
+constinit const OptionRule kGroups = {"groups", Size, false, "Groups of channels. Defaults to 1."};
 constinit const OptionRule kOutChannels = {"out_channels", Size, true, "Channels of the output."};
 
 constexpr OpArity kTwo{.min_inputs = 2, .max_inputs = 2};
@@ -48,7 +48,7 @@ Rows dense_layers() {
        .shape = shape::linear,
        .attributes = {{"out_features", Size, true, "Width of the output."},
                       kBias,
-                      {"transposed_weight", Flag, false, "Weight [in, out], as GPT-2's Conv1D has it."}},
+                      {"transposed_weight", Flag, false, "Weight [in, out], as in GPT-2's Conv1D."}},
        .takes_one_dtype = true},
       {.kind = OpKind::Embedding,
        .name = "embedding",
@@ -56,7 +56,7 @@ Rows dense_layers() {
        .shape = shape::embedding,
        .attributes = {{"num_embeddings", Size, true, "Rows of the table."},
                       {"embedding_dim", Size, true, "Width of the table."},
-                      {"padding_idx", Count, false, "A row of the table that gets no gradient here; none otherwise."}}},
+                      {"padding_idx", Count, false, "The table row that gets no gradient. Defaults to no such row."}}},
       {.kind = OpKind::Conv1d,
        .name = "conv1d",
        .arity = kLayer,
@@ -85,7 +85,7 @@ Rows norms() {
        .arity = {.max_parameters = 1},
        .shape = shape::norm,
        .attributes = {{"unit_offset", Flag, false, "Multiplies by 1 + weight (Gemma)."},
-                      {"eps", Number, false, "Added to the mean square; 1e-6 otherwise."}}},
+                      {"eps", Number, false, "Added to the mean square. Defaults to 1e-6."}}},
       {.kind = OpKind::LayerNorm,
        .name = "layer_norm",
        .arity = kNorm,
@@ -104,7 +104,7 @@ Rows norms() {
        .shape = shape::batch_norm,
        .attributes = {kBias,
                       kNormEpsAttribute,
-                      {"momentum", Number, false, "Of the running statistics; 0.1 otherwise."}}},
+                      {"momentum", Number, false, "Momentum of the running statistics. Defaults to 0.1."}}},
   };
 }
 
@@ -115,7 +115,7 @@ Rows attention() {
        .arity = {.num_outputs = 2},
        .shape = shape::rotary_table,
        .attributes = {{"head_dim", Size, true, "Width of a head."},
-                      {"rope_theta", Number, false, "Base of the frequencies; 10000 otherwise."}},
+                      {"rope_theta", Number, false, "Base of the frequencies. Defaults to 10000."}},
        .saves_tensors = false},
       {.kind = OpKind::Rotary,
        .name = "rotary",
@@ -125,10 +125,10 @@ Rows attention() {
        .name = "attention",
        .arity = {.min_inputs = 3, .max_inputs = 4},
        .shape = shape::attention,
-       .attributes = {{"causal", Flag, false, "Tokens see only those before them; false otherwise."},
+       .attributes = {{"causal", Flag, false, "Tokens see only those before them. Defaults to false."},
                       {"window", Count, false, "Sliding window in tokens; 0: none."},
                       {"softcap", Number, false, "Cap on the scores; 0: none."},
-                      {"score_scale", Number, false, "Factor of the scores; 1 / sqrt(head_dim) otherwise."},
+                      {"score_scale", Number, false, "Factor of the scores. Defaults to 1 / sqrt(head_dim)."},
                       {"probability", Number, false, "Dropout on the weights; 0: none."}}},
   };
 }
@@ -172,7 +172,7 @@ Rows views() {
       {.kind = OpKind::Transpose,
        .name = "transpose",
        .shape = shape::transpose,
-       .attributes = {kDim, {"other_dim", Integer, true, "The dimension that it changes places with."}},
+       .attributes = {kDim, {"other_dim", Integer, true, "The dimension that it is swapped with."}},
        .saves_tensors = false},
       {.kind = OpKind::Slice,
        .name = "slice",
@@ -250,7 +250,7 @@ Rows reductions() {
        .name = "std",
        .arity = {.min_inputs = 2, .max_inputs = 3},
        .shape = shape::reduction,
-       .attributes = {kDim, kKeepDim, {"eps", Number, false, "Floor below the root; 1e-12 otherwise."}}},
+       .attributes = {kDim, kKeepDim, {"eps", Number, false, "Floor below the root. Defaults to 1e-12."}}},
       {.kind = OpKind::MaxPool2d,
        .name = "max_pool2d",
        .shape = shape::max_pool2d,
@@ -270,7 +270,7 @@ Rows experts_and_ends() {
        .shape = shape::router,
        .attributes = {{"experts_per_token", Size, true, "Experts that a token is sent to."},
                       {"norm_topk_prob", Flag, false,
-                       "The weights of a token's experts are divided by their sum; true otherwise."}}},
+                       "The weights of a token's experts are divided by their sum. Defaults to true."}}},
       {.kind = OpKind::Experts,
        .name = "experts",
        .arity = {.min_inputs = 3, .max_inputs = 3, .min_parameters = 3, .max_parameters = kAnyNumber},
@@ -293,9 +293,9 @@ Rows experts_and_ends() {
                        Text,
                        false,
                        "The value everywhere, 0, 1, 2, ... along the last dimension, or the lowest number where a key "
-                       "comes after its query; value otherwise.",
+                       "comes after its query. Defaults to value.",
                        {"value", "positions", "causal_mask"}},
-                      {"value", Number, false, "What it holds; 0 otherwise."}},
+                      {"value", Number, false, "The value of its elements. Defaults to 0."}},
        .saves_tensors = false},
       {.kind = OpKind::Recorded,
        .name = "recorded",

@@ -149,7 +149,7 @@ inline constexpr std::array kFrameworkTraits = {
                     .option = "simple_fsdp",
                     .title = "SimpleFSDP",
                     .sentence = "torchtitan 0.3.0, data_parallel of simple_fsdp.py without a compiler: one unit, the "
-                                "root. The mesh says its mode: fully_shard, hybrid_shard, or replicate where shard is "
+                                "root. The mesh sets its mode: fully_shard, hybrid_shard, or replicate if shard is "
                                 "1.",
                     .call = "data_parallel",
                     .pinned = "SimpleFSDP of torchtitan 0.3.0",

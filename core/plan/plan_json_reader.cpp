@@ -184,7 +184,7 @@ constexpr auto kOptimizerSentences = [] {
 }();
 constexpr std::string_view kStepSentences[] = {"Over lists of tensors, with temporaries of their size.", "One kernel.",
                                                "Tensor by tensor."};
-constexpr std::string_view kStatesSentences[] = {"That of the sharded parameter.", "bfloat16.",
+constexpr std::string_view kStatesSentences[] = {"The dtype of the sharded parameter.", "bfloat16.",
                                                  "One byte per element and a scale per 256."};
 constexpr std::string_view kInitializationSentences[] = {"Built on the meta device, sharded, then filled.",
                                                          "Built on the CPU; one unit at a time moves to the device.",
@@ -201,14 +201,17 @@ constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, 
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
                                                  "The same on [batch, seq, heads, dim].", "In fp32 complex numbers."};
-constexpr std::string_view kAttentionSentences[] = {
-    "What PyTorch chooses.",        "FlashAttention.",
-    "The memory-efficient kernel.", "cuDNN.",
-    "Written out in ATen.",         "Two matrix products and a softmax in fp32."};
+constexpr std::string_view kAttentionSentences[] = {"PyTorch's choice.",
+                                                    "FlashAttention.",
+                                                    "The memory-efficient kernel.",
+                                                    "cuDNN.",
+                                                    "Written out in ATen.",
+                                                    "Two matrix products and a softmax in fp32."};
 
 void checkpointed_fields(Fields& fields, std::string& module, CheckpointMode& mode) {
   fields.required("module", {kModuleName, R"(["model.layers.{0..27}", "lm_head", ""])"}, module);
-  fields.required("mode", "What is kept.", mode, DescribedNames{kCheckpointModeTable, kModeSentences});
+  fields.required("mode", "The outputs that stay for backward.", mode,
+                  DescribedNames{kCheckpointModeTable, kModeSentences});
 }
 
 std::string schema_of_checkpointed() {
@@ -267,12 +270,12 @@ void checkpointing_fields(Fields& fields, Checkpointing& checkpointing) {
       "modules", "Blocks that are checkpointed; others are not.", describes ? schema_of_checkpointed() : "",
       [&](const JsonValue& value, JsonErrors& errors) { read_checkpointed(value, checkpointing, errors); });
   fields.optional_as("selective_keep",
-                     "Kinds of ops whose outputs selective checkpointing keeps. Of attention that is the result of the "
-                     "fused call; attention that is written out (math, eager) is run again.",
+                     "Kinds of ops whose outputs selective checkpointing saves. For attention that is the result of "
+                     "the fused call; attention that is written out (math, eager) is run again.",
                      describes ? schema_of_kept_ops() : "", [&](const JsonValue& value, JsonErrors& errors) {
                        read_kept_ops(value, checkpointing.selective_keep, errors);
                      });
-  fields.optional("every_second_linear", "Keep the outputs of every second linear only, as torchtitan does.",
+  fields.optional("every_second_linear", "Save the outputs of every second linear only, as torchtitan does.",
                   checkpointing.every_second_linear);
   fields.optional("early_stop", "Recomputation stops at the last saved tensor: PyTorch's default.",
                   checkpointing.early_stop);
@@ -281,13 +284,13 @@ void checkpointing_fields(Fields& fields, Checkpointing& checkpointing) {
 void muon_fields(Fields& fields, MuonOptions& muon) {
   fields.optional("nesterov", "Momentum is Nesterov's.", muon.nesterov);
   fields.optional("ns_steps", "Iterations of Newton-Schulz.", muon.ns_steps, IntegerRange{1, 99});
-  fields.optional("steps_last", "It steps behind the other optimizer.", muon.steps_last);
+  fields.optional("steps_last", "It steps after the other optimizer.", muon.steps_last);
 }
 
 void optimizer_fields(Fields& fields, Optimizer& optimizer) {
-  fields.optional("kind", "Which one.", optimizer.kind,
+  fields.optional("kind", "The optimizer's name.", optimizer.kind,
                   DescribedNames{kOptimizerKindTable, std::span(kOptimizerSentences)});
-  fields.optional("implementation", "How PyTorch runs it.", optimizer.implementation,
+  fields.optional("implementation", "PyTorch's implementation.", optimizer.implementation,
                   DescribedNames{kOptimizerImplementationTable, kStepSentences});
   fields.optional("states", "Precision of the moments.", optimizer.states,
                   DescribedNames{kOptimizerStatesTable, kStatesSentences});
@@ -298,8 +301,8 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   MuonOptions muon;
   bool has_muon = false;
   fields.optional_object("muon",
-                         "torch.optim.Muon updates the matrices that a captured model says its script gives to it; the "
-                         "optimizer above updates the rest.",
+                         "torch.optim.Muon updates the matrices that the captured script gives to it; the optimizer "
+                         "above updates the rest.",
                          [&](Fields& inner) {
                            has_muon = true;
                            muon_fields(inner, muon);
@@ -372,7 +375,7 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
   const Runtime known;
   const std::string_view key = spelling_of("flavor", "flavour", fields, notes);
   fields.optional_as(
-      key, "Whose model code runs: sets the implementations that are not given.",
+      key, "The library whose model code runs: sets the implementations that are not given.",
       describes ? schema_of_names(flavors()) + fmt::format(R"(, "default": {})", json_quoted(known.flavor)) : "",
       [&](const JsonValue& value, JsonErrors& errors) {
         std::string flavor;
@@ -390,7 +393,7 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
   fields.optional("allocator_settings",
                   {"PYTORCH_ALLOC_CONF; empty: PyTorch's defaults.", R"(["expandable_segments:True"])"},
                   runtime.allocator_settings);
-  fields.optional_object("implementations", "How ops are implemented.",
+  fields.optional_object("implementations", "The implementations of ops.",
                          [&](Fields& inner) { implementation_fields(inner, runtime.implementations); });
   fields.optional_object("quirks",
                          "Behavior of FSDP2 that differs between versions; core/plan/runtime.h has the source of each.",
@@ -431,11 +434,11 @@ void model_fields(Fields& fields, Plan& plan) {
 }
 
 void precision_fields(Fields& fields, MixedPrecision& precision) {
-  fields.optional("param_dtype", "Gathered and computed in.", precision.param_dtype, OrNull{});
-  fields.optional("reduce_dtype", "Gradients are reduced in it.", precision.reduce_dtype, OrNull{});
+  fields.optional("param_dtype", "The dtype of gathered parameters and of compute.", precision.param_dtype, OrNull{});
+  fields.optional("reduce_dtype", "The dtype of gradient reductions.", precision.reduce_dtype, OrNull{});
   fields.optional(
       "output_dtype",
-      "Outputs of the units' forwards are cast to it. That of activations, unless the root is the only unit.",
+      "The dtype that outputs of the units' forwards are cast to: the activations' unless the root is the only unit.",
       precision.output_dtype, OrNull{});
   fields.optional("cast_forward_inputs", "Inputs of the units' forwards are cast to param_dtype.",
                   precision.cast_forward_inputs);
@@ -467,7 +470,7 @@ std::string schema_of_units() {
 /// The model and its machines.
 void layout_fields(Fields& fields, Plan& plan) {
   const bool describes = fields.object() == nullptr;
-  fields.ignore("$schema", "Where this schema is, for editors.");
+  fields.ignore("$schema", "The location of this schema, for editors.");
   fields.ignore("generator", {"The program that wrote the file.", R"(["fsdp-plan@0.1.0"])"});
   fields.required_as("format_version",
                      "Version of this format. A reader refuses another major version and newer minor ones.",
@@ -486,34 +489,35 @@ void ddp_fields(Fields& fields, DdpOptions& ddp) {
   fields.optional("bucket_cap_mb", "MiB that close a bucket; null: 25, and 1 for the first one.", ddp.bucket_cap_mb,
                   OrNull{});
   fields.optional("gradient_as_bucket_view", "Gradients are views of their buckets.", ddp.gradient_as_bucket_view);
-  fields.optional("broadcast_buffers", "Rank 0 sends its buffers in front of each forward.", ddp.broadcast_buffers);
+  fields.optional("broadcast_buffers", "Rank 0 sends its buffers before each forward.", ddp.broadcast_buffers);
   fields.optional("find_unused_parameters",
-                  "Parameters without a gradient are looked for in each step; needed where there are such.",
+                  "DDP looks for parameters without a gradient in each step; needed if there are any.",
                   ddp.find_unused_parameters);
 }
 
 constexpr std::string_view kBackwardPrefetchSentences[] = {
-    "In front of the backward of the unit before it.", "Behind it, in front of its reduction.", "When it is needed."};
+    "Before the backward of the unit before it.", "After that backward, before its reduction.", "When it is needed."};
 
 void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
-  fields.optional("backward_prefetch", "When the next unit of a backward is gathered.", fsdp1.backward_prefetch,
+  fields.optional("backward_prefetch", "The time at which backward gathers the next unit.", fsdp1.backward_prefetch,
                   DescribedNames{kBackwardPrefetchTable, kBackwardPrefetchSentences});
-  fields.optional("forward_prefetch", "The next unit of a forward is gathered in front of the one before it.",
+  fields.optional("forward_prefetch", "Forward gathers the next unit before the one before it runs.",
                   fsdp1.forward_prefetch);
   fields.optional("limit_all_gathers", "The CPU waits for the unit before the last one to be freed.",
                   fsdp1.limit_all_gathers);
-  fields.optional("use_orig_params", "The optimizer gets the original parameters, and not the flat ones.",
+  fields.optional("use_orig_params", "The optimizer gets the original parameters, not the flat ones.",
                   fsdp1.use_orig_params);
-  fields.optional("buffer_dtype", "Of its MixedPrecision: buffers are cast to it; null: they stay as they are.",
+  fields.optional("buffer_dtype", "Its MixedPrecision casts buffers to it; null: they stay as they are.",
                   fsdp1.buffer_dtype, OrNull{});
   fields.optional("cast_root_forward_inputs",
-                  "Of its MixedPrecision: the root casts its inputs, whatever cast_forward_inputs says of units.",
+                  "Its MixedPrecision: the root casts its inputs, whatever cast_forward_inputs sets for units.",
                   fsdp1.cast_root_forward_inputs);
 }
 
 /// How it trains.
 void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes) {
-  fields.optional("parameter_dtype", "Of the sharded parameters; null: as in the spec. float32 means master weights.",
+  fields.optional("parameter_dtype",
+                  "The dtype of the sharded parameters; null: as in the spec. float32 means master weights.",
                   plan.parameter_dtype, OrNull{});
   fields.optional_object("mixed_precision",
                          "torch.distributed.fsdp.MixedPrecisionPolicy. null: the parameters' own dtype.",
@@ -521,7 +525,7 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
   fields.optional_object("activation_checkpointing", "torch.utils.checkpoint, non-reentrant, of repeated blocks.",
                          [&](Fields& inner) { checkpointing_fields(inner, plan.checkpointing); });
   fields.optional("cpu_offload",
-                  "CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. Of ZeRO: "
+                  "CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. For ZeRO: "
                   "offload_optimizer to cpu, with DeepSpeedCPUAdam in the place of Adam and AdamW.",
                   plan.cpu_offload);
   fields.optional("forward_prefetch", "Units gathered ahead explicitly in forward; 0: FSDP2's implicit order.",
@@ -532,7 +536,7 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                   "Inputs of reductions that live at once (set_reduce_scatter_max_input_buffers, PyTorch 2.13).",
                   plan.reduce_scatter_buffers, IntegerRange{1, std::int64_t{1} << 31});
   fields.optional("separate_reduce_scatter_group",
-                  "Reductions have a communicator of their own (set_separate_reduce_scatter_group, PyTorch 2.13).",
+                  "Reductions use their own communicator (set_separate_reduce_scatter_group, PyTorch 2.13).",
                   plan.separate_reduce_scatter_group);
   fields.optional("accumulation", "Micro-batches per optimizer step.", plan.accumulation,
                   IntegerRange{1, kMostMicroBatches});
@@ -543,9 +547,9 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
       "optimizer", "The optimizer.", [&](Fields& inner) { optimizer_fields(inner, plan.optimizer); }, JsonLayout::Lines,
       kOnlySgdHasMomentum);
   const std::string_view initialization = spelling_of("initialization", "initialisation", fields, notes);
-  fields.optional(initialization, "How the sharded parameters come into being.", plan.initialization,
+  fields.optional(initialization, "The way the sharded parameters are initialized.", plan.initialization,
                   DescribedNames{kInitializationTable, kInitializationSentences});
-  fields.optional_object("runtime", "Whose behavior is predicted.",
+  fields.optional_object("runtime", "The framework whose behavior is predicted.",
                          [&](Fields& inner) { runtime_fields(inner, plan.runtime, notes); });
   fields.optional_object("ddp", "Arguments of DistributedDataParallel, for that runtime alone.",
                          [&](Fields& inner) { ddp_fields(inner, plan.ddp); });

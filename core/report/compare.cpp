@@ -172,24 +172,23 @@ constexpr EnumTable<TermUnit> kTermUnitTable{"unit", kTermUnits};
 
 template <Like<ComparedTerm> S>
 static void fields_of(Fields& fields, S& term) {
-  fields.required("name", "What it is.", term.name);
-  fields.required("unit", "Of what.", term.unit, kTermUnitTable);
-  fields.required("predicted", "In the first report.", term.predicted);
-  fields.required("measured", "In the second report.", term.measured);
+  fields.required("name", "The term's name.", term.name);
+  fields.required("unit", "The unit of the values.", term.unit, kTermUnitTable);
+  fields.required("predicted", "The value in the first report.", term.predicted);
+  fields.required("measured", "The value in the second report.", term.measured);
   // These two follow. For figures that were read they might not fit.
   constexpr bool kWrites = std::is_const_v<S>;
   ConstAs<S, std::int64_t> difference = kWrites ? term.difference() : 0;
   ConstAs<S, double> relative = kWrites ? term.relative() : 0;
   fields.optional_if(true, "difference", "Predicted less measured.", difference);
-  fields.optional_if(true, "relative", "Over what was measured; null: nothing was measured.", relative,
+  fields.optional_if(true, "relative", "The difference over the measured value; null: nothing was measured.", relative,
                      kNullIfNotFinite);
 }
 
 static void comparison_fields(Fields& fields, Like<Comparison> auto& comparison) {
   fields.required("terms", "Worst first.", comparison.terms, JsonLayout::OneLine);
-  fields.optional("notes", "Why the two may not be about the same.", comparison.notes);
-  fields.optional("beyond_tolerance", "Names of terms that differ by more than they may: the exit code is 1.",
-                  comparison.beyond);
+  fields.optional("notes", "Reasons that the two may not be about the same run.", comparison.notes);
+  fields.optional("beyond_tolerance", "Names of terms outside their tolerance: the exit code is 1.", comparison.beyond);
 }
 
 void fields_of(Fields& fields, Comparison& comparison) {

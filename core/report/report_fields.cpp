@@ -158,7 +158,7 @@ static void fields_of(Fields& fields, Like<MemoryPeaks> auto& peaks) {
   field_if_known(fields, "allocated_peak_bytes",
                  "torch.cuda.max_memory_allocated. Missing: there is no such allocator.", peaks.allocated, kInBytes);
   field_if_known(fields, "reserved_peak_bytes", "torch.cuda.max_memory_reserved.", peaks.reserved, kInBytes);
-  field_if_known(fields, "device_peak_bytes", "Reserved, and what lies outside of the allocator.", peaks.device,
+  field_if_known(fields, "device_peak_bytes", "Reserved memory and the memory outside of the allocator.", peaks.device,
                  kInBytes);
 }
 
@@ -178,70 +178,68 @@ static void fields_of(Fields& fields, Like<PeakMoment> auto& peak) {
 }
 
 static void fields_of(Fields& fields, Like<LiveTensor> auto& tensor) {
-  fields.required("name", "Who made it.", tensor.name);
+  fields.required("name", "The maker of the tensors.", tensor.name);
   fields.required("category", "Its category.", tensor.category, kMemoryCategoryTable);
-  fields.required("count", "How many.", tensor.count, kNatural);
-  fields.required("bytes", "Of all of them.", tensor.bytes, kInBytes);
+  fields.required("count", "Their number.", tensor.count, kNatural);
+  fields.required("bytes", "The bytes of all of them.", tensor.bytes, kInBytes);
 }
 
 static void fields_of(Fields& fields, Like<DeviceTerm> auto& term) {
-  fields.required("name", "What it is.", term.name);
+  fields.required("name", "The term's name.", term.name);
   fields.required("bytes", "Its size.", term.bytes, kInBytes);
-  fields.required("provenance", "What the figure rests on.", term.provenance, kReportedProvenanceTable);
-  fields.required("source", "Where the figure comes from.", term.source);
+  fields.required("provenance", "The basis of the figure.", term.provenance, kReportedProvenanceTable);
+  fields.required("source", "The source of the figure.", term.source);
 }
 
 static void fields_of(Fields& fields, Like<HostMemory> auto& host) {
-  field_if_any(fields, "budget_bytes", "Memory of one node. Missing: not known, and not checked.", host.budget,
+  field_if_any(fields, "budget_bytes", "Memory of one node. Missing: not known and not checked.", host.budget,
                kInBytes);
-  fields.required("margin_bytes", "Kept free on top of what is needed.", host.margin, kInBytes);
+  fields.required("margin_bytes", "The safety margin on top of needed_bytes.", host.margin, kInBytes);
   fields.required("needed_bytes", "The sum of the terms. The plan fits when it and the margin are within the budget.",
                   host.needed, kInBytes);
-  fields.optional("pinned_bytes", "In needed_bytes: page-locked, which the system can give to nobody else.",
-                  host.pinned, kInBytes);
+  fields.optional("pinned_bytes",
+                  "The page-locked part of needed_bytes, which the system cannot give to another process.", host.pinned,
+                  kInBytes);
   fields.required("terms", "Its parts, of all ranks of the node together.", host.terms, kOneLine);
 }
 
 static void fields_of(Fields& fields, Like<DriveReport> auto& drive) {
-  fields.required("kept_bytes", "Files.", drive.kept, kInBytes);
-  fields.required("read_bytes", "Read in one steady step.", drive.read, kInBytes);
-  fields.required("written_bytes", "Written in one steady step.", drive.written, kInBytes);
-  fields.required("bytes_per_second", "What the drives of a node read or write in a second.", drive.in_a_second,
-                  kInBytes);
-  fields.required("provenance", "What that figure rests on.", drive.provenance, kReportedProvenanceTable);
-  fields.required("source", "Where it comes from.", drive.source);
-  field_if_any(fields, "capacity_bytes", "Of the drives of a node. Missing: not known, and not checked.",
+  fields.required("kept_bytes", "The size of the files.", drive.kept, kInBytes);
+  fields.required("read_bytes", "The bytes read in one steady step.", drive.read, kInBytes);
+  fields.required("written_bytes", "The bytes written in one steady step.", drive.written, kInBytes);
+  fields.required("bytes_per_second", "The rate at which a node's drives read or write.", drive.in_a_second, kInBytes);
+  fields.required("provenance", "The basis of that figure.", drive.provenance, kReportedProvenanceTable);
+  fields.required("source", "Its source.", drive.source);
+  field_if_any(fields, "capacity_bytes", "The capacity of a node's drives. Missing: not known and not checked.",
                drive.capacity, kInBytes);
 }
 
 static void fields_of(Fields& fields, Like<PhaseMark> auto& mark) {
   fields.required("phase", "forward, backward or optimizer.", mark.phase, kStepPhaseTable);
-  fields.required("index", "In live_over_step_bytes.", mark.index, kNatural);
+  fields.required("index", "The position in live_over_step_bytes.", mark.index, kNatural);
 }
 
 static void peak_fields(Fields& fields, Like<StepReport> auto& report) {
   auto& memory = report.memory;
-  fields.optional_if(report.kind == "predicted", "rank",
-                     "Of the world: whose memory this is. Of a prediction the rank that needs most, unless another was "
-                     "asked for.",
-                     memory.rank, kNatural);
-  fields.required("budget_bytes", "What a process may use of the device.", memory.budget, kInBytes);
-  fields.required("margin_bytes", "Kept free on top of the prediction.", memory.margin, kInBytes);
   fields.optional_if(
-      memory.held > Bytes(0), "held_bytes",
-      "In the margin: what FSDP1 or ZeRO frees and may not get back in time, because another stream uses it "
-      "(record_stream).",
-      memory.held, kInBytes);
+      report.kind == "predicted", "rank",
+      "The global rank whose memory this is. In a prediction, the rank that needs most unless another was requested.",
+      memory.rank, kNatural);
+  fields.required("budget_bytes", "The memory of the device that a process may use.", memory.budget, kInBytes);
+  fields.required("margin_bytes", "The safety margin on top of the prediction.", memory.margin, kInBytes);
+  fields.optional_if(memory.held > Bytes(0), "held_bytes",
+                     "The part of the margin for memory that FSDP1 or ZeRO frees and may not get back in time, because "
+                     "another stream uses it (record_stream).",
+                     memory.held, kInBytes);
   fields_of(fields, memory.peaks);
-  fields.required("peak", "When and where live memory is highest.", memory.peak, JsonLayout::Lines);
+  fields.required("peak", "The moment and place of the highest live memory.", memory.peak, JsonLayout::Lines);
   // Only a prediction knows what each tensor is for, and a run of our own.
   const bool knows_categories =
       std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
-  fields.optional_if(
-      !report.rehearsal && knows_categories, "at_peak",
-      "Live bytes at the peak, by the categories of PyTorch's FSDPMemTracker. Missing of a rehearsal, and "
-      "of a framework's own run.",
-      memory.at_peak, ByCategory{});
+  fields.optional_if(!report.rehearsal && knows_categories, "at_peak",
+                     "Live bytes at the peak, by the categories of PyTorch's FSDPMemTracker. Missing in a rehearsal "
+                     "and in a framework's own run.",
+                     memory.at_peak, ByCategory{});
 }
 
 static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) {
@@ -254,7 +252,7 @@ static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) 
   fields.required("phases", "Peaks of initialization, first_step and steady_step.", memory.phases,
                   KeyedRows{EnumKey{&PhasePeaks::phase, PhaseByName<RunPhase>{kRunPhaseTable}}});
   fields.optional_if(memory.tightness != Tightness::None, "tight",
-                     "Why a plan that runs has no room to spare. Missing: it has, or it does not run.",
+                     "The reason that a plan that runs has no room to spare. Missing: it has room, or it does not run.",
                      memory.tightness, DescribedNames{kTightnessTable, kTightnessSentences});
   fields.optional("cache_flushes",
                   "Times the allocator must give back its cache to stay below the budget, in initialization and the "
@@ -262,24 +260,25 @@ static void report_memory_fields(Fields& fields, Like<StepReport> auto& report) 
                   memory.cache_flushes, IntegerRange{.min = -1});
   const bool knows_step = memory.tightness != Tightness::None && report.kind == "predicted";
   fields.optional_if(knows_step, "step_cache_flushes",
-                     "Those of a steady step; with streams the most there may be. Missing of a rehearsal.",
+                     "The cache flushes of a steady step; with streams an upper bound. Missing in a rehearsal.",
                      memory.step_flushes, kNatural);
   fields.optional_if(knows_step, "cache_flush_time",
-                     "What they add to a steady step, estimated. In seconds. Not in time.step.", memory.flush_time,
-                     kInSeconds);
+                     "The time that they add to a steady step, estimated. In seconds. Not in time.step.",
+                     memory.flush_time, kInSeconds);
   fields.optional("host_pinned_bytes", "Pinned host memory of this rank.", memory.host_pinned, kInBytes);
   field_if_any(fields, "host",
-               "What the processes of one node hold in its own memory, of the node that needs most. Missing: the plan "
-               "keeps nothing of the model there.",
+               "The host memory that the processes of one node use, for the node that needs most. Missing: nothing of "
+               "the model is in host memory.",
                memory.host, JsonLayout::Lines);
   field_if_any(fields, "drive",
-               "What all ranks of a node keep on its NVMe drives, and move. Missing: the plan uses none.", memory.drive,
-               JsonLayout::Lines);
+               "The data that all ranks of a node store on its NVMe drives and move. Missing: the plan uses no drive.",
+               memory.drive, JsonLayout::Lines);
   fields.optional("live_over_step_bytes",
                   "The most that is live during each instruction of one steady step, in order; measured: allocated "
                   "bytes.",
                   memory.live_over_step, SizesOnOneLine{});
-  fields.optional("phase_marks", "Where phases begin in live_over_step_bytes.", memory.phase_marks, kOneLine);
+  fields.optional("phase_marks", "The positions in live_over_step_bytes at which phases begin.", memory.phase_marks,
+                  kOneLine);
 }
 
 // ---- Traffic.
@@ -296,8 +295,10 @@ static void fields_of(Fields& fields, Like<Totals> auto& totals, const ByKind& /
   for (int i = 0; i < kNumTrafficKinds; ++i) {
     const bool is_of_fsdp = i <= static_cast<int>(CollectiveKind::AllReduce);
     const std::string_view name = name_of(static_cast<CollectiveKind>(i));
-    fields.optional_if(is_of_fsdp || totals[i].count > 0, name, is_of_fsdp ? "Of FSDP." : "Where there are any.",
-                       totals[i], kOneLine);
+    fields.optional_if(
+        is_of_fsdp || totals[i].count > 0, name,
+        is_of_fsdp ? "FSDP's collectives of this kind." : "Collectives of this kind. Missing: there are none.",
+        totals[i], kOneLine);
   }
 }
 
@@ -307,35 +308,36 @@ static void collective_fields(Fields& fields, S& collective) {
   fields.required("unit", "First module of its unit; empty: the root.", collective.unit);
   fields.required("phase", "forward, backward or optimizer.", collective.phase, kStepPhaseTable);
   fields.required("dtype", "PyTorch's name.", collective.dtype, DtypeByName{});
-  fields.required("elements", "Of the full tensor, padding included.", collective.elements, kNatural);
-  fields.required("payload_bytes", "Of the full tensor.", collective.payload, kInBytes);
+  fields.required("elements", "The elements of the full tensor, padding included.", collective.elements, kNatural);
+  fields.required("payload_bytes", "The bytes of the full tensor.", collective.payload, kInBytes);
   if constexpr (!std::is_const_v<S>) collective.group = MeshDimension::Other;
   fields.optional("group", "Dimension of the mesh; other: measured, only the size of the group is known.",
                   collective.group, kMeshDimensionTable);
   if constexpr (!std::is_const_v<S>) collective.group_size = -1;
   field_if_known(fields, "group_size", "Ranks. Missing: measured, and not known.", collective.group_size, kRanks);
-  fields.optional_if(collective.reduce_op != ReduceOp::None, "reduce_op",
-                     "Of a reduction. Missing of a measured step. Sum with float16: FSDP2 divides before and after.",
-                     collective.reduce_op, kReduceOpTable);
+  fields.optional_if(
+      collective.reduce_op != ReduceOp::None, "reduce_op",
+      "The reduction's operator. Missing in a measured step. Sum with float16: FSDP2 divides before and after.",
+      collective.reduce_op, kReduceOpTable);
   field_if_known(fields, "micro_batch_index",
-                 "The micro-batch in which it is issued, from 0. Missing after all of them, and of a measured step.",
+                 "The micro-batch in which it is issued, from 0. Missing after all of them and in a measured step.",
                  collective.micro_batch, kNatural);
 }
 
 template <Like<Collective> S>
 static void fields_of(Fields& fields, S& collective, const CollectiveRow& row) {
   collective_fields(fields, collective);
-  fields.optional_if(row.has_times, "time", "By itself. In seconds. Missing where no time is known.", collective.time,
-                     kInSeconds);
+  fields.optional_if(row.has_times, "time", "Its duration by itself. In seconds. Missing where no time is known.",
+                     collective.time, kInSeconds);
   fields.optional_if(row.has_times, "exposed",
-                     "That the compute stream waits for it. In seconds. Missing where no time is known.",
+                     "The time that the compute stream waits for it. In seconds. Missing where no time is known.",
                      collective.exposed, kInSeconds);
   // Follows from `live`.
   ConstAs<S, Bytes> live = std::accumulate(collective.live.begin(), collective.live.end(), Bytes(0));
   fields.optional_if(row.has_categories, "live_bytes",
-                     "Of tensors when it is called, its own included. Missing of a rehearsal.", live, kInBytes);
+                     "The live bytes when it is called, its own included. Missing in a rehearsal.", live, kInBytes);
   field_if_any(fields, "first_step_live_bytes",
-               "The same in the first step. Missing where that one has other collectives.", collective.first_step_live,
+               "The same in the first step. Missing if that one has other collectives.", collective.first_step_live,
                kInBytes);
   fields.optional_if(row.has_categories, "live",
                      "live_bytes by category of PyTorch's FSDPMemTracker; those without bytes are left out.",
@@ -349,11 +351,10 @@ static void traffic_fields(Fields& fields, S& report) {
   const bool knows_links = traffic.sent_inside_node >= Bytes(0);
   if constexpr (!std::is_const_v<S>) traffic.sent_inside_node = traffic.sent_between_nodes = Bytes(-1);
   fields.optional_if(knows_links, "sent_inside_node_bytes_per_rank",
-                     "Sent over links inside a node; missing where it is not known.", traffic.sent_inside_node,
-                     kInBytes);
+                     "Sent over links inside a node. Missing: not known.", traffic.sent_inside_node, kInBytes);
   fields.optional_if(knows_links, "sent_between_nodes_bytes_per_rank",
-                     "Sent over the network, by the worst-placed rank; missing where it is not known.",
-                     traffic.sent_between_nodes, kInBytes);
+                     "Sent over the network by the worst-placed rank. Missing: not known.", traffic.sent_between_nodes,
+                     kInBytes);
   fields.optional("collectives", "In issue order of one steady step.", traffic.collectives,
                   CollectiveRow{.has_times = report.time.step > Seconds(0), .has_categories = !report.rehearsal});
 }
@@ -363,7 +364,7 @@ static void traffic_fields(Fields& fields, S& report) {
 static void band_fields(Fields& fields, Like<TimeReport> auto& time) {
   fields.required("low", "At least. In seconds.", time.low, kInSeconds);
   fields.optional_if(time.high > Seconds(0) || time.without_cost.empty(), "high",
-                     "At most. In seconds. Missing where ops have no known cost.", time.high, kInSeconds);
+                     "At most. In seconds. Missing if ops have no known cost.", time.high, kInSeconds);
 }
 
 template <Like<TimeReport> S>
@@ -375,7 +376,8 @@ static void fields_of(Fields& fields, S& time) {
     fields.optional_if(part >= Seconds(0), name, doc, part, kInSeconds);
   };
   known("compute", "Busy time of the compute stream. In seconds. Missing: not measured.", time.compute);
-  known("exposed_communication", "That it waits for collectives. In seconds. Missing: not measured.",
+  known("exposed_communication",
+        "The time that the compute stream waits for collectives. In seconds. Missing: not measured.",
         time.exposed_communication);
   known("optimizer", "Part of compute. In seconds. Missing: not measured.", time.optimizer);
   fields.optional("tokens_per_second_per_gpu", "Throughput.", time.tokens_per_second_per_gpu);
@@ -384,7 +386,7 @@ static void fields_of(Fields& fields, S& time) {
       "uncertainty", "Band in which the step time is expected.", [&](Fields& inner) { band_fields(inner, time); },
       kOneLine);
   field_if_any(fields, "without_cost",
-               "Ops and kernels of libraries whose cost nobody knows. The step takes longer by what they take.",
+               "Ops and kernels of libraries whose cost is unknown. The step takes longer by their time.",
                time.without_cost);
 }
 
@@ -402,27 +404,26 @@ static void fields_of(Fields& fields, Like<ReportedWorkload> auto& workload) {
 static void report_model_fields(Fields& fields, Like<StepReport> auto& report) {
   fields.required("name", "Its name.", report.model);
   fields.required("parameters", "All parameters, tied ones once.", report.parameters, kNatural);
-  fields.required("trainable_parameters", "Those with requires_grad.", report.trainable_parameters, kNatural);
-  field_if_known(fields, "receives_gradient_parameters", "Those that get a gradient; missing where it is not known.",
+  fields.required("trainable_parameters", "The parameters with requires_grad.", report.trainable_parameters, kNatural);
+  field_if_known(fields, "receives_gradient_parameters", "The parameters that get a gradient. Missing: not known.",
                  report.receives_gradient_parameters, kNatural);
-  field_if_known(fields, "buffers_bytes", "Bytes of the buffers; missing where it is not known.", report.buffers,
-                 kInBytes);
+  field_if_known(fields, "buffers_bytes", "Bytes of the buffers. Missing: not known.", report.buffers, kInBytes);
 }
 
 static void report_machine_fields(Fields& fields, Like<StepReport> auto& report) {
   fields.required("gpu", "Name of the GPU.", report.gpu);
   fields.required("gpus_per_node", "GPUs of a node.", report.gpus_per_node, kNatural);
   fields.required("nodes", "Number of nodes.", report.nodes, kNatural);
-  fields.required("memory_bytes", "What a process may use of a GPU.", report.memory.budget, kInBytes);
-  fields.required("assumptions", "What was assumed, as sentences.", report.assumptions);
+  fields.required("memory_bytes", "The memory of a GPU that a process may use.", report.memory.budget, kInBytes);
+  fields.required("assumptions", "The assumptions, as sentences.", report.assumptions);
 }
 
 template <Like<StepReport> S>
 static void header_fields(Fields& fields, S& report) {
   ConstAs<S, std::string> version(kReportFormatVersion);
   fields.required("format_version", "Version of this format.", version, ReportVersion{});
-  fields.required("kind", "Where the figures come from.", report.kind, OneOf{"kind", kReportKinds});
-  fields.required("runtime", {"Whose behavior it is.", R"(["pytorch-fsdp2"])"}, report.runtime);
+  fields.required("kind", "The source of the figures.", report.kind, OneOf{"kind", kReportKinds});
+  fields.required("runtime", {"The framework whose behavior it is.", R"(["pytorch-fsdp2"])"}, report.runtime);
   fields.required("runtime_version", "Its version.", report.runtime_version);
   fields.required("verdict", "Whether the plan fits.", report.verdict,
                   DescribedNames{kVerdictTable, kVerdictSentences});
@@ -437,7 +438,8 @@ static void report_figure_fields(Fields& fields, Like<StepReport> auto& report) 
                          [&](Fields& inner) { traffic_fields(inner, report); });
   fields.optional_if(report.time.step > Seconds(0), "time", "Time of one steady step. A stub GPU has none.",
                      report.time, JsonLayout::Lines);
-  field_if_any(fields, "rehearsal", "What a rehearsal saw: the real PyTorch ran a script. Only of measured reports.",
+  field_if_any(fields, "rehearsal",
+               "The observations of a rehearsal: the real PyTorch ran a script. Only in measured reports.",
                report.rehearsal, JsonLayout::Lines);
 }
 

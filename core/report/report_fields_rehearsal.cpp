@@ -11,8 +11,8 @@ constexpr std::string_view kRoutings[] = {"none", "balanced"};
 
 // Where nobody knows the file there is no line either.
 void place_fields(Fields& fields, Like<std::string> auto& file, Like<std::int64_t> auto& line) {
-  field_if_any(fields, "file", "Where.", file);
-  fields.optional_if(!file.empty() && line > 0, "line", "Where in it.", line, kNatural);
+  field_if_any(fields, "file", "The file's path.", file);
+  fields.optional_if(!file.empty() && line > 0, "line", "The line in the file.", line, kNatural);
 }
 
 }  // namespace
@@ -58,14 +58,14 @@ static void fields_of(Fields& fields, Like<AppliedWrapper> auto& wrapper) {
   fields.required("class", "Its class.", wrapper.class_name);
   field_if_any(fields, "version", "Version of its package.", wrapper.version);
   field_if_any(fields, "strategy", "Sharding strategy.", wrapper.strategy);
-  field_if_any(fields, "zero_stage", "Of DeepSpeed.", wrapper.zero_stage);
-  field_if_any(fields, "param_dtype", "Of mixed precision.", wrapper.param_dtype);
-  field_if_any(fields, "reduce_dtype", "Of mixed precision.", wrapper.reduce_dtype);
-  field_if_any(fields, "buffer_dtype", "Of mixed precision.", wrapper.buffer_dtype);
+  field_if_any(fields, "zero_stage", "DeepSpeed's ZeRO stage.", wrapper.zero_stage);
+  field_if_any(fields, "param_dtype", "The parameters' dtype in mixed precision.", wrapper.param_dtype);
+  field_if_any(fields, "reduce_dtype", "The dtype of reductions in mixed precision.", wrapper.reduce_dtype);
+  field_if_any(fields, "buffer_dtype", "The dtype of buffers in mixed precision.", wrapper.buffer_dtype);
   field_if_any(fields, "reshard_after_forward", "true, false or a world size.", wrapper.reshard_after_forward);
   fields.required("offload", "To the host.", wrapper.offload);
   fields.required("autocast", "Types of torch.autocast in forward.", wrapper.autocast);
-  fields.required("units", "What is gathered and reduced at once.", wrapper.units, kRow);
+  fields.required("units", "The units that are gathered and reduced at once.", wrapper.units, kRow);
 }
 
 static void fields_of(Fields& fields, Like<AppliedOptimizer> auto& optimizer) {
@@ -77,9 +77,9 @@ static void fields_of(Fields& fields, Like<AppliedOptimizer> auto& optimizer) {
 
 static void fields_of(Fields& fields, Like<AllocationSite> auto& site) {
   fields_of(fields, site.frame);
-  field_if_any(fields, "through", "What the line called.", site.through);
+  field_if_any(fields, "through", "The functions that the line called.", site.through);
   fields.required("count", "Allocations.", site.count, kNatural);
-  fields.required("bytes", "Of all of them.", site.bytes, kInBytes);
+  fields.required("bytes", "The bytes of all of them.", site.bytes, kInBytes);
 }
 
 static void fields_of(Fields& fields, Like<RehearsalWarning> auto& warning) {
@@ -91,7 +91,7 @@ static void fields_of(Fields& fields, Like<RehearsalWarning> auto& warning) {
 static void fields_of(Fields& fields, Like<Readback> auto& readback) {
   fields.required("operation", "nonzero, item, ...", readback.operation);
   place_fields(fields, readback.file, readback.line);
-  fields.required("count", "How often.", readback.count, kNatural);
+  fields.required("count", "The number of times.", readback.count, kNatural);
   fields.required("steers_sizes", "Whether sizes of tensors follow from it.", readback.steers_sizes);
 }
 
@@ -104,7 +104,7 @@ static void fields_of(Fields& fields, Like<RehearsalLimits> auto& limits) {
                   limits.allocator_event_queries, kNatural);
   fields.required("cudnn_plans", "Times that cuDNN ran.", limits.cudnn_plans, kNatural);
   fields.required("cudnn_workspace_bytes", "Charged for each, a stated term.", limits.cudnn_workspace, kInBytes);
-  fields.required("routing", "Which experts tokens went to.", limits.routing, OneOf{"routing", kRoutings});
+  fields.required("routing", "The experts that tokens went to.", limits.routing, OneOf{"routing", kRoutings});
   fields.required("triton", "Whether Triton was used.", limits.triton);
   fields.required("cuda_graphs", "Whether CUDA graphs were captured.", limits.cuda_graphs);
   fields.required("data_dependent_routing", "Whether sizes depend on values on the device.",
@@ -113,25 +113,25 @@ static void fields_of(Fields& fields, Like<RehearsalLimits> auto& limits) {
 
 static void fields_of(Fields& fields, Like<ScriptError> auto& error) {
   fields.required("type", "Its class.", error.type);
-  fields.required("message", "What it says.", error.message);
+  fields.required("message", "Its message.", error.message);
   fields.required("traceback", "As Python prints it.", error.traceback);
 }
 
 static void fields_of(Fields& fields, Like<FailedAllocation> auto& failed) {
-  fields.required("bytes", "Asked for.", failed.bytes, kInBytes);
+  fields.required("bytes", "The requested bytes.", failed.bytes, kInBytes);
   fields.required("phase", "initialization, forward, backward or optimizer.", failed.phase, kStepPhaseTable);
   fields.required("step", "From 1; 0: initialization.", failed.step, kNatural);
-  fields.required("module", "At work.", failed.module);
-  fields.required("device_free_bytes", "Free on the device, then.", failed.free, kInBytes);
+  fields.required("module", "The module at work.", failed.module);
+  fields.required("device_free_bytes", "The bytes free on the device at that time.", failed.free, kInBytes);
   frame_field(fields, "at", "The line of the script.", failed.at);
   fields.required("stack", "Innermost first.", failed.stack, kRow);
 }
 
 static void environment_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
-  fields.required("python", "Of Python.", rehearsal.python);
-  fields.required("torch", "Of PyTorch.", rehearsal.torch);
-  field_if_any(fields, "cuda", "Of the CUDA that it was built for.", rehearsal.cuda);
-  fields.required("packages", "Of other packages that were imported.", rehearsal.packages,
+  fields.required("python", "Python's version.", rehearsal.python);
+  fields.required("torch", "PyTorch's version.", rehearsal.torch);
+  field_if_any(fields, "cuda", "The version of CUDA that PyTorch was built for.", rehearsal.cuda);
+  fields.required("packages", "The versions of other imported packages.", rehearsal.packages,
                   Keyed{TextKey{&Package::name}, &Package::version, JsonLayout::Lines});
 }
 
@@ -139,25 +139,26 @@ static void applied_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   fields.required("wrappers", "Outermost first.", rehearsal.wrappers, JsonLayout::Lines);
   fields.required("parameter_dtypes", "Elements by type.", rehearsal.parameter_dtypes,
                   Keyed{TextKey{&ElementsOfDtype::dtype}, &ElementsOfDtype::elements, kRow, kNatural});
-  fields.required("optimizers", "Those that were called.", rehearsal.optimizers, kRow);
-  field_if_any(fields, "techniques",
-               "What else was seen: recomputation, accumulation, other kinds of parallelism. Missing: nothing.",
-               rehearsal.techniques);
+  fields.required("optimizers", "The optimizers that were called.", rehearsal.optimizers, kRow);
+  field_if_any(
+      fields, "techniques",
+      "Other observed techniques: recomputation, accumulation, other kinds of parallelism. Missing: there were none.",
+      rehearsal.techniques);
 }
 
 /// The run: how it ended, and by rank.
 static void run_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
-  fields.required("end", "Why it ended.", rehearsal.end, OneOf{"end", kEnds});
+  fields.required("end", "The reason that it ended.", rehearsal.end, OneOf{"end", kEnds});
   field_if_any(fields, "error", "The out-of-memory error.", rehearsal.error, JsonLayout::Lines);
   field_if_any(fields, "failed_allocation", "The request that ran out of memory.", rehearsal.failed, JsonLayout::Lines);
   fields.required_object("environment", "Versions.", [&](Fields& inner) { environment_fields(inner, rehearsal); });
   fields.required("steps", "Optimizer steps that ended.", rehearsal.steps, kNatural);
-  fields.required("rank", "The rank reported: of those run, the one that needs most.", rehearsal.rank, kNatural);
+  fields.required("rank", "The rank reported: the one that needs most of those run.", rehearsal.rank, kNatural);
   fields.required("both_bounds", "Whether both bounds of event timing were run.", rehearsal.both_bounds);
   fields.required("timing_decides", "Whether a rank fits at one bound only.", rehearsal.timing_decides);
   fields.required("ranks", "All that were run.", rehearsal.ranks, kRow);
-  field_if_any(fields, "unplayed_ranks", "Asked for, and without figures. Missing: there are none.", rehearsal.unplayed,
-               kRow);
+  field_if_any(fields, "unplayed_ranks", "Requested ranks without figures. Missing: there are none.",
+               rehearsal.unplayed, kRow);
   fields.optional("out_of_memory_errors", "Also those that the script caught.", rehearsal.out_of_memory_errors,
                   kNatural);
   fields.optional("at_end_requested_bytes", "Bytes of live tensors at the end, as asked for.",
@@ -167,21 +168,22 @@ static void run_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
 }
 
 static void rehearsal_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
-  fields.required("measured_on", "stub GPU, or GPU.", rehearsal.measured_on);
-  fields.required("command", "As typed.", rehearsal.command);
+  fields.required("measured_on", "The device: stub GPU or GPU.", rehearsal.measured_on);
+  fields.required("command", "The command as typed.", rehearsal.command);
   run_fields(fields, rehearsal);
-  fields.required_object("applied", "What was applied to the model, not what was asked for.",
+  fields.required_object("applied", "The wrapping that was applied to the model, not the one requested.",
                          [&](Fields& inner) { applied_fields(inner, rehearsal); });
   frame_field(fields, "peak_at", "The line of the script.", rehearsal.peak_at);
-  fields.required("peak_stack", "Where allocated memory is highest, innermost first.", rehearsal.peak_stack, kRow);
+  fields.required("peak_stack", "The stack at the peak of allocated memory, innermost first.", rehearsal.peak_stack,
+                  kRow);
   field_if_any(fields, "categories_at_peak",
                "Requested bytes alive at the peak, by what they are for. Missing: they could not be observed.",
                rehearsal.categories, Keyed{TextKey{&PeakCategory::name}, &PeakCategory::bytes, kRow, kInBytes});
   fields.required("allocations_at_peak",
                   "Memory at the peak by line of Python, largest first; without a file: all smaller ones.",
                   rehearsal.allocations, kRow);
-  fields.required("warnings", "What users get wrong and what passes without an error.", rehearsal.warnings, kRow);
-  fields.required("limits", "How far the figures go.", rehearsal.limits, JsonLayout::Lines);
+  fields.required("warnings", "Common mistakes and problems that pass without an error.", rehearsal.warnings, kRow);
+  fields.required("limits", "The limits of the figures.", rehearsal.limits, JsonLayout::Lines);
 }
 
 void fields_of(Fields& fields, Rehearsal& rehearsal) {

@@ -36,8 +36,8 @@ std::string report_schema() {
       },
       UnknownKeys::Ignore);
   return schema_of_file("report", "Reports of fsdp-plan",
-                        "What a training step costs, predicted or measured. Bytes are integers, times are seconds, and "
-                        "nothing depends on the clock or the machine. Keys may be added within a major version.",
+                        "The cost of a training step, predicted or measured. Bytes are integers, times are seconds, "
+                        "and nothing depends on the clock or the machine. Keys may be added within a major version.",
                         schema, {});
 }
 

@@ -61,7 +61,7 @@ inline constexpr EnumTable<MeshDimension> kMeshDimensionTable{"group", kMeshDime
 inline constexpr EnumName<Verdict> kVerdictNames[] = {
     {Verdict::Fits, "fits"}, {Verdict::DoesNotFit, "does_not_fit"}, {Verdict::Unknown, "unknown"}};
 inline constexpr EnumTable<Verdict> kVerdictTable{"verdict", kVerdictNames};
-inline constexpr std::string_view kVerdictSentences[] = {"It runs; where tight is there, without room to spare.",
+inline constexpr std::string_view kVerdictSentences[] = {"It runs; with \"tight\", without room to spare.",
                                                          "It runs out of memory.", "There is nothing to compare with."};
 
 /// Without None, which is omitted.
@@ -69,7 +69,7 @@ inline constexpr EnumName<Tightness> kTightnessNames[] = {
     {Tightness::Margin, "margin"}, {Tightness::Streams, "streams"}, {Tightness::Flushes, "cache_flushes"}};
 inline constexpr EnumTable<Tightness> kTightnessTable{"tightness", kTightnessNames};
 inline constexpr std::string_view kTightnessSentences[] = {
-    "The device peak is within the budget, and with the margin it is not.",
+    "The device peak is within the budget, but with the margin it is not.",
     "Memory that other streams hold (held_bytes) may be more than is left: the allocator then waits for it.",
     "The allocator has to give back its cache to stay within the budget."};
 

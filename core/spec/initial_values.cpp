@@ -36,13 +36,14 @@ constexpr EnumTable<Fan> kFanTable{"fan", kFans};
 constexpr RealRange kNotNegative{0, 1e9};
 
 void draw_fields(Fields& fields, SpecDraw& draw) {
-  fields.optional("distribution", "What is drawn; a sinusoid is of positions.", draw.distribution, kDistributionTable);
-  fields.optional("std", "Standard deviation of what is drawn.", draw.std, kNotNegative);
+  fields.optional("distribution", "The distribution that is drawn; a sinusoid is of positions.", draw.distribution,
+                  kDistributionTable);
+  fields.optional("std", "Standard deviation of the draw.", draw.std, kNotNegative);
   fields.optional("fan",
-                  "By the square root of which the standard deviation is divided: the inputs of a result, the results "
+                  "The count whose square root divides the standard deviation: the inputs of a result, the results "
                   "that an input goes to, or the mean of both.",
                   draw.fan, kFanTable);
-  fields.optional("value", "Of a constant.", draw.value);
+  fields.optional("value", "The value of a constant.", draw.value);
 }
 
 void rule_fields(Fields& fields, SpecInitialRule& rule) {
@@ -65,10 +66,10 @@ void read_rules(const JsonValue& value, const SpecDraw& usual, std::vector<SpecI
 }
 
 void initial_fields(Fields& fields, SpecInitialValues& out) {
-  fields.required("source", "Where they come from: a key of config.json, the code that draws.", out.source);
+  fields.required("source", "Their source: a key of config.json, the code that draws.", out.source);
   draw_fields(fields, out.weights);
   fields.optional_as(
-      "exceptions", "Of parameters that begin in another way; the last one that matches counts.",
+      "exceptions", "Parameters with other initial values; the last one that matches counts.",
       R"("type": "array", "items": {"$ref": "#/definitions/initial_values_exception"})",
       [&](const JsonValue& value, JsonErrors& errors) { read_rules(value, out.weights, out.rules, errors); });
 }

@@ -138,7 +138,7 @@ std::string heads_class(const BlockOptions& /*options*/) {
 }  // namespace
 
 std::vector<BlockKind> bert_blocks() {
-  const OptionRule dropout = {"dropout", OptionType::Number, false, "Dropout; 0 otherwise."};
+  const OptionRule dropout = {"dropout", OptionType::Number, false, "Dropout. Defaults to 0."};
   return {
       {.name = "bert_embeddings",
        .doc = "input_ids and token_type_ids to hidden: words, types and positions, normed.",
@@ -146,7 +146,7 @@ std::vector<BlockKind> bert_blocks() {
                    {"hidden_size", OptionType::Size, true, "Width of all tables."},
                    {"max_positions", OptionType::Size, true, "Rows of the position table."},
                    padding_idx_rule(),
-                   {"type_vocab_size", OptionType::Size, false, "Rows of the table of token types; 2 otherwise."},
+                   {"type_vocab_size", OptionType::Size, false, "Rows of the table of token types. Defaults to 2."},
                    dropout,
                    norm_eps_rule(kNormEpsDoc)},
        .build = bert_embeddings,

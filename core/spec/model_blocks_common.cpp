@@ -15,11 +15,11 @@ double norm_eps(BlockBuilder& b, const BlockOptions& options, std::string_view n
 }
 
 OptionRule padding_idx_rule() {
-  return {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."};
+  return {"padding_idx", OptionType::Count, false, "The table row that gets no gradient. Defaults to no such row."};
 }
 
 OptionRule attention_dropout_rule() {
-  return {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; as \"dropout\" otherwise."};
+  return {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to \"dropout\"."};
 }
 
 OptionRule norm_eps_rule(std::string_view doc) {
@@ -126,49 +126,50 @@ std::vector<BlockKind> common_blocks() {
                    padding_idx_rule(),
                    {"scale", OptionType::Number, false, "Multiplies the embeddings (Gemma: sqrt of hidden_size)."},
                    {"round_scale", OptionType::Flag, false,
-                    "The scale is rounded to the dtype of the embeddings first (Gemma); false otherwise."}},
+                    "The scale is rounded to the dtype of the embeddings first (Gemma). Defaults to false."}},
        .build = token_embedding,
        .class_name = fixed_class<kEmbedding>},
       {.name = "rotary_table",
        .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
        .options = {{"head_dim", OptionType::Size, true, "Width of a head."},
-                   {"family", OptionType::Text, false, "First word of the class name, such as Qwen3; Llama otherwise."},
-                   {"rope_theta", OptionType::Number, false, "Base of the frequencies; 10000 otherwise."},
+                   {"family", OptionType::Text, false,
+                    "First word of the class name, such as Qwen3. Defaults to Llama."},
+                   {"rope_theta", OptionType::Number, false, "Base of the frequencies. Defaults to 10000."},
                    {"rope_scaling",
                     OptionType::Text,
                     false,
-                    "How frequencies are scaled for longer sequences; not at all otherwise.",
+                    "The scaling of frequencies for longer sequences. Defaults to no scaling.",
                     {"llama3"}},
-                   {"rope_factor", OptionType::Number, false, "Of the scaling: low frequencies are divided by it."},
+                   {"rope_factor", OptionType::Number, false, "The divisor of low frequencies."},
                    {"low_freq_factor", OptionType::Number, false,
-                    "Of the scaling: waves longer than original_max_positions over it are low frequencies."},
+                    "Waves longer than original_max_positions over it are low frequencies."},
                    {"high_freq_factor", OptionType::Number, false,
-                    "Of the scaling: waves shorter than original_max_positions over it are kept."},
-                   {"original_max_positions", OptionType::Size, false, "Of the scaling: positions of pre-training."}},
+                    "Waves shorter than original_max_positions over it stay unscaled."},
+                   {"original_max_positions", OptionType::Size, false, "The positions of pre-training."}},
        .build = rotary_table,
        .class_name = rotary_class},
       {.name = "rms_norm",
        .doc = "hidden to hidden, normalized by its root mean square.",
        .options = {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."},
-                   {"eps", OptionType::Number, false, "Added to the mean square; 1e-6 otherwise."}},
+                   {"eps", OptionType::Number, false, "Added to the mean square. Defaults to 1e-6."}},
        .build = rms_norm,
        .class_name = fixed_class<kRmsNorm>},
       {.name = "layer_norm",
        .doc = "hidden to hidden, normalized by mean and variance.",
-       .options = {{"bias", OptionType::Flag, false, "Has a bias; true otherwise."},
-                   {"eps", OptionType::Number, false, "Added to the variance; 1e-5 otherwise."}},
+       .options = {{"bias", OptionType::Flag, false, "Has a bias. Defaults to true."},
+                   {"eps", OptionType::Number, false, "Added to the variance. Defaults to 1e-5."}},
        .build = layer_norm,
        .class_name = fixed_class<kLayerNorm>},
       {.name = "linear",
        .doc = "hidden [..., in] to hidden [..., out_features].",
        .options = {{"out_features", OptionType::Size, true, "Width of the output."},
-                   {"bias", OptionType::Flag, false, "Has a bias; false otherwise."}},
+                   {"bias", OptionType::Flag, false, "Has a bias. Defaults to false."}},
        .build = linear,
        .class_name = fixed_class<kLinear>},
       {.name = "lm_head",
        .doc = "hidden to logits [batch, seq, vocab_size].",
        .options = {{"vocab_size", OptionType::Size, true, "Number of logits."},
-                   {"bias", OptionType::Flag, false, "Has a bias; false otherwise."}},
+                   {"bias", OptionType::Flag, false, "Has a bias. Defaults to false."}},
        .build = lm_head,
        .class_name = fixed_class<kLinear>},
       {.name = "cross_entropy",

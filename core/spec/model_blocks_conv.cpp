@@ -86,12 +86,12 @@ std::string basic_block_class(const BlockOptions& /*options*/) {
 
 std::vector<BlockKind> conv_blocks() {
   const OptionRule momentum = {"norm_momentum", OptionType::Number, false,
-                               "Of the norms' running statistics; 0.1 otherwise."};
+                               "Momentum of the norms' running statistics. Defaults to 0.1."};
   return {
       {"resnet_basic_block",
        "hidden [batch, channels, height, width] -> hidden: two 3x3 convolutions and a shortcut (ResNet-18 and 34).",
        {{"channels", OptionType::Size, true, "Channels that come out."},
-        {"stride", OptionType::Size, false, "Of the first convolution; 1."},
+        {"stride", OptionType::Size, false, "Stride of the first convolution. Defaults to 1."},
         norm_eps_rule(kNormEpsDoc),
         momentum},
        build_resnet_basic_block,
@@ -104,9 +104,9 @@ std::vector<BlockKind> conv_blocks() {
       {"resnet_stem",
        "images [batch, colors, height, width] -> hidden: the first convolution, norm and pooling of a ResNet.",
        {{"channels", OptionType::Size, true, "Channels that come out."},
-        {"kernel", OptionType::Size, false, "Of the convolution; 7."},
-        {"stride", OptionType::Size, false, "Of the convolution; 2."},
-        {"max_pool", OptionType::Flag, false, "Ends with a 3x3 max pool; true."},
+        {"kernel", OptionType::Size, false, "Kernel size of the convolution. Defaults to 7."},
+        {"stride", OptionType::Size, false, "Stride of the convolution. Defaults to 2."},
+        {"max_pool", OptionType::Flag, false, "Ends with a 3x3 max pool. Defaults to true."},
         norm_eps_rule(kNormEpsDoc),
         momentum},
        build_resnet_stem,

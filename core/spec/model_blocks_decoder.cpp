@@ -35,18 +35,18 @@ BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads) {
 
 std::vector<OptionRule> decoder_attention_rules() {
   return {
-      {"family", OptionType::Text, false, "First word of the class names, such as Qwen3; Llama otherwise."},
+      {"family", OptionType::Text, false, "First word of the class names, such as Qwen3. Defaults to Llama."},
       {"num_attention_heads", OptionType::Size, true, "Query heads."},
-      {"num_key_value_heads", OptionType::Size, false, "Key and value heads; as many as query heads otherwise."},
-      {"head_dim", OptionType::Size, false, "Width of a head; the hidden size over the heads otherwise."},
+      {"num_key_value_heads", OptionType::Size, false, "Key and value heads. Defaults to the number of query heads."},
+      {"head_dim", OptionType::Size, false, "Width of a head. Defaults to the hidden size over the heads."},
       {"qkv_bias", OptionType::Flag, false, "The q, k and v projections have biases (Qwen2)."},
       {"output_bias", OptionType::Flag, false, "The output projection has a bias."},
       {"qk_norm", OptionType::Flag, false, "RMSNorm over each head of q and k (Qwen3)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
       {"query_pre_attn_scalar", OptionType::Number, false,
-       "Attention scores are divided by its root (Gemma); head_dim otherwise."},
-      {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."},
+       "Attention scores are divided by its root (Gemma). Defaults to head_dim."},
+      {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to 0."},
       norm_eps_rule(kRmsNormEpsDoc),
   };
 }
@@ -142,8 +142,8 @@ std::vector<OptionRule> decoder_layer_rules() {
   const std::vector<OptionRule> own = {
       {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
       {"mlp_bias", OptionType::Flag, false, "The projections of the MLP have biases."},
-      {"activation", OptionType::Text, false, "silu otherwise.", {"silu", "gelu_tanh"}},
-      {"norms_behind", OptionType::Flag, false, "Norms behind attention and MLP too (Gemma-2)."},
+      {"activation", OptionType::Text, false, "The activation function. Defaults to silu.", {"silu", "gelu_tanh"}},
+      {"norms_behind", OptionType::Flag, false, "Norms after attention and MLP too (Gemma-2)."},
       {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
   };
   rules.insert(rules.end(), own.begin(), own.end());
@@ -227,15 +227,16 @@ std::vector<BlockKind> decoder_blocks() {
        .options = {{"vocab_size", OptionType::Size, true, "Rows of the token table."},
                    {"max_positions", OptionType::Size, true, "Rows of the position table."},
                    {"hidden_size", OptionType::Size, true, "Width of both tables."},
-                   {"dropout", OptionType::Number, false, "Dropout on the sum; 0 otherwise."}},
+                   {"dropout", OptionType::Number, false, "Dropout on the sum. Defaults to 0."}},
        .build = gpt2_embeddings,
        .class_name = gpt2_model_class},
       {.name = "gpt2_layer",
        .doc = "hidden to hidden: one layer of GPT-2.",
        .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
-                   {"intermediate_size", OptionType::Size, false, "Width inside the MLP; four times hidden otherwise."},
+                   {"intermediate_size", OptionType::Size, false,
+                    "Width inside the MLP. Defaults to four times hidden."},
                    {"dropout", OptionType::Number, false,
-                    "Dropout on attention weights and both outputs; 0 otherwise."},
+                    "Dropout on attention weights and both outputs. Defaults to 0."},
                    attention_dropout_rule(),
                    norm_eps_rule(kNormEpsDoc)},
        .build = gpt2_layer,

@@ -141,12 +141,12 @@ std::vector<BlockKind> ecapa_tdnn_blocks() {
        "ref_mels [batch, frames, mel bins] -> speaker_embedding [batch, embedding_size]: the ECAPA-TDNN speaker "
        "encoder.",
        {{"embedding_size", OptionType::Size, true, "Width of the speaker embedding."},
-        {"channels", OptionType::Sizes, true, "Of the first block, the residual blocks and the aggregation."},
+        {"channels", OptionType::Sizes, true, "Channels of the first block, the residual blocks and the aggregation."},
         {"kernels", OptionType::Sizes, true, "Kernel sizes of the same."},
         {"dilations", OptionType::Sizes, true, "Dilations of the same."},
-        {"res2net_scale", OptionType::Size, false, "Groups of channels in a residual block; 8."},
-        {"se_channels", OptionType::Size, false, "Bottleneck of squeeze and excitation; 128."},
-        {"attention_channels", OptionType::Size, false, "Bottleneck of the pooling's attention; 128."}},
+        {"res2net_scale", OptionType::Size, false, "Groups of channels in a residual block. Defaults to 8."},
+        {"se_channels", OptionType::Size, false, "Bottleneck of squeeze and excitation. Defaults to 128."},
+        {"attention_channels", OptionType::Size, false, "Bottleneck of the pooling's attention. Defaults to 128."}},
        build_ecapa_tdnn,
        speaker_encoder_class},
   };

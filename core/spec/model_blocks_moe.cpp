@@ -111,11 +111,11 @@ std::vector<BlockKind> moe_blocks() {
       {"num_experts", OptionType::Size, true, "Experts of the layer."},
       {"num_experts_per_tok", OptionType::Size, true, "Experts that a token is sent to."},
       {"norm_topk_prob", OptionType::Flag, false,
-       "The weights of a token's experts are divided by their sum; true otherwise."},
+       "The weights of a token's experts are divided by their sum. Defaults to true."},
       {"naming",
        OptionType::Text,
        false,
-       "Whose names the experts' parameters have; qwen otherwise.",
+       "The model whose names the experts' parameters have. Defaults to qwen.",
        {"qwen", "mixtral"}},
   };
   rules.insert(rules.end(), own.begin(), own.end());

@@ -13,8 +13,8 @@ namespace fsdp {
 double norm_eps(BlockBuilder& b, const BlockOptions& options, std::string_view name = "norm_eps");
 
 /// The rule of the option "norm_eps".
-inline constexpr std::string_view kRmsNormEpsDoc = "Epsilon of the norms; 1e-6 otherwise.";
-inline constexpr std::string_view kNormEpsDoc = "Epsilon of the norms; 1e-5 otherwise.";
+inline constexpr std::string_view kRmsNormEpsDoc = "Epsilon of the norms. Defaults to 1e-6.";
+inline constexpr std::string_view kNormEpsDoc = "Epsilon of the norms. Defaults to 1e-5.";
 OptionRule norm_eps_rule(std::string_view doc);
 
 /// The rule of the option "padding_idx" of tables of tokens.

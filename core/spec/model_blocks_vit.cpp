@@ -174,9 +174,12 @@ std::string vit_pooler_class(const BlockOptions& /*options*/) {
 }  // namespace
 
 std::vector<BlockKind> vit_blocks() {
-  const OptionRule naming = {
-      "naming", OptionType::Text, false, "Whose names; torchvision otherwise.", {"torchvision", "huggingface"}};
-  const OptionRule dropout = {"dropout", OptionType::Number, false, "Dropout; 0 otherwise."};
+  const OptionRule naming = {"naming",
+                             OptionType::Text,
+                             false,
+                             "The library whose names the modules have. Defaults to torchvision.",
+                             {"torchvision", "huggingface"}};
+  const OptionRule dropout = {"dropout", OptionType::Number, false, "Dropout. Defaults to 0."};
   return {
       {.name = "vit_embeddings",
        .doc = "pixel_values to hidden [batch, patches + 1, hidden_size].",
@@ -196,7 +199,7 @@ std::vector<BlockKind> vit_blocks() {
                    {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
                    naming,
                    dropout,
-                   {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."},
+                   {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to 0."},
                    norm_eps_rule(kNormEpsDoc)},
        .build = vit_layer,
        .class_name = vit_layer_class},

@@ -204,8 +204,8 @@ std::string model_schema() {
   std::vector<FieldSchema> defined;
   for (const auto& [name, schema] : definitions) defined.push_back({name, schema});
   return schema_of_file("model", "Model specs of fsdp-plan",
-                        "What is computed in one training step, at the height of blocks such as decoder layers: "
-                        "dimensions, inputs, modules in forward order, tied parameters and recipes to train it.",
+                        "The work of one training step, at the level of blocks such as decoder layers: dimensions, "
+                        "inputs, modules in forward order, tied parameters and recipes to train it.",
                         model_spec_reader::schema_of_spec(), defined);
 }
 

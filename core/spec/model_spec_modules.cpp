@@ -116,21 +116,18 @@ void op_fields(Fields& fields, SpecOp& op) {
   fields.optional_as(
       "class", "Python class of that module.", kClassNameSchema,
       [&](const JsonValue& value, JsonErrors& errors) { read_class_name(value, op.class_name, errors); });
-  fields.optional_as(
-      "inputs",
-      "Names of the values that it reads: outputs of ops before it, or values of the model. Not given: the outputs of "
-      "the op before.",
-      kValueNamesSchema,
-      [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.inputs, errors); });
-  fields.optional_as("outputs", "Names for what it gives.", kValueNamesSchema,
+  fields.optional_as("inputs",
+                     "Names of the values that it reads: outputs of ops before it, or values of the model. Defaults to "
+                     "the outputs of the op before.",
+                     kValueNamesSchema,
+                     [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.inputs, errors); });
+  fields.optional_as("outputs", "Names for its outputs.", kValueNamesSchema,
                      [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.outputs, errors); });
   fields.optional(
       "variables",
-      "Variables of a forward that hold what it gives, in the order of its outputs; \"\" for none. \"q\" is a variable "
-      "of the entry's own forward, \"attn.q\" one of its module attn's. A variable keeps its value alive until that "
-      "forward returns or the variable gets another value: in frozen layers, and where checkpointed ones run forward, "
-      "nothing "
-      "else does.",
+      "Variables of a forward that hold its outputs, in order; \"\" for none. \"q\" is a variable of the entry's own "
+      "forward, \"attn.q\" one of its module attn's. A variable keeps its value alive until that forward returns or "
+      "the variable gets another value: in frozen layers, and when checkpointed ones run forward, nothing else does.",
       op.variables);
 }
 
@@ -341,34 +338,33 @@ void entry_fields(Fields& fields, SpecModule& out) {
        "\"model.layers.{0..27}\".",
        R"(["model.layers.{0..27}", "lm_head", ""])"},
       kNameSchema, [&](const JsonValue& value, JsonErrors& errors) { read_name(value, out, errors); });
-  fields.optional_as(
-      "class", {"Python class of the module; the block knows its own otherwise.", R"(["Qwen3DecoderLayer"])"},
-      kClassNameSchema,
-      [&](const JsonValue& value, JsonErrors& errors) { read_class_name(value, out.class_name, errors); });
-  fields.optional_as(
-      "inputs",
-      {"Which values of the model the block reads: its own name for each, and the model's. A list where both are the "
-       "same. Not given: the same names.",
-       R"([{"hidden": "encoder_hidden"}])"},
-      kRenamesSchema, [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.inputs, errors); });
-  fields.optional_as(
-      "outputs",
-      {"Under which names the model knows what the block gives. Plain ops: which of their outputs others may read; the "
-       "last op's otherwise.",
-       R"([{"hidden": "decoder_hidden"}, ["logits"]])"},
-      kRenamesSchema, [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.outputs, errors); });
-  fields.optional("recipes", "The entry is there in these recipes only; in all otherwise.", out.recipes);
+  fields.optional_as("class", {"Python class of the module. Defaults to the block's own.", R"(["Qwen3DecoderLayer"])"},
+                     kClassNameSchema, [&](const JsonValue& value, JsonErrors& errors) {
+                       read_class_name(value, out.class_name, errors);
+                     });
+  fields.optional_as("inputs",
+                     {"The values of the model that the block reads: its own name for each, and the model's. A list if "
+                      "both are the same. Defaults to the same names.",
+                      R"([{"hidden": "encoder_hidden"}])"},
+                     kRenamesSchema,
+                     [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.inputs, errors); });
+  fields.optional_as("outputs",
+                     {"The model's names for the block's outputs. For plain ops, the outputs that others may read. "
+                      "Defaults to the last op's.",
+                      R"([{"hidden": "decoder_hidden"}, ["logits"]])"},
+                     kRenamesSchema,
+                     [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.outputs, errors); });
+  fields.optional("recipes", "The recipes that have the entry. Defaults to all.", out.recipes);
   fields.optional("called", "False: the modules and parameters are registered, but their forward never runs.",
                   out.called);
-  fields.optional("keep_outputs",
-                  "True: its outputs live until the forward of the root returns, as the hidden states do that a model "
-                  "returns.",
-                  out.keep_outputs);
   fields.optional(
-      "after_root",
-      "True: it runs when the root's forward has returned, as the loss of a training loop does (torchtitan, "
-      "torchvision). Only of entries at the end with the name \"\", without modules or parameters.",
-      out.after_root);
+      "keep_outputs",
+      "True: its outputs live until the forward of the root returns, like the hidden states that a model returns.",
+      out.keep_outputs);
+  fields.optional("after_root",
+                  "True: it runs after the root's forward has returned, like the loss of a training loop (torchtitan, "
+                  "torchvision). Only for entries at the end with the name \"\", without modules or parameters.",
+                  out.after_root);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ void input_fields(Fields& fields, SpecInput& input, const std::vector<SpecDimens
                          read_number(size, input.shape.emplace_back(), dimensions, errors);
                        }
                      });
-  fields.optional("dtype", "Element type; the precision of the activations otherwise.", input.dtype, kSpecDtype);
+  fields.optional("dtype", "Element type. Defaults to the precision of the activations.", input.dtype, kSpecDtype);
   fields.optional(
       "root_argument",
       "False: it reaches a module inside without going through the arguments of the root's forward, so that "
@@ -131,9 +131,10 @@ void read_patterns(const JsonValue& value, std::vector<SpecPattern>& out, JsonEr
 }
 
 void precision_fields(Fields& fields, MixedPrecision& precision) {
-  fields.optional("param_dtype", "Of unsharded parameters and of compute.", precision.param_dtype, kSpecDtype);
-  fields.optional("reduce_dtype", "Of the gradient reduction.", precision.reduce_dtype, kSpecDtype);
-  fields.optional("output_dtype", "Of the forward's outputs.", precision.output_dtype, kSpecDtype);
+  fields.optional("param_dtype", "The dtype of unsharded parameters and of compute.", precision.param_dtype,
+                  kSpecDtype);
+  fields.optional("reduce_dtype", "The dtype of the gradient reduction.", precision.reduce_dtype, kSpecDtype);
+  fields.optional("output_dtype", "The dtype of the forward's outputs.", precision.output_dtype, kSpecDtype);
   fields.optional("cast_forward_inputs", "Casts the inputs of each unit to param_dtype.",
                   precision.cast_forward_inputs);
 }
@@ -147,13 +148,13 @@ void read_precision(const JsonValue& value, MixedPrecision& precision, JsonError
 
 void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   constexpr RealRange kNotNegative{0, 1e9};
-  fields.optional("kind", "Which optimizer.", optimizer.kind, kOptimizerKindTable);
+  fields.optional("kind", "The optimizer's name.", optimizer.kind, kOptimizerKindTable);
   fields.optional("implementation", "PyTorch's implementation.", optimizer.implementation,
                   kOptimizerImplementationTable);
   fields.optional("states", "Precision of the moments.", optimizer.states, kOptimizerStatesTable);
   fields.optional("weight_decay", "Weight decay.", optimizer.weight_decay, kNotNegative);
-  fields.optional("momentum", "Of SGD.", optimizer.momentum, kNotNegative);
-  fields.optional("clip_grad_norm", "Largest norm of the gradient; no clipping otherwise.", optimizer.clip_grad_norm,
+  fields.optional("momentum", "SGD's momentum.", optimizer.momentum, kNotNegative);
+  fields.optional("clip_grad_norm", "Largest norm of the gradient. Defaults to no clipping.", optimizer.clip_grad_norm,
                   kNotNegative);
 }
 
@@ -185,7 +186,7 @@ void read_recipe_dimensions(const JsonValue& value, const ModelSpec& spec, Recip
 void recipe_fields(Fields& fields, const ModelSpec& spec, Recipe& recipe) {
   fields.optional("description", "One sentence for people who choose.", recipe.description);
   fields.optional("parameter_dtype",
-                  "Of the trained parameters; as in the checkpoint otherwise. float32 gives master weights.",
+                  "The dtype of the trained parameters. Defaults to the checkpoint's. float32 gives master weights.",
                   recipe.parameter_dtype, kSpecDtype);
   fields.optional_as(
       "mixed_precision", "MixedPrecisionPolicy of FSDP2.", R"("allOf": [{"$ref": "#/definitions/mixed_precision"}])",
@@ -203,7 +204,7 @@ void recipe_fields(Fields& fields, const ModelSpec& spec, Recipe& recipe) {
       [&](const JsonValue& value, JsonErrors& errors) { read_patterns(value, recipe.trainable, errors); });
   fields.optional_as("frozen", "Patterns that are frozen.", kPatternsSchema,
                      [&](const JsonValue& value, JsonErrors& errors) { read_patterns(value, recipe.frozen, errors); });
-  fields.optional("notes", "What a user must know of this recipe.", recipe.notes);
+  fields.optional("notes", "Notes that a user of this recipe needs.", recipe.notes);
 }
 
 void read_recipe(const JsonMember& member, const ModelSpec& spec, Recipe& recipe, JsonErrors& errors) {
@@ -293,17 +294,17 @@ std::string schema_of_parameter_dtype() {
 void head_fields(Fields& fields, ModelSpec& spec) {
   static const std::string version = fmt::format(R"("const": "{}")", kSpecFormat);
   static const std::string dtypes = schema_of_parameter_dtype();
-  fields.ignore("$schema", "Where this schema lies, for editors.");
+  fields.ignore("$schema", "The location of this schema, for editors.");
   fields.required_as("format_version", "Version of this format. A reader refuses one that it does not know.", version,
                      read_version);
-  fields.required("name", {"The model's name, as people say it.", R"(["Llama-3.1-8B"])"}, spec.name);
-  fields.optional("description", "What else is worth saying in a sentence or two.", spec.description);
+  fields.required("name", {"The model's usual name.", R"(["Llama-3.1-8B"])"}, spec.name);
+  fields.optional("description", "A description in a sentence or two.", spec.description);
   fields.required(
       "source",
-      {"Where the figures come from.", R"(["https://huggingface.co/meta-llama/Llama-3.1-8B/blob/main/config.json"])"},
+      {"The source of the figures.", R"(["https://huggingface.co/meta-llama/Llama-3.1-8B/blob/main/config.json"])"},
       spec.source);
   fields.required_as(
-      "dtype", "Of the parameters in the checkpoint.", dtypes,
+      "dtype", "The dtype of the parameters in the checkpoint.", dtypes,
       [&](const JsonValue& value, JsonErrors& errors) { read_parameter_dtype(value, spec.dtype, errors); });
   fields.required_as(
       "dimensions",
@@ -314,7 +315,7 @@ void head_fields(Fields& fields, ModelSpec& spec) {
          "additionalProperties": {"$ref": "#/definitions/number"})",
       [&](const JsonValue& value, JsonErrors& errors) { read_spec_dimensions(value, spec.dimensions, errors); });
   fields.required_as("inputs",
-                     {"What the data loader puts on the GPU, by name.",
+                     {"The tensors that the data loader puts on the GPU, by name.",
                       R"([{"input_ids": {"shape": ["batch", "seq"], "dtype": "int64"}}])"},
                      R"("type": "object", "additionalProperties": {"$ref": "#/definitions/input"})",
                      [&](const JsonValue& value, JsonErrors& errors) { read_inputs(value, spec, errors); });
@@ -331,16 +332,15 @@ void body_fields(Fields& fields, ModelSpec& spec) {
   fields.required_as("modules", "The calls of one step in forward order.",
                      R"("type": "array", "minItems": 1, "items": {"$ref": "#/definitions/module"})",
                      [&](const JsonValue& value, JsonErrors& errors) { read_modules(value, spec, errors); });
-  fields.optional_as(
-      "registration",
-      {"Modules in the order in which PyTorch registers them, where it is not forward order. Siblings not named follow "
-       "in forward order.",
-       R"([["model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb"]])"},
-      R"("type": "array", "uniqueItems": true, "items": {"type": "string"})",
-      [&](const JsonValue& value, JsonErrors& errors) {
-        read_patterns(value, spec.registration, errors);
-        check_registration(spec.registration, errors, value);
-      });
+  fields.optional_as("registration",
+                     {"Modules in the order in which PyTorch registers them, if it is not forward order. Siblings not "
+                      "named follow in forward order.",
+                      R"([["model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb"]])"},
+                     R"("type": "array", "uniqueItems": true, "items": {"type": "string"})",
+                     [&](const JsonValue& value, JsonErrors& errors) {
+                       read_patterns(value, spec.registration, errors);
+                       check_registration(spec.registration, errors, value);
+                     });
   fields.optional_as("tied",
                      {"Names of parameters that are the same tensor: the other name, and the one that is kept.",
                       R"([{"lm_head.weight": "model.embed_tokens.weight"}])"},
@@ -348,21 +348,20 @@ void body_fields(Fields& fields, ModelSpec& spec) {
                      [&](const JsonValue& value, JsonErrors& errors) { read_ties(value, spec, errors); });
   fields.optional_as(
       "initial_values",
-      {"How parameters begin that no file gives: weights with a standard deviation, norms' scales as ones, biases as "
-       "zeros, and exceptions. Not given: weights are uniform with 0.02.",
+      {"The initial values of parameters that no file gives: weights with a standard deviation, norms' scales as ones, "
+       "biases as zeros, and exceptions. By default weights are uniform with 0.02.",
        R"([{"source": "initializer_range of config.json", "distribution": "normal", "std": 0.02}])"},
       R"("allOf": [{"$ref": "#/definitions/initial_values"}])",
       [&](const JsonValue& value, JsonErrors& errors) { read_initial_values(value, spec.initial_values, errors); });
   fields.optional("loss", "The value that is backpropagated.", spec.loss);
   fields.optional_as("tokens_per_step",
-                     "Tokens of one micro-batch, for throughput; default: batch * seq, or batch without a seq.",
+                     "Tokens of one micro-batch, for throughput. Defaults to batch * seq, or to batch without a seq.",
                      kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
                        read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
                      });
   fields.optional_as(
       "trainable",
-      "Patterns of modules or parameters that are trained, in every recipe; all others are frozen. Not given: all are "
-      "trained.",
+      "Patterns of modules or parameters that are trained, in every recipe; all others are frozen. Defaults to all.",
       kPatternsSchema,
       [&](const JsonValue& value, JsonErrors& errors) { read_patterns(value, spec.trainable, errors); });
   fields.optional_as("frozen", "Patterns of modules or parameters that are frozen, in every recipe.", kPatternsSchema,
@@ -370,7 +369,7 @@ void body_fields(Fields& fields, ModelSpec& spec) {
   fields.optional_as("recipes", "Ways to train the model, by name; the first is the default.",
                      R"("type": "object", "additionalProperties": {"$ref": "#/definitions/recipe"})",
                      [&](const JsonValue& value, JsonErrors& errors) { read_recipes(value, spec, errors); });
-  fields.optional("notes", "What a user must know of this model; printed with the plan.", spec.notes);
+  fields.optional("notes", "Notes that a user of this model needs; printed with the plan.", spec.notes);
 }
 
 void read_spec(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
