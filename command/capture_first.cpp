@@ -10,11 +10,11 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Options of the capture, which a model in a file has already had.
+/// Options of the capture, which a model in a file already used.
 constexpr Option kOfCapture[] = {Option::Timeout,     Option::Routing, Option::AllowWrites,
                                  Option::BatchOption, Option::Batches, Option::NoCheck};
 
-/// The file that a script's capture goes to: "train.model.json" of a command that names train.py.
+/// The output file of a script's capture: "train.model.json" for a command with train.py.
 std::string capture_file_of(const std::vector<std::string>& command) {
   for (const std::string& word : command) {
     const std::filesystem::path path(word);

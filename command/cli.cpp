@@ -105,7 +105,7 @@ CommandResult interrupted(const Output& output) {
 }
 
 View Output::view() const {
-  // CSV is for scripts: it keeps all tables.
+  // CSV is for scripts: it prints all tables.
   const bool is_brief = !verbose && format != Format::Csv;
   return {.width = out.width, .pictures = out.is_terminal && !quiet, .brief = is_brief, .verbose = verbose};
 }

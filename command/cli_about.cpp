@@ -1,4 +1,4 @@
-// schema, models, gpus, doctor and completions: what the program says about itself and its library.
+// schema, models, gpus, doctor and completions: descriptions of the program and its library.
 
 #include <fmt/format.h>
 
@@ -59,15 +59,15 @@ void print(const Table& table, const Output& output) {
   }
 }
 
-/// One thing that the doctor looks for.
+/// One thing that the doctor checks.
 struct Check {
   std::string what;
   bool found = false;
   std::string detail;
-  bool is_needed = false;  ///< Without it nothing can be planned.
+  bool is_needed = false;  ///< Planning needs it.
 };
 
-/// The first of the paths that is there.
+/// The first existing path.
 std::string first_of(std::initializer_list<const char*> paths) {
   for (const char* path : paths) {
     if (is_there(path)) return path;
@@ -75,7 +75,7 @@ std::string first_of(std::initializer_list<const char*> paths) {
   return "";
 }
 
-/// A program in the folder of this one; empty: there is none.
+/// A program in the folder of this one; empty if there is none.
 std::string beside_this_program(std::string_view name) {
   std::error_code error;
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -111,7 +111,7 @@ std::vector<Check> checks(const Output& output) {
                    python ? *python : "only to rehearse plans: ./scripts/bootstrap --with rehearsal"});
   const std::string window = beside_this_program("fsdp-plan-gui");
   found.push_back({"window", !window.empty(), window.empty() ? "not built: see ./scripts/bootstrap --help" : window});
-  // Nothing below is needed to plan: a GPU and its libraries count once a plan is run.
+  // Planning needs none of the following: a GPU and its libraries matter when a plan runs.
   const std::string driver = first_of({"/proc/driver/nvidia/version"});
   found.push_back({"NVIDIA driver", !driver.empty(), driver.empty() ? "not needed to plan" : driver});
   const std::string gpu = first_of({"/dev/nvidia0"});

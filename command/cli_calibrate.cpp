@@ -1,4 +1,4 @@
-// calibrate: measures this machine through fsdp-exec at the shapes of a model, and writes it as a cluster file.
+// calibrate: measures this machine through fsdp-exec at the shapes of a model, and writes a cluster file.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ struct CalibrationRequest {
   ModelSpec spec;
   Workload workload;
   Plan base;
-  std::vector<std::int64_t> ranks;  ///< Rising.
+  std::vector<std::int64_t> ranks;  ///< Ascending.
   bool on_gpus = false;
   Cluster cluster;
   std::string file;
@@ -48,7 +48,7 @@ bool is_about_work(PlanChoice choice) {
   return choice != PlanChoice::Gpus && choice != PlanChoice::GpuName && choice != PlanChoice::ClusterFile;
 }
 
-/// 1, 2, 4, ... and the number itself.
+/// 1, 2, 4, ... and `most` itself.
 std::vector<std::int64_t> numbers_of_ranks(std::int64_t most) {
   std::vector<std::int64_t> ranks;
   for (std::int64_t count = 1; count < most; count *= 2) ranks.push_back(count);
@@ -70,7 +70,7 @@ void read_work(const CommandLine& line, const Output& output, CalibrationRequest
   request.base = *std::move(base);
   apply_work_choices(choices.choices, request.base, errors);
   apply_implementations(request.base.runtime.implementations, request.workload);
-  // Plans lie in another folder than this one.
+  // Plans lie in another folder.
   const auto file = reader.keep(find_model_file(choices.model, output.console.library));
   std::error_code ignored;
   if (file) request.base.model_file = std::filesystem::absolute(*file, ignored).string();
@@ -116,7 +116,7 @@ void read_machine(const CommandLine& line, const Output& output, CalibrationRequ
   }
 }
 
-/// The key of a partial file: the model, how it is trained, and where.
+/// The key of a partial file: the model, its training, and the machine.
 std::string key_of(const CalibrationRequest& request) {
   const Plan& base = request.base;
   const std::string precision = base.mixed_precision.param_dtype
@@ -155,7 +155,7 @@ std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& l
   return request;
 }
 
-/// The figures of a GPU that were measured with the tables.
+/// Copies the figures of a GPU that were measured with the tables.
 void take_figures(const MachineTables& tables, Cluster& cluster) {
   const std::string source = describe(tables);
   if (tables.context) cluster.gpu.context = {*tables.context, Provenance::Measured, source};

@@ -1,9 +1,9 @@
-// capture: from a training script to a model file, and whether that file says what the script does.
+// capture: makes a model file from a training script, and checks that it describes the script.
 //
-// The script runs as in a rehearsal, once for each batch that is asked for; the hook in the process records its steps
-// and writes the model (python/fsdp_capture). The result is then held against the script: a plan is made of it that
-// shards the model over two GPUs, put into the script by the real fully_shard, and what is rehearsed is compared with
-// what the capture predicts. A capture that is wrong is not written.
+// The script runs as in a rehearsal, once for each requested batch; the hook in the process records its steps and
+// writes the model (python/fsdp_capture). Then the result is compared with the script: a plan of it that shards the
+// model over two GPUs is applied to the script by the real fully_shard, and the rehearsal is compared with the
+// capture's prediction. A wrong capture is not written.
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ struct Capture {
   RehearsalSettings settings;
   std::string target;
   std::optional<std::string> batch_words;  ///< "--batch-size {}".
-  std::vector<std::int64_t> batches;       ///< Empty: that of the command.
+  std::vector<std::int64_t> batches;       ///< Empty for that of the command.
   bool is_checked = true;
 };
 
@@ -82,11 +82,11 @@ std::optional<Capture> read_capture(const CommandLine& line, const std::string& 
   auto settings = reader.keep(read_rehearsal(line, library, rehearsal_places_of_process()));
   if (!settings || !errors.empty()) return std::nullopt;
   capture.settings = *std::move(settings);
-  capture.settings.steps = 0;  // The process ends when it has all that it records.
+  capture.settings.steps = 0;  // The process ends when everything is recorded.
   return capture;
 }
 
-/// The words that start the script for a batch.
+/// The words that start the script with a batch.
 std::vector<std::string> command_for(const Capture& capture, std::optional<std::int64_t> batch) {
   const std::vector<std::string>& command = capture.settings.command;
   return batch && capture.batch_words ? with_batch(command, *capture.batch_words, *batch) : command;
@@ -96,7 +96,7 @@ Failure run_failure(std::string place, std::string what, std::string hint) {
   return {{{std::move(place), std::move(what), std::move(hint)}}, kExitRun};
 }
 
-/// The sentence with which the recorder gave up; nothing: it has written a model.
+/// The sentence with which the recorder gave up; `nullopt` if it has written a model.
 std::optional<std::string> refusal_in(const Result<JsonDocument>& document) {
   if (!document) return "The script trained no model that could be captured.";
   const JsonValue* error = document->root.find("error");
@@ -104,7 +104,7 @@ std::optional<std::string> refusal_in(const Result<JsonDocument>& document) {
   return error->type == JsonType::String ? error->text : "The capture failed.";
 }
 
-/// A plan tells the script its batch by the same option, so the option must mean what the plan means.
+/// A plan sets the script's batch by the same option, so the option must mean what the plan means.
 Errors check_batches(const Capture& capture, const ModelSpec& spec) {
   Errors errors;
   const std::vector<std::int64_t> seen = batches_of(*spec.captured);
@@ -119,13 +119,13 @@ Errors check_batches(const Capture& capture, const ModelSpec& spec) {
   return errors;
 }
 
-/// How the script was recorded.
+/// The result of recording a script.
 struct Recorded {
   Seconds seconds{0};
-  RecordedJob job;  ///< Its ranks, of which one was played.
+  RecordedJob job;  ///< Its ranks, of which one ran.
 };
 
-/// Runs the script once for each batch; the recorder puts the sizes into one file. Nothing: somebody asked to end.
+/// Runs the script once for each batch; the recorder collects the sizes in one file. `nullopt` if the user ended it.
 tl::expected<std::optional<Recorded>, Failure> record(const Capture& capture, const Output& output,
                                                       const std::string& folder, Supervision& supervision) {
   std::vector<std::optional<std::int64_t>> batches(capture.batches.begin(), capture.batches.end());
@@ -139,7 +139,7 @@ tl::expected<std::optional<Recorded>, Failure> record(const Capture& capture, co
     settings.capture_batch_option = capture.batch_words.value_or("");
     const auto runs = rehearse_all(settings, output, folder, supervision);
     if (runs && !*runs) return std::nullopt;
-    // A recorder that gives up ends the script, and how the script ended then says nothing of why.
+    // A recorder that gives up ends the script, so that the script's exit status does not explain it.
     const Result<JsonDocument> written = read_json_file(settings.capture);
     if (!runs && !written) return tl::unexpected(runs.error());
     if (const auto why = refusal_in(written)) {
@@ -152,18 +152,18 @@ tl::expected<std::optional<Recorded>, Failure> record(const Capture& capture, co
   return std::optional<Recorded>(recorded);
 }
 
-/// A plan of the capture that shards its model over two GPUs, each block a unit; where a step has several
-/// micro-batches, over those of the command, because scripts share a step's samples out over their ranks. Nothing: none
-/// fits.
+/// A plan of the capture that shards its model over two GPUs, with each block a unit. If a step has several
+/// micro-batches, it uses the command's GPUs instead, because scripts divide a step's samples among their ranks.
+/// `nullopt` if none fits.
 Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSpec& spec, const RecordedJob& job,
                                            const std::string& library) {
   PlanRequest request{.model = spec.file_name, .choices = {}};
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
   request.choices.strategy = "FULL_SHARD";
-  // Where a script makes its own process group, NCCL is seldom joined by the Gloo that offloading needs.
+  // A script that makes its own process group seldom adds the Gloo to NCCL that offloading needs.
   request.choices.cpu_offload = OffloadChoice(false);
-  // As many units as there can be, so that every block is gathered and reduced by itself.
+  // As many units as possible, so that every block is gathered and reduced by itself.
   if (!spec.captured->points.front().stacks.empty()) request.choices.wrap = Wrap{};
   FSDP_TRY(ResolvedRequest resolved, resolve(request, library, &spec));
   if (resolved.space.base.accumulation > 1 && job.world_size > 1) {
@@ -182,7 +182,7 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
   return std::optional<Given>(std::move(given));
 }
 
-/// Nothing: somebody asked to end.
+/// `nullopt` if the user ended it.
 tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, const CommandLine& line,
                                                       const ModelSpec& spec, const RecordedJob& job,
                                                       const Output& output, const std::string& folder,

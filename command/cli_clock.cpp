@@ -1,4 +1,4 @@
-// clock: how long one collective, one product or one attention takes.
+// clock: the time of one collective, one product or one attention.
 
 #include <fmt/format.h>
 
@@ -56,7 +56,7 @@ Error unknown_what(std::string_view word) {
   return {"", fmt::format("clock cannot time {}.", json_quoted(word)), suggest_name(word, names)};
 }
 
-/// "4096x4096x4096": as many sizes as the example has. Adds what is wrong to `errors`.
+/// "4096x4096x4096": as many sizes as in the example. Adds errors in the text to `errors`.
 std::vector<std::int64_t> read_shape(const CommandLine& line, std::string_view example, std::string_view meaning,
                                      Errors& errors) {
   const std::string hint = fmt::format("Write {}, such as {}.", meaning, example);
@@ -101,7 +101,7 @@ std::string name_of_machines(const Cluster& cluster) {
   return cluster.nodes == 1 ? node : fmt::format("{} nodes of {}", cluster.nodes, node);
 }
 
-/// The sizes to tell: one, those of a log, or a table.
+/// The sizes to print: one, those of a log, or a table.
 std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, const std::optional<Cluster>& cluster,
                                   Errors& errors) {
   const std::optional<std::string> path = line.value(Option::CompareWith);
@@ -163,7 +163,7 @@ CommandResult clock_collective(const CommandLine& line, const Output& output, Co
   return print_clock(clock, output);
 }
 
-/// The card and the dtype of a kernel. Adds what is wrong, a card without such products among it, to `errors`.
+/// The card and the dtype of a kernel. Adds errors to `errors`, also if the card has no such products.
 std::optional<std::pair<Gpu, ClockDtype>> read_card(const CommandLine& line, const Output& output, Errors& errors) {
   const std::optional<Cluster> cluster = machines_of(line, output, errors);
   const auto dtype = OptionReader(line, errors).choice(Option::ClockDtype, kDtypeTable);

@@ -35,7 +35,7 @@ Entry verdict_of_comparison(const Comparison& comparison, const std::optional<do
       .label = within ? "WITHIN" : "OUTSIDE", .lines = {std::move(line)}, .style = within ? Style::Good : Style::Bad};
 }
 
-/// The columns' names for two files: their own names if these are short and differ.
+/// The columns' names for two files: the files' own names if these are short and differ.
 std::pair<std::string, std::string> column_names(const std::string& first, const std::string& second) {
   constexpr std::size_t kMost = 16;
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };

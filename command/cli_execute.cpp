@@ -1,5 +1,5 @@
-// execute: a plan as a live training run of this machine, and its prediction beside what was measured. FSDP2 is
-// trained by fsdp-exec; every other framework by itself, in a Python that has it (runs/framework_run.h).
+// execute: trains by a plan on this machine, and prints its prediction beside the measurement. fsdp-exec trains FSDP2;
+// any other framework trains its own plans, in a Python that has it (runs/framework_run.h).
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// What predictions for CPUs leave out of a framework's own run over Gloo.
+/// Costs of a framework's own run over Gloo that predictions for CPUs omit.
 std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t ranks) {
   std::vector<std::string> lines;
   if (ranks > 1) {
@@ -60,7 +60,7 @@ std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t rank
   return lines;
 }
 
-/// Those of the prediction; what there is to know of the model stands in its plan's answer.
+/// The prediction's assumptions. The answer of the plan has the notes on the model.
 std::vector<std::string> assumptions_of(const Executed& executed) {
   std::vector<std::string> lines = executed.predicted.assumptions;
   const std::vector<std::string>& of_model = executed.given.model.notes;
@@ -74,17 +74,17 @@ constexpr std::int64_t kDefaultSteps = 4;
 
 struct Request {
   Given given;
-  std::optional<FrameworkPython> framework;  ///< What trains it; nothing: fsdp-exec.
+  std::optional<FrameworkPython> framework;  ///< The trainer; `nullopt` for fsdp-exec.
   std::int64_t steps = kDefaultSteps;
   bool on_gpus = false;
-  std::string where;  ///< On which CPU, for people; of GPUs the report says it.
+  std::string where;  ///< The CPU, for people; the report names GPUs.
   ExecutionSettings settings;
-  std::string folder;  ///< Kept; empty: a temporary one.
+  std::string folder;  ///< The run's folder; empty for a temporary one.
   std::optional<double> tolerance;
   std::optional<Calibration> calibration;
 };
 
-/// GPUs are taken when the plan's machines are described and there are as many here. Says which, and why.
+/// Chooses GPUs if the plan's machines are described and this machine has as many. Notes the choice and the reason.
 void choose_device(const CommandLine& line, OptionReader& reader, Request& request) {
   const auto given = line.value(Option::Device);
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
@@ -103,7 +103,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   }
 }
 
-/// The CPU as it was measured, by `given` or by the plan's own cluster: else as the program knows it by itself.
+/// The measured CPU of `given` or of the plan's own cluster, otherwise the shipped description.
 void choose_machines(const std::optional<Cluster>& given, Request& request) {
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
   const std::optional<Cluster>& of_plan = request.given.file.cluster;
@@ -114,7 +114,7 @@ void choose_machines(const std::optional<Cluster>& given, Request& request) {
   }
   const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
   request.given.cluster = cpu_cluster(static_cast<int>(ranks), machine);
-  // As fsdp-exec shares the cores out.
+  // fsdp-exec divides the cores in the same way.
   request.given.cluster.gpu.num_sms.value = threads_of_rank(ranks);
   const bool is_of_cpu = of_plan && of_plan->gpu.compute_capability == 0;
   if (given || is_of_cpu) request.given.cluster.gpu.machine = (given ? given : of_plan)->gpu.machine;
@@ -145,7 +145,7 @@ std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std:
   return *std::move(cluster);
 }
 
-/// What only fsdp-exec has.
+/// Refuses options that only fsdp-exec has.
 void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, OptionReader& reader) {
   constexpr Option kOfAll[] = {Option::Seed, Option::Weights, Option::LearningRate, Option::Accumulation,
                                Option::SaveParameters};
@@ -162,7 +162,7 @@ void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, O
   }
 }
 
-/// How the ranks are started: the program, and for a framework's own run what it needs.
+/// Chooses the program of the ranks, and the packages of a framework's own run.
 void choose_trainer(const CommandLine& line, OptionReader& reader, Request& request) {
   const Framework framework = request.given.file.plan.runtime.framework;
   if (framework_trainer(framework).is_fsdp_exec) {
@@ -226,7 +226,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   auto& options = request.settings.options;
   options = {"--steps", std::to_string(request.steps)};
   if (request.on_gpus) options.insert(options.end(), {"--device", "cuda"});
-  // As fsdp-exec shares the cores out by itself: what oneDNN takes depends on it.
+  // fsdp-exec itself divides the cores in this way, and oneDNN's memory depends on it.
   if (request.framework && !request.on_gpus) {
     options.insert(options.end(), {"--threads", std::to_string(threads_of_rank(request.settings.ranks))});
   }
@@ -237,7 +237,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   return request;
 }
 
-/// The rank whose peak is highest is the one that is compared.
+/// The rank with the highest peak, which is compared.
 Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::int64_t& rank) {
   std::optional<StepReport> found;
   for (std::int64_t r = 0; r < ranks; ++r) {
@@ -256,13 +256,13 @@ std::string speed_text(const StepReport& measured, std::int64_t ranks) {
   return tokens > 0 ? fmt::format("{}, {:.0f} tokens/s", text, tokens) : text;
 }
 
-/// "by PyTorch's DDP, ", or nothing of fsdp-exec.
+/// "by PyTorch's DDP, "; empty for fsdp-exec.
 std::string by_whom(const Request& request) {
   if (!request.framework) return {};
   return fmt::format("by {}, ", framework_trainer(request.given.file.plan.runtime.framework).name);
 }
 
-/// What a framework's own run does not say of itself.
+/// The figures that a framework's own run does not report.
 Entry not_measured(const Request& request, const StepReport& measured) {
   Entry entry{.label = "not measured"};
   if (measured.time.step == Seconds(0)) {
@@ -319,7 +319,7 @@ CommandResult answer(const CommandLine& line, const Output& output, const Reques
   return code;
 }
 
-/// Writes the job of a framework's own run, and asks what stands against it.
+/// Writes the job of a framework's own run, and asks the runner for errors.
 Errors prepare_framework_run(Request& request, const std::string& folder) {
   const std::string job = folder + "/job.json";
   const std::string log = folder + "/check.log";
@@ -346,7 +346,7 @@ CommandResult execute_command(const CommandLine& line, const Output& output) {
   std::optional<Request> request = read_request(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
 
-  // Refuses a plan that cannot be predicted before it trains anything.
+  // Refuses a plan without a prediction before it trains anything.
   simulator::Predictor predictor = predictor_of(*request);
   const Plan& plan = request->given.file.plan;
   Result<StepReport> predicted = predictor.report(plan, 0);
@@ -375,7 +375,7 @@ CommandResult execute_command(const CommandLine& line, const Output& output) {
   if (!request->framework && line.has(Option::Calibration) && !request->on_gpus) {
     request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});
   }
-  // Left by an earlier run in a folder that is kept.
+  // From an earlier run in the same folder.
   std::filesystem::remove(folder + "/report-0.json", error);
   std::filesystem::remove(workspaces_file(folder), error);
   const auto outcome =

@@ -1,4 +1,4 @@
-// export: a plan as Python or as the configuration of a trainer, or its predicted step in the formats of other tools.
+// export: a plan as Python or as a trainer's configuration, or its predicted step in the formats of other tools.
 
 #include <fmt/format.h>
 
@@ -56,7 +56,7 @@ std::optional<Trainer> trainer_of(ExportFormat format) {
   }
 }
 
-/// The frameworks whose plans are written as Python.
+/// The frameworks with a Python format.
 struct PythonFormat {
   Framework framework;
   ExportFormat format;
@@ -118,7 +118,7 @@ std::string_view opened_by(ExportFormat format) {
   return {};
 }
 
-/// The format, and what is wrong with the words about it.
+/// The format. Adds errors in the options about it to `errors`.
 std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors) {
   if (!line.has(Option::ExportTo)) {
     errors.push_back({"--to", "The format is missing.",

@@ -27,7 +27,7 @@ CommandResult fit_command(const CommandLine& line, const Output& output) {
   PlanRequest request = read_choices(rest, errors);
   request.model = line.arguments.front();
   if (!errors.empty()) {
-    // Without a machine all of the library are asked.
+    // Without a machine, uses all of the library.
     if (!names_machines(rest)) request.unread.push_back(PlanChoice::Gpus);
     append(errors, check_request(request, output.console.library));
     return input_failure(std::move(errors));

@@ -128,7 +128,7 @@ std::string spaced(std::string_view names) {
   return text;
 }
 
-/// A name in its column and a text beside it, below it where the name is too long.
+/// A name in its column with a text beside it, or below it if the name is too long.
 std::string row(const std::string& name, std::string_view text) {
   std::string line = "  " + name;
   if (display_width(line) + 2 > kHelpIndent) {
@@ -145,7 +145,7 @@ std::string row(const std::string& name, std::string_view text) {
   return result;
 }
 
-/// Names of an option with its dashes, each.
+/// Each name of an option with its dashes.
 std::vector<std::string> names_of(const OptionInfo& info) {
   std::vector<std::string> names(1);
   for (const char c : info.names) {
@@ -207,7 +207,7 @@ complete -o filenames -F _fsdp_plan fsdp-plan
 std::string zsh_completions() {
   std::string specs;
   for (const OptionInfo& info : options()) {
-    std::string text;  // Brackets and colons have a meaning in _arguments.
+    std::string text;  // _arguments interprets brackets and colons.
     for (const char c : info.help) {
       if (c == '[' || c == ']' || c == ':') text += '\\';
       text += c;
@@ -242,7 +242,7 @@ std::string fish_completions() {
   return text;
 }
 
-/// "a, b or c" of "a|b|c".
+/// "a, b or c" for "a|b|c".
 std::string listed(std::string_view choices) {
   const std::vector<std::string_view> parts = split(choices, '|');
   std::string text(parts.front());
@@ -252,7 +252,7 @@ std::string listed(std::string_view choices) {
   return text;
 }
 
-/// Whether a sentence says a word by itself: "bf16" is not said by "bf16-mixed".
+/// Whether a sentence contains a word by itself: "bf16-mixed" does not contain "bf16".
 bool says(std::string_view sentence, std::string_view word) {
   const auto is_part = [](char c) {
     return (std::isalnum(static_cast<unsigned char>(c)) != 0) || c == '-' || c == '_';
@@ -274,7 +274,7 @@ std::string help_of(const OptionInfo& info, const OptionWords& said) {
   return needs_choices ? fmt::format("{}: {}", said.help, listed(info.choices)) : std::string(said.help);
 }
 
-/// The options of the short help of a command, the model's first.
+/// The options of a command's short help, the model's first.
 constexpr auto kEveryday = std::to_array<Option>({
     Option::Batch,        Option::Sequence,   Option::Precision,   Option::OptimizerName,    Option::GpuName,
     Option::Gpus,         Option::Nodes,      Option::Memory,      Option::ClusterFile,      Option::Checkpoint,
@@ -284,7 +284,7 @@ constexpr auto kEveryday = std::to_array<Option>({
     Option::DeviceMemory, Option::ClockDtype, Option::ExportTo,    Option::Nearest,          Option::Output,
     Option::Json,         Option::Verbose,    Option::Quiet,
 });
-/// A command with no more options has no short help.
+/// A command with at most this many options has no short help.
 constexpr std::size_t kFew = 16;
 
 bool is_everyday(const OptionInfo& info) {
@@ -296,7 +296,7 @@ std::size_t options_taken_by(const CommandInfo& asked) {
       options().begin(), options().end(), [&](const OptionInfo& info) { return info.commands.has(asked.command); }));
 }
 
-/// The options that a command takes, all or those of every day, under their headings.
+/// The options of a command, all or the everyday ones, under their headings.
 std::string options_of(const CommandInfo& asked, bool all) {
   std::string text;
   for (const std::string_view group : option_groups()) {
@@ -332,7 +332,7 @@ std::string_view choices_of(Option option) {
   return info_of(option).choices;
 }
 
-/// The help of the program on one screen: what most people decide, in the order in which they do.
+/// The help of the program on one screen: the most common decisions, in the order in which users make them.
 std::string screen() {
   std::string commands_text;
   for (const CommandInfo& info : commands()) {

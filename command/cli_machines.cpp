@@ -15,7 +15,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Allowed objectives: for machines, and for the plans of one.
+/// Allowed objectives, for machines and for the plans of one.
 enum class AskedObjective : std::uint8_t { Time, Cost, Memory, Tokens };
 constexpr EnumName<AskedObjective> kObjectives[] = {{AskedObjective::Time, "time"},
                                                     {AskedObjective::Memory, "memory"},
@@ -23,13 +23,13 @@ constexpr EnumName<AskedObjective> kObjectives[] = {{AskedObjective::Time, "time
                                                     {AskedObjective::Tokens, "tokens"}};
 constexpr EnumTable<AskedObjective> kObjectiveTable{"objective", kObjectives};
 
-/// Whether the option asks something of the plans of one machine.
+/// Whether the option applies to the plans of one machine.
 bool is_of_plans(const CommandLine& line) {
   const std::optional<std::string> text = line.value(Option::Objective);
   return text == "memory" || text == "tokens";
 }
 
-/// The numbers of a list; what is none of them to `errors`.
+/// The numbers of a list. Adds errors for other texts to `errors`.
 std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t most, Errors& errors) {
   std::vector<int> numbers;
   const std::optional<std::string> text = line.value(option);
@@ -62,7 +62,7 @@ std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
     }
     if (price) prices.push_back({name, *price});
   }
-  // The price of any GPU is for those that have none of their own.
+  // The price of any GPU applies to those without a price of their own.
   std::stable_partition(prices.begin(), prices.end(), [](const GpuPrice& price) { return !price.gpu_name.empty(); });
   return prices;
 }
@@ -108,13 +108,13 @@ SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
 
 namespace {
 
-/// --gpus or --nodes, where it is there and a number.
+/// --gpus or --nodes, if it is given and a number.
 std::optional<int> number_of(const CommandLine& line, Option option, Errors& errors) {
   const std::vector<int> numbers = numbers_of(line, option, kLargestWorld, errors);
   return numbers.empty() ? std::nullopt : std::optional(numbers.front());
 }
 
-/// The nodes that make up --world-size; nothing: they do not, which is among the errors.
+/// The nodes that add up to --world-size; `nullopt`, with an error, if none do.
 std::optional<MachineSize> size_of_world(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader read(line, errors);
   const std::optional<std::int64_t> world = read.count(Option::WorldSize);
@@ -127,7 +127,7 @@ std::optional<MachineSize> size_of_world(const CommandLine& line, const std::str
   if (!errors.empty()) return std::nullopt;
   int usual = 8;
   if (const auto name = line.value(Option::ClusterFile)) {
-    // Its errors are printed with the rest of the request.
+    // The rest of the request prints its errors.
     const Result<Cluster> cluster = resolve_machines({.cluster_file = *name}, library);
     if (cluster) usual = cluster->gpus_per_node;
   }
@@ -148,7 +148,7 @@ CommandLine with_world_in_nodes(const CommandLine& line, const std::string& libr
     Errors others;
     PlanRequest request = read_choices(without_lists(meant), others);
     request.model = line.arguments.front();
-    request.unread.push_back(PlanChoice::Gpus);  // Nothing is said of the machines, and all of the rest.
+    request.unread.push_back(PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
     append(others, check_request(request, library));
     add_once(errors, others);
   }

@@ -47,7 +47,7 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Completions, "completions", "SHELL", "Print completions for bash, zsh or fish."},
 };
 
-// Commands that take the same options.
+// Commands with the same options.
 constexpr CommandSet kPlans = Command::Plan | Command::Simulate | Command::Explain;
 constexpr CommandSet kSearches = Command::Plan | Command::Fit;
 constexpr CommandSet kPredicts = kPlans | Command::Fit;
@@ -81,7 +81,7 @@ constexpr std::string_view kOutput = "Output";
 constexpr std::array kGroups = {kWork,    kMachines,  kPlan,     kWhatIf, kLinks, kRehearsal,
                                 kCapture, kExecution, kTraining, kReplay, kClock, kOutput};
 
-/// An option that makes a choice of a plan: the same names, texts and help.
+/// An option for a choice of a plan: the same names, texts and help.
 constexpr OptionInfo of_choice(PlanChoice choice, std::string_view group, CommandSet commands) {
   const ChoiceRow& row = row_of(choice);
   return {choice, row.names, row.word, row.values, group, row.help, commands, row.rules.repeatable, row.rules.many};
@@ -352,8 +352,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", CommandSet::all()},
 };
 
-/// Where an option means something else, or less, for some commands: of an option's rows the first that has the
-/// command.
+/// Other help for an option in some commands, where its meaning is different or narrower. The first row of an option
+/// with the command applies.
 struct CommandWords {
   Option option = Option::Help;
   CommandSet commands;
@@ -421,7 +421,7 @@ constexpr std::array kCommandWords = {
                  {kOutput, "Say more"}},
 };
 
-/// Names of the previous version for options that make no choice of a plan; those say it themselves.
+/// The previous version's names of options that make no choice of a plan. Choices have their own old names.
 struct OldName {
   std::string_view name;
   std::string_view now;
@@ -502,7 +502,7 @@ std::string_view current_name(std::string_view name, Command command) {
   for (const OldName& old : kOldNames) {
     if (old.name == name && old.commands.has(command)) return old.now;
   }
-  // Only where the command takes it: fsdp-exec has a --checkpoint of its own, the folder.
+  // Only if the command takes it: fsdp-exec has a --checkpoint of its own, the folder.
   const std::optional<PlanChoice> choice = choice_of_place(name);
   if (!choice || !info_of(*choice).commands.has(command)) return name;
   return place_of(*choice);

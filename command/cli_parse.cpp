@@ -1,6 +1,6 @@
-// Parses the command line with CLI11, and wraps what CLI11 2.1 does not give: all errors at once instead of the first,
-// the nearest name of a mistyped option, and texts that say what to do. So every option is registered as plain text,
-// and what the text means is checked later, by the code that uses it.
+// Parses the command line with CLI11, and adds features that CLI11 2.1 lacks: all errors at once instead of the first,
+// the nearest name of a mistyped option, and texts with a remedy. So every option is registered as plain text, and the
+// code that uses it checks its meaning later.
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ std::vector<std::string_view> spellings_of(const OptionInfo& info) {
   return split(info.names, ',');
 }
 
-/// The word with today's name of its option, and a sentence about it to `notes`.
+/// The word with the current name of its option. Adds a sentence about a changed name to `notes`.
 std::string renamed(const std::string& word, Command command, std::vector<std::string>& notes) {
   const std::string_view before = std::string_view(word).substr(0, word.find('='));
   const std::string_view now = current_name(before, command);
@@ -31,7 +31,7 @@ std::string renamed(const std::string& word, Command command, std::vector<std::s
   return std::string(now) + word.substr(before.size());
 }
 
-/// The first command that is named, which options may precede.
+/// The first command in the words. Options may precede it.
 Command command_in(std::span<const std::string> words) {
   for (const std::string& word : words) {
     for (const CommandInfo& info : commands()) {
@@ -49,7 +49,7 @@ const OptionInfo* find_option(std::string_view name) {
   return nullptr;
 }
 
-/// "--gpus" of "--gpus=4"; empty for what is not an option: a word, "-" and a negative number.
+/// "--gpus" for "--gpus=4"; empty for words that are not options, "-" and negative numbers.
 std::string_view option_name(std::string_view word) {
   if (word.size() < 2 || word[0] != '-' || word == "--") return {};
   if (word[1] >= '0' && word[1] <= '9') return {};
@@ -57,9 +57,9 @@ std::string_view option_name(std::string_view word) {
   return word.substr(0, word.find('='));
 }
 
-/// Options that people look for, but that do not exist here, or no more.
+/// Options that users try, but that do not exist here, or no longer.
 struct NotModeled {
-  std::string_view names;  ///< With a blank around each.
+  std::string_view names;  ///< With a blank around each name.
   std::string_view hint;
 };
 constexpr NotModeled kNotModeled[] = {
@@ -100,10 +100,10 @@ Error unknown_option(std::string_view name) {
           nearest ? fmt::format("Did you mean {}?", *nearest) : std::string(kHelpHint)};
 }
 
-/// Finds what CLI11 would stop at, in the order of the line: unknown options and missing values. Returns the words
-/// without the unknown options, so that the rest can still be parsed, and with the name of its option right before each
-/// value: CLI11 takes that for the value whatever it is, and elsewhere reads --name= as if the value came next, and
-/// drops -.5.
+/// Finds the errors that would stop CLI11, in the order of the line: unknown options and missing values. Returns the
+/// words without the unknown options, so that CLI11 can parse the rest, with the name of its option right before each
+/// value. CLI11 then accepts any text as the value; otherwise it reads --name= as if the value came next, and drops
+/// -.5.
 std::vector<std::string> check_words(std::span<const std::string> words, Errors& errors) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -115,7 +115,7 @@ std::vector<std::string> check_words(std::span<const std::string> words, Errors&
     const OptionInfo* info = find_option(name);
     if (info == nullptr) {
       errors.push_back(unknown_option(name));
-      // A word after it is probably its value, unless it is written as --name=value.
+      // The next word is probably its value, unless it is written as --name=value.
       const bool has_value = name.size() < words[i].size();
       if (!has_value && i + 1 < words.size() && option_name(words[i + 1]).empty() && !kept.empty()) ++i;
       continue;
@@ -140,7 +140,7 @@ std::vector<std::string> check_words(std::span<const std::string> words, Errors&
   return kept;
 }
 
-/// The commands of which an argument is probably a slip.
+/// The commands that an argument probably misspells.
 std::string nearest_command(const std::string& word) {
   std::vector<std::string_view> names;
   for (const CommandInfo& each : commands()) names.push_back(each.name);
@@ -148,13 +148,13 @@ std::string nearest_command(const std::string& word) {
   return nearest ? fmt::format(" Did you mean the command \"{}\"?", *nearest) : "";
 }
 
-/// How many arguments a command takes: "A B" are two.
+/// The maximum number of a command's arguments: "A B" are two.
 std::size_t most_arguments(const CommandInfo& info) {
   if (info.argument.empty() || info.argument.starts_with("--")) return 0;
   return info.command == Command::Compare || info.command == Command::Clock ? 2 : 1;
 }
 
-/// How many of them it needs: those without brackets, "WHAT [SIZE]".
+/// The minimum number of arguments: those without brackets, "WHAT [SIZE]".
 std::size_t least_arguments(const CommandInfo& info) {
   const auto optional = static_cast<std::size_t>(std::count(info.argument.begin(), info.argument.end(), '['));
   return most_arguments(info) - std::min(most_arguments(info), optional);
@@ -176,7 +176,7 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   }
 }
 
-/// A measurement has a command after "--"; without one, a plan says by itself which script it is of.
+/// A measurement has a command after "--"; otherwise the plan names its script.
 void check_measurement(const CommandLine& line, bool has_dashes, Errors& errors) {
   const bool needs_script = line.command == Command::Measure || has_dashes;
   if (!needs_script || !line.script.empty()) return;
@@ -185,7 +185,7 @@ void check_measurement(const CommandLine& line, bool has_dashes, Errors& errors)
                                 line.command == Command::Run ? "run plan.json " : "measure ")});
 }
 
-/// A script has nothing before "--". Whether a capture has a command is said with what else it lacks.
+/// A script has nothing before "--". The capture itself reports a missing command with its other errors.
 void check_script(const CommandLine& line, Errors& errors) {
   const bool is_capture = line.command == Command::Capture;
   const std::string example =
@@ -227,19 +227,19 @@ void check_arguments(const CommandLine& line, Errors& errors) {
   }
 }
 
-/// The command that the first word names; null: none.
+/// The command with the name of the first word; null if there is none.
 const CommandInfo* find_command(const std::vector<std::string>& words) {
   const auto found = std::find_if(commands().begin(), commands().end(),
                                   [&](const CommandInfo& info) { return !words.empty() && words[0] == info.name; });
   return found == commands().end() ? nullptr : &*found;
 }
 
-/// Whether the program is asked about itself, and nothing else on the line counts.
+/// Whether the line asks about the program itself, so that nothing else on it counts.
 bool only_tells(const CommandLine& line) {
   return line.has(Option::Help) || line.has(Option::HelpAll) || line.has(Option::Version);
 }
 
-/// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
+/// Removes the command's name from the words, and checks their number. `dashed`: the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
   constexpr CommandSet kWithScripts =
@@ -292,7 +292,7 @@ void check_options(const CommandLine& line, Errors& errors) {
 
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   Errors errors;
-  // Words after "--" are options of the command there only.
+  // Words after "--" belong to the script's command.
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   std::optional<std::vector<std::string>> dashed;
   if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
@@ -320,7 +320,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
     }
   }
   try {
-    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back.
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end.
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     errors.push_back({"", fmt::format("The command line cannot be read: {}.", error.what()), std::string(kHelpHint)});
@@ -329,7 +329,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i] != 0) line.values[i].emplace_back();
   }
-  // A word that only CLI11 takes for an option, such as -.5, is a word like others.
+  // A word that only CLI11 reads as an option, such as -.5, is an argument.
   for (std::string& word : app.remaining()) positional.push_back(std::move(word));
   take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
   if (!only_tells(line)) check_options(line, errors);

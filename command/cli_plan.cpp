@@ -64,7 +64,7 @@ tl::expected<void, Failure> write_plan_file(const CommandLine& line, const Outpu
   return {};
 }
 
-/// True when the plan itself goes to the standard output, and nothing else may.
+/// True if the plan itself goes to the standard output, which must then have nothing else.
 bool writes_to_stdout(const CommandLine& line) {
   return line.value(Option::Output) == "-";
 }
@@ -74,18 +74,18 @@ ExitCode code_of(const CommandLine& line, const StepReport& report) {
   return is_no ? kExitNo : kExitYes;
 }
 
-/// The next commands. `plan_file` is empty when the plan was not written.
+/// The next commands. `plan_file` is empty if the plan was not written.
 std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
   std::vector<std::string> commands;
   if (!output.verbose) commands.emplace_back("--verbose has the rest");
-  // A plan that fits is kept to train by it, which has a line of its own.
+  // For a plan that fits, the line about training has the option.
   if (plan_file.empty() && verdict == Verdict::DoesNotFit) commands.emplace_back("-o plan.json keeps the plan");
   if (!plan_file.empty()) commands.push_back(fmt::format("fsdp-plan explain {}", plan_file));
   if (verdict == Verdict::DoesNotFit) commands.emplace_back("fsdp-plan gpus");
   return commands;
 }
 
-/// How to train by the plan that was found; empty: it does not fit. `predictors`: of the search; null: none are left.
+/// How to train by the plan; empty if it does not fit. `predictors`: those of the search; may be null.
 std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file,
                           Predictors* predictors, const std::optional<TrainerRelease>& wanted) {
   if (report.verdict == Verdict::DoesNotFit) return {};
@@ -103,7 +103,7 @@ std::string train_line_of(const ResolvedRequest& request, const StepReport& repo
   return model ? train_line(report.plan, *model, plan_file, wanted) : std::string();
 }
 
-/// `no_plan_fits`: that of verdict_of.
+/// `no_plan_fits`: as for verdict_of.
 void print_quietly(const Output& output, const StepReport& report, bool no_plan_fits = false,
                    const Document& further = {}) {
   Document document = {verdict_of(report, no_plan_fits), summary_of(report)};
@@ -111,16 +111,16 @@ void print_quietly(const Output& output, const StepReport& report, bool no_plan_
   output.print(document);
 }
 
-/// The Pareto front is printed by the long answers alone.
+/// Only the long answers print the Pareto front.
 std::int64_t pareto_points_of(const Space& space, const Output& output) {
   return output.quiet || (!output.verbose && output.format == Format::Table) ? 0 : space.pareto_points;
 }
 
-/// --explain says what an auto-wrap policy did: without one there is nothing to say.
+/// --explain explains an auto-wrap policy, and is an error without one.
 Errors check_explain(const CommandLine& line, const Output& output) {
   if (!line.has(Option::Explain)) return {};
   const Result<Wrap> wrap = parse_wrap(line.value(Option::Wrap).value_or("blocks"));
-  if (!wrap) return {};  // Said with the other choices.
+  if (!wrap) return {};  // An error of the other choices.
   Errors errors;
   if (!is_policy(*wrap)) {
     errors.push_back({"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
@@ -131,14 +131,14 @@ Errors check_explain(const CommandLine& line, const Output& output) {
   return errors;
 }
 
-/// How much of an answer is on the screen before the search ends, and what the search left.
+/// The part of an answer that is printed before the search ends, and the search's predictors.
 struct Printed {
   std::size_t num_sections = 0;
-  Predictors* predictors = nullptr;           ///< Null: none are left.
-  std::optional<TrainerRelease> wanted = {};  ///< By --for.
+  Predictors* predictors = nullptr;           ///< May be null.
+  std::optional<TrainerRelease> wanted = {};  ///< From --for.
 };
 
-/// The result of plan, and how it is printed.
+/// The result of plan, and how to print it.
 struct PlanAnswer {
   const SearchResult& result;
   const ResolvedRequest& request;
@@ -158,11 +158,11 @@ AnswerContext context_of(const CommandLine& line, const Output& output, const Se
           .explains_units = line.has(Option::Explain)};
 }
 
-/// How every plan ends: it is written where it is kept, and the answer is told as it was asked for.
+/// The common end of plan: writes the plan if requested, and prints the answer in the requested format.
 CommandResult finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
   const StepReport& report = answer.result.report;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
-  // An answer that has begun comes to its end.
+  // Completes an answer that has begun.
   if (!written && answer.printed.num_sections == 0) return tl::unexpected(written.error());
   const ExitCode code = code_of(line, report);
   if (writes_to_stdout(line)) return code;
@@ -173,7 +173,7 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
     // An unproven claim is among the notes, and belongs to the verdict.
     const std::string& doubt = answer.result.proof.doubt;
     if (!doubt.empty()) further.push_back(Entry{.label = "note", .lines = {doubt}});
-    // What it was not asked for, and is not told of by the verdict.
+    // Settings that were not requested and are not in the verdict.
     const std::string& settings = report.plan.runtime.allocator_settings;
     if (settings != answer.request.space.base.runtime.allocator_settings) {
       further.push_back(Entry{.label = "note", .lines = {"with " + allocator_environment(report.plan.runtime)}});
@@ -187,7 +187,7 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
   return written ? CommandResult(code) : tl::unexpected(written.error());
 }
 
-/// plan, where several machines are named.
+/// plan with several machines.
 CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
@@ -198,7 +198,7 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) {
-    request.unread.push_back(PlanChoice::Gpus);  // Nothing is said of the machines, and all of the rest.
+    request.unread.push_back(PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
     append(errors, check_request(request, output.console.library));
     return input_failure(std::move(errors));
   }
@@ -226,7 +226,7 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
            [&](const AnswerContext& context) { return document_of(*found, words.objective, output.view(), context); }});
 }
 
-/// Whether another framework may be suggested: not where a trainer was named, which has its own.
+/// Whether another framework may be suggested. Not if a trainer is named, because it has its own framework.
 enum class OtherFrameworks : std::uint8_t { Suggest, LeaveOut };
 
 void keep_framework(OtherFrameworks others, SearchResult& result) {
@@ -234,7 +234,7 @@ void keep_framework(OtherFrameworks others, SearchResult& result) {
   std::erase_if(result.explanation.remedies, [](const Remedy& remedy) { return remedy.change.runtime.has_value(); });
 }
 
-/// plan, where several frameworks are named.
+/// plan with several frameworks.
 CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, OtherFrameworks others) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
@@ -286,7 +286,7 @@ constexpr EnumName<Trainer> kWantedTrainers[] = {{Trainer::Accelerate, "accelera
 constexpr EnumTable<Trainer> kWantedTable{"trainer", kWantedTrainers};
 constexpr std::string_view kByHand = "fsdp2";
 
-/// The options that a trainer implies, where they are not given: DeepSpeed's stages, torchtitan's model code.
+/// Adds options that a trainer implies, unless they are given: DeepSpeed's stages, torchtitan's model code.
 CommandLine with_implied(const CommandLine& line, std::optional<Trainer> trainer) {
   CommandLine implied = line;
   const auto imply = [&](Option option, std::string_view value) {
@@ -298,7 +298,7 @@ CommandLine with_implied(const CommandLine& line, std::optional<Trainer> trainer
   return implied;
 }
 
-/// The trainer of --for; nothing: FSDP2 by hand, or what is wrong with it is in `errors`.
+/// The trainer of --for; `nullopt` for FSDP2 by hand, or if it has an error, which goes to `errors`.
 std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   if (line.value(Option::For) == kByHand) return std::nullopt;
   return OptionReader(line, errors).choice(Option::For, kWantedTable);
@@ -329,7 +329,7 @@ CommandResult plan_for_trainer(const TrainerRelease& release, const CommandLine&
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
-  Errors none;  // They were read before.
+  Errors none;  // The earlier reading reported them.
   set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
@@ -345,7 +345,7 @@ CommandResult plan_for_trainer(const TrainerRelease& release, const CommandLine&
 
 CommandResult plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others);
 
-/// plan --for: as the trainer has it.
+/// plan --for: a plan that the trainer can express.
 CommandResult plan_for(const CommandLine& line, const Output& output) {
   Errors errors;
   const std::optional<Trainer> trainer = trainer_wanted(line, errors);
@@ -390,7 +390,7 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
-  Errors none;  // They were read before.
+  Errors none;  // The earlier reading reported them.
   set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
   request->space.pareto_points = pareto_points_of(request->space, output);
@@ -452,7 +452,7 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
 
 namespace {
 
-/// explain --time: the step instead of the peak.
+/// explain --time: the step's time instead of its peak.
 CommandResult explain_time(const CommandLine& line, const Output& output, const RemedyRequest& request,
                            const StepReport& report) {
   const Result<TimeExplanation> explanation = explain_time(request);
@@ -482,12 +482,12 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
                       .step = report.time.step,
                       .device_peak = report.memory.peaks.device};
   candidate.missing = missing_room(report.memory);
-  // A remedy changes a size that somebody may choose, and what follows from it follows.
+  // A remedy changes a size that the user may choose; sizes that depend on it follow.
   Workload workload = given.workload;
   Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
   if (!sizes) return input_failure(sizes.error());
   workload.dimensions = *std::move(sizes);
-  Errors none;  // They were read before.
+  Errors none;  // The earlier reading reported them.
   const PlanChoices choices = read_choices(line, none).choices;
   const Cluster& cluster = given.cluster;  // A lambda may not capture a structured binding.
   const auto larger = [&] { return larger_gpus(choices, cluster, true, output.console.library); };
@@ -498,7 +498,7 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
                               .best = candidate,
                               .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,
                               .larger_gpus = larger,
-                              .most_work = kMostWork};  // Suggestions are what was asked for.
+                              .most_work = kMostWork};  // The user requested suggestions.
   if (line.has(Option::Time)) return explain_time(line, output, request, report);
   Result<std::vector<Remedy>> remedies = remedies_for(request);
   if (!remedies) return input_failure(remedies.error());

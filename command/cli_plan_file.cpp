@@ -24,7 +24,7 @@ namespace fsdp::planner {
 
 namespace {
 
-// The plan with its model. Adds what is wrong between the two to `errors`.
+// The plan with its model. Adds contradictions between the two to `errors`.
 Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
   Given given;
   given.path = path;
@@ -48,14 +48,14 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
   return given;
 }
 
-/// Applies the options over the plan. The rest of the plan stays as it is: nothing is searched.
+/// Applies the options to the plan. The rest of the plan stays unchanged, without a search.
 void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
-  // Those about machines were read with the machines.
+  // The code for machines has read the machine options.
   const PlanChoices choices =
       read_choices(line, errors, [](PlanChoice choice) { return !is_about_machines(choice); }).choices;
   Plan& plan = given.file.plan;
   apply_work_choices(choices, plan, errors);
-  // A flavor says where the loss runs.
+  // A model flavor decides where the loss runs.
   apply_implementations(plan.runtime.implementations, given.workload);
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
     given.model = std::move(*model);
@@ -71,7 +71,7 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
     const auto checkpointed = checkpoint(plan, given.model, *choices.checkpoint);
     if (!checkpointed) append(errors, checkpointed.error());
   }
-  // By the names of the options, which are what is wrong.
+  // Under the names of the options that cause the errors.
   if (!choices.torch && !choices.reduce_scatter_buffers && !choices.separate_reduce_scatter) return;
   for (Error error : check_torch(plan)) {
     const bool is_of_buffers = error.where == "reduce_scatter_buffers" && choices.reduce_scatter_buffers;

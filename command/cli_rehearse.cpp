@@ -37,8 +37,8 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The other side of a rehearsal's comparison: a report, or a plan that is predicted once it is known which rank is
-/// reported.
+/// The other side of a rehearsal's comparison: a report, or a plan whose prediction waits until the reported rank is
+/// known.
 struct Against {
   std::optional<StepReport> report;
   std::optional<Given> plan;
@@ -63,21 +63,21 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
   return against;
 }
 
-/// The subject of a rehearsal: a script, or a plan, which is its own prediction, or a script with a plan in it.
+/// The subject of a rehearsal: a script, a plan, which is its own prediction, or a script with a plan applied.
 struct Subject {
   RehearsalSettings settings;
   std::optional<Given> plan;
   std::optional<Given> applied;
   std::optional<Against> against;
   std::optional<double> tolerance;
-  bool is_compared_with_other = false;  // With --compare-with, and not with the plan that is run.
-  std::optional<std::string> batch;     // The words to add to the command for a batch: "--batch-size {}".
+  bool is_compared_with_other = false;  // With --compare-with, not with the plan that runs.
+  std::optional<std::string> batch;     // The words that set the command's batch: "--batch-size {}".
 
-  /// The plan that is run, in its own model or in a script; null: none.
+  /// The plan that runs, in its own model or in a script; null if there is none.
   const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
 
-  /// Names of terms that differ by more than they may. For a plan that is run, collectives are equal and memory is
-  /// within kPlanTolerance, or the tolerance that was asked for; of anything else only the latter is held.
+  /// Names of terms that differ by more than their limits. If a plan runs, collectives must be equal, and memory within
+  /// kPlanTolerance or the requested tolerance; otherwise only the requested tolerance applies.
   std::vector<std::string> beyond(const Comparison& comparison) const {
     std::vector<std::string> names;
     if (given() != nullptr && !is_compared_with_other) {
@@ -95,7 +95,7 @@ struct Subject {
 
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
 
-/// A script: its settings, the plan to put into it, and what both are compared with.
+/// A script: its settings, the plan to apply, and the other side of the comparison.
 std::optional<RehearsalSettings> read_script(const CommandLine& line, const std::string& library,
                                              const RehearsalPlaces& places, Subject& subject, OptionReader& reader) {
   subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
@@ -111,7 +111,7 @@ std::optional<RehearsalSettings> read_script(const CommandLine& line, const std:
   return reader.keep(read_rehearsal(line, library, places, subject.applied ? &*subject.applied : nullptr));
 }
 
-/// A plan of a captured model is rehearsed in the script that was captured.
+/// A plan of a captured model is rehearsed in the captured script.
 std::optional<RehearsalSettings> read_captured_script(const CommandLine& line, const std::string& library,
                                                       const RehearsalPlaces& places, Subject& subject,
                                                       OptionReader& reader) {
@@ -175,7 +175,7 @@ std::string json_of_rehearsal(const StepReport& report, const Cluster* cluster, 
   return to_json(report, additions, cluster);
 }
 
-/// 0, or the system's error number: std::filesystem says "Input/output error" of a full disk.
+/// 0, or the system's error number: std::filesystem reports a full disk as "Input/output error".
 int copy_contents(const std::string& from, const std::string& to) {
   std::ifstream source(from, std::ios::binary);
   std::ofstream target(to, std::ios::binary | std::ios::trunc);
@@ -190,7 +190,7 @@ int copy_contents(const std::string& from, const std::string& to) {
   return errno != 0 ? errno : EIO;
 }
 
-/// Puts the files that the reported process wrote where they were asked for.
+/// Copies the files of the reported process to the requested paths.
 Result<void> keep_files(const RehearsalSettings& settings, const StepReport& report, const std::vector<RankRun>& runs) {
   const auto run = std::find_if(runs.begin(), runs.end(), [&](const RankRun& each) {
     return each.job.rank == report.rehearsal->rank && each.record->memory.peaks.device == report.memory.peaks.device;
@@ -199,7 +199,7 @@ Result<void> keep_files(const RehearsalSettings& settings, const StepReport& rep
   for (const auto& [from, to] :
        {std::pair{run->files.snapshot, settings.snapshot}, {run->files.trace, settings.trace}}) {
     if (to.empty()) continue;
-    // A file that is there already is overwritten only when --force says so, and stays what it is: a pipe, a device.
+    // Overwrites an existing file only with --force, and preserves its type: a pipe, a device.
     const bool is_new = !std::filesystem::exists(to);
     const int error = copy_contents(from, to);
     std::error_code ignored;
@@ -209,7 +209,7 @@ Result<void> keep_files(const RehearsalSettings& settings, const StepReport& rep
   return {};
 }
 
-/// All that is said of a rehearsal, and what it is compared with.
+/// All results of a rehearsal, with its comparison.
 struct Answer {
   const Subject& subject;
   const StepReport& report;
@@ -256,7 +256,7 @@ tl::expected<void, Failure> write_page(const CommandLine& line, const Output& ou
 CommandResult answer(const CommandLine& line, const Output& output, const Answer& all) {
   const bool is_outside = all.comparison != nullptr && !all.comparison->beyond.empty();
   ExitCode code = all.report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
-  // That the others fit says nothing about a rank that could not be played.
+  // The other ranks' fit does not prove anything about a rank that could not run.
   if (code == kExitYes && !all.report.rehearsal->unplayed.empty()) code = kExitRun;
   const auto written = write_output_file(line, all.json());
   const auto page = write_page(line, output, all);
@@ -265,13 +265,13 @@ CommandResult answer(const CommandLine& line, const Output& output, const Answer
   } else {
     output.print(output.quiet ? all.short_document() : all.document(output.view()));
   }
-  // A full disk takes away the files, and not the answer.
+  // A full disk loses the files, but not the answer.
   if (!written) return tl::unexpected(written.error());
   if (!page) return tl::unexpected(page.error());
   return code;
 }
 
-/// One batch's rehearsal, and the report of the largest that fits so far, or of the first.
+/// The rehearsals of batches, and the report of the largest that fits so far, or of the first.
 class BatchTries {
  public:
   BatchTries(const Subject& subject, const Output& output, const std::string& folder, Supervision& supervision)
@@ -302,7 +302,7 @@ class BatchTries {
   std::optional<StepReport> report;
   RunFacts facts;
   bool interrupted = false;
-  std::optional<Failure> failure;  // Failure of the first batch: nothing can be said.
+  std::optional<Failure> failure;  // Failure of the first batch, which ends the search.
 
  private:
   void look(const RehearsalSettings& settings, const RehearsalRuns& runs, BatchTrial& trial) {

@@ -1,5 +1,5 @@
-// The machines are put together as for a plan (command/cli_request.h), with the numbers of the launcher's arguments
-// where no option says them, and with an H100 where no GPU is named.
+// Makes the machines as for a plan (command/cli_request.h), with the numbers of the launcher's arguments unless options
+// give them, and with an H100 if no GPU is named.
 
 #include "command/cli_rehearse_settings.h"
 
@@ -57,7 +57,7 @@ std::optional<T> one_of(const CommandLine& line, Option option,
   return std::nullopt;
 }
 
-/// The machines, with the launcher's numbers where no option says them.
+/// The machines, with the launcher's numbers unless options give them.
 Result<Cluster> machines_of_script(CommandLine line, const std::string& library, RehearsalSettings& settings) {
   const Launch& launch = settings.launch;
   const auto set = [&](Option option, const std::string& text) {
@@ -66,8 +66,7 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   const bool has_counts = line.has(Option::Gpus) || line.has(Option::Nodes);
   const bool launch_counts = launch.gpus_per_node || launch.nodes;
   line = with_counts_of(launch, std::move(line));
-  // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has
-  // any for.
+  // Memory alone does not decide which kernels PyTorch runs, and the oldest GPU of that size may no longer have any.
   if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
     set(Option::GpuName, std::string(kDefaultGpu));
     settings.assumptions.push_back(
@@ -75,7 +74,7 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
             ? fmt::format("No GPU is named, so it is an {} with the memory given; --gpu names yours.", kDefaultGpu)
             : fmt::format("No GPU is named, so it is an {}; --gpu or --mem name yours.", kDefaultGpu));
   }
-  // A cluster that is named says how many GPUs there are where the launcher does not.
+  // A named cluster gives the number of GPUs if the launcher does not.
   settings.counts_given = has_counts || (line.has(Option::ClusterFile) && !launch_counts);
   settings.counts_known = settings.counts_given || launch_counts || launch.is_python;
   if (!launch.counts_by.empty() && !has_counts) {

@@ -1,4 +1,4 @@
-// replay: what another allocator setting would have done to a run that was recorded.
+// replay: a recorded run under other allocator settings.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The changes of the command line; nothing when it changes nothing.
+/// The changes of the command line; `nullopt` if there are none.
 std::optional<ReplayRequest> read_request(const CommandLine& line, const Recording& recording, Errors& errors) {
   const std::optional<std::string> settings = line.value(Option::AllocConf);
   OptionReader reader(line, errors);
@@ -38,7 +38,7 @@ std::optional<ReplayRequest> read_request(const CommandLine& line, const Recordi
   return request;
 }
 
-/// The text with the headers of another device and other settings, so that it is a trace of what is replayed.
+/// The text with the headers of another device and other settings, which makes it a trace of the replay.
 std::string with_headers(std::string_view text, const ReplayRequest& request) {
   std::string changed = fmt::format("!device_bytes {}\n", request.device.total.count());
   if (!request.settings_text.empty()) changed += fmt::format("!config {}\n", request.settings_text);
@@ -65,7 +65,7 @@ void print_trace(const Recording& recording, const std::optional<ReplayRequest>&
 
 CommandResult replay_command(const CommandLine& line, const Output& output) {
   Errors errors;
-  // Without a file that can be read the options are still checked.
+  // Checks the options even if the file is unreadable.
   Result<Recording> recording = read_recording(line.arguments.front());
   if (!recording) errors = recording.error();
   std::optional<ReplayRequest> request = read_request(line, recording ? *recording : Recording(), errors);

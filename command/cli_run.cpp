@@ -1,7 +1,7 @@
-// run and measure: a training script for real, on the machine at hand, with a plan in it or as it is.
+// run and measure: run a training script on this machine, with a plan applied or unchanged.
 //
-// The script has the terminal, as if it had been started without us. The hook in its processes (python/fsdp_measure)
-// leaves a record of each rank, of which one becomes the report.
+// The script has the terminal, as if the user had started it. The hook in its processes (python/fsdp_measure) writes a
+// record for each rank, of which one becomes the report.
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ struct Measurement {
   std::optional<double> tolerance;
 };
 
-/// The command of a plan's capture, where none is given.
+/// The command of a plan's capture, unless one is given.
 std::vector<std::string> command_of(const CommandLine& line, const std::optional<Given>& plan, Errors& errors) {
   if (!line.script.empty()) return line.script;
   if (!plan) return {};

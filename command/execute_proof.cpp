@@ -1,6 +1,6 @@
-// The trials are run and judged by python/fsdp_proof, beside whose processes this one only waits: several programs,
-// each of which may fail without taking the others' results with it, are rows there. The request has the facts that
-// only this program knows: the prediction, the expanded model for PyTorch, and what the driver calls the card.
+// python/fsdp_proof runs and judges the trials: there, several programs, each of which may fail without losing the
+// others' results, are rows. This process only waits. The request has the facts that only this program knows: the
+// prediction, the expanded model for PyTorch, and the driver's name of the card.
 
 #include "command/execute_proof.h"
 
@@ -40,7 +40,7 @@ constexpr double kDefaultTimeoutSeconds = 300;
 constexpr const char* kDefaultFolder = "proof";
 constexpr Seconds kBetweenProofLooks{0.2};
 
-/// Options without a use in a proof, beside those passed on to fsdp-exec.
+/// Options without a use in a proof, beside those that are passed to fsdp-exec.
 constexpr Option kOfOtherRuns[] = {
     Option::Memory, Option::Calibration, Option::Tolerance, Option::ChromeTrace,
     Option::Device, Option::Ranks,       Option::Output,
@@ -59,7 +59,7 @@ void refuse_what_is_of_other_runs(const CommandLine& line, OptionReader& reader)
 struct ProofRun {
   Given given;
   std::string program;  ///< fsdp-exec.
-  std::string torch;    ///< A Python that has torch; empty: none.
+  std::string torch;    ///< A Python with torch; may be empty.
   std::string why_no_torch;
   RehearsalPlaces places;
   std::string folder;
@@ -89,7 +89,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
     reader.fail(Option::Gpus, fmt::format("The plan is for {} ranks.", ranks),
                 fmt::format("Plan again with --gpus {}, or leave it out.", *gpus));
   }
-  // Without PyTorch all but its own trials can be run; one that was named is meant.
+  // Without PyTorch all but its own trials can run; a named Python has to work.
   Result<std::string> torch = find_torch_python(line.value(Option::Python).value_or(""), proof.places);
   if (torch) {
     proof.torch = *std::move(torch);
@@ -134,7 +134,7 @@ std::string request_text(const ProofRun& proof, bool is_predicted) {
   writer.member("is_predicted", is_predicted);
   const Gpu& gpu = proof.given.cluster.gpu;
   writer.member("planned_card", is_predicted ? driver_name(gpu) : std::string());
-  // Whatever a driver may call it.
+  // All names that a driver may use.
   std::vector<std::string> names;
   if (is_predicted) names = gpu.aliases;
   if (is_predicted) names.insert(names.end(), {gpu.name, driver_name(gpu)});
@@ -162,7 +162,7 @@ Result<void> write_request(const ProofRun& proof) {
   return write("request.json", request_text(proof, is_predicted));
 }
 
-/// Shows what the trials say of themselves as they come. The exit code of fsdp_proof; below 0: interrupted.
+/// Prints the trials' messages as they come. Returns the exit code of fsdp_proof; negative if interrupted.
 Result<int> run_trials(const ProofRun& proof, const Output& output, Supervision& supervision) {
   const std::string log = proof.folder + "/log";
   ChildCommand command{.words = {proof.torch.empty() ? "python3" : proof.torch, "-B", "-m", "fsdp_proof",

@@ -68,7 +68,7 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
     const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
     if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
   }
-  // Nothing is learned from another framework's own run: it does not report how long it computes.
+  // Another framework's own run does not report its compute time, so it teaches nothing.
   const bool is_learned_from = framework_trainer(executed.plan.runtime.framework).is_fsdp_exec;
   if (const auto path = line.value(Option::Calibration); path && is_learned_from) {
     FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,

@@ -13,11 +13,11 @@
 
 namespace {
 
-// A search makes and drops the same lists again and again. Memory that stays with the process is not mapped anew each
-// time: 13 % of the page faults of a search go, and 19 % where a model has thousands of experts.
+// A search allocates and frees the same lists again and again. If the process retains the memory, 13 % of the page
+// faults of a search vanish, and 19 % for a model with thousands of experts.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kMost = 32 << 20;  // That glibc takes.
+  constexpr int kMost = 32 << 20;  // The most that glibc accepts.
   mallopt(M_MMAP_THRESHOLD, kMost);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   try {
     const int code = fsdp::planner::run(arguments, console);
     std::cout.flush();
-    // A reader that closed the pipe has seen enough; a disk that is full has not.
+    // A reader that closed the pipe has seen enough; a full disk is an error.
     return std::cout.good() ? code : fsdp::planner::kExitRun;
   } catch (const std::exception& error) {
     std::cerr << "error: the program failed: " << error.what() << "\n";

@@ -40,7 +40,7 @@ class Rehearser {
     if (output.verbose) observer_.log = &output.console.err;
   }
 
-  /// All ranks, and those whose figures depend on timing at the other bound, too. Nothing: it was interrupted.
+  /// All ranks, and at the other bound those whose figures depend on timing. `nullopt` if the user interrupted it.
   tl::expected<std::optional<RehearsalRuns>, Failure> run() {
     const Seconds begin = seconds_of_this_process();
     const EventBound bound = settings_.bound.value_or(EventBound::Done);
@@ -55,7 +55,7 @@ class Rehearser {
     if (!settings_.counts_known && settings_.ranks.kind == RankChoice::Kind::Numbers) ranks = settings_.ranks.numbers;
     if (!add(jobs_of(ranks))) return stopped();
     if (!settings_.counts_known && settings_.ranks.kind != RankChoice::Kind::Numbers) {
-      // The launcher has said by now how many ranks there are.
+      // Now the launcher has set the number of ranks.
       const RecordedJob job = runs_.runs.front().record->job;
       std::vector<std::int64_t> rest = *ranks_of(settings_.ranks, job.world_size, job.local_world_size);
       std::erase(rest, ranks.front());
@@ -71,7 +71,7 @@ class Rehearser {
   }
 
  private:
-  /// Runs more; false when none of all that ran has a result. Failures of the others are notes.
+  /// Runs more jobs. Returns false if no run so far has a result. Failures of others become notes.
   bool add(const std::vector<RankJob>& jobs) {
     if (jobs.empty()) return true;
     RunOutcome outcome = run_ranks(settings_, jobs, folder_, supervision_, observer_);
@@ -101,7 +101,7 @@ class Rehearser {
     return true;
   }
 
-  /// Where the script was when somebody ended the rehearsal, and what it had needed until then.
+  /// Prints the script's position when the user ended the rehearsal, and its memory until then.
   void say_what_is_known(const RunOutcome& outcome) {
     const auto run = std::find_if(outcome.runs.begin(), outcome.runs.end(), [](const RankRun& r) { return r.status; });
     if (run == outcome.runs.end()) return;
@@ -117,7 +117,7 @@ class Rehearser {
     output_.note(text);
   }
 
-  /// Among runs without figures: one that failed, else one that could not be started, else one that used no GPU.
+  /// Among runs without figures: one that failed, otherwise one that could not start, otherwise one without a GPU.
   static const RankRun& most_telling(const std::vector<const RankRun*>& lost) {
     const auto failed =
         std::find_if(lost.begin(), lost.end(), [](auto* run) { return run->status && !run->has_result(); });
@@ -126,7 +126,7 @@ class Rehearser {
     return not_started != lost.end() ? **not_started : *lost.front();
   }
 
-  /// Beside an answer: what the ranks that it lacks have said, and done to the disk.
+  /// Adds the output and the writes of the failed ranks to an answer without them.
   void mention(const std::vector<const RankRun*>& lost) {
     std::set<std::string> said;
     for (const RankRun* run : lost) {

@@ -1,6 +1,6 @@
-// Ranks meet through a file of the run's folder, so that no port is taken. A rank that fails ends the others by itself:
-// their connections break, and they say so. Its own words are the cause; theirs are consequences. A rank that says
-// nothing and holds nothing, because it was killed, is found by how it ended.
+// Ranks meet through a file in the run's folder, so that no port is used. A failed rank ends the others: their
+// connections break, and they report that. The failed rank's own message is the cause; theirs are consequences. A rank
+// without a message, because it was killed, is found by its exit status.
 
 #include "runs/execute_ranks.h"
 
