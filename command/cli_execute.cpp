@@ -37,7 +37,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Costs of a framework's own run over Gloo that predictions for CPUs omit.
+/// Effects of a framework's own run over Gloo that predictions for CPUs omit.
 std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t ranks) {
   std::vector<std::string> lines;
   if (ranks > 1) {

@@ -66,7 +66,7 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   const bool has_counts = line.has(Option::Gpus) || line.has(Option::Nodes);
   const bool launch_counts = launch.gpus_per_node || launch.nodes;
   line = with_counts_of(launch, std::move(line));
-  // Memory alone does not decide which kernels PyTorch runs, and the oldest GPU of that size may no longer have any.
+  // Memory alone does not decide which kernels PyTorch runs, and PyTorch may no longer support the oldest GPU with it.
   if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
     set(Option::GpuName, std::string(kDefaultGpu));
     settings.assumptions.push_back(

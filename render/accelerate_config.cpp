@@ -1,5 +1,5 @@
 // The YAML that accelerate launch reads, with the keys of accelerate 1.12.0 to 1.15.0 (commands/config/config_args.py
-// ClusterConfig, commands/launch.py). It knows nothing of the loop: what that must do stands in front.
+// ClusterConfig, commands/launch.py). It does not configure the training loop: its first lines list the loop's duties.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// accelerate's name; 'no' in quotes, which YAML takes for false.
+/// accelerate's name; 'no' in quotes, because YAML reads a bare no as false.
 std::string_view mixed_precision_of(const Plan& plan) {
   return plan.mixed_precision.param_dtype == Dtype::BFloat16 ? "bf16" : "'no'";
 }

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The option that a word names, "--gpus" or "--gpus=4"; null: none.
+/// The option in a word, "--gpus" or "--gpus=4"; null if there is none.
 const ChoiceRow* option_of_word(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
   for (const ChoiceRow& option : kChoiceRows) {

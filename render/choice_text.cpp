@@ -28,7 +28,7 @@ constexpr EnumTable<Precision> kPrecisionTable{"precision", kPrecisions};
 constexpr EnumName<GradientSync> kGradientSyncs[] = {{GradientSync::Every, "every"}, {GradientSync::Last, "last"}};
 constexpr EnumTable<GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
 
-/// Any integer: a cluster has its own words for a machine without GPUs.
+/// Any integer: the cluster reports machines without GPUs itself.
 Result<int> read_small_count(std::string_view text, std::string_view where) {
   const std::optional<std::int64_t> count = parse_integer(text);
   if (!count) return failure(std::string(where), fmt::format("\"{}\" is not a whole number.", text));
@@ -74,7 +74,7 @@ Result<void> read_sizes(std::span<const std::string> texts, std::string_view whe
   return {};
 }
 
-/// A name that other programs have, and what asks for the same here; else the error of an unknown name.
+/// A name from other programs, with its equivalent here. The error is otherwise that of an unknown name.
 struct OtherName {
   std::string_view name;
   std::string_view hint;
@@ -125,7 +125,7 @@ Result<OffloadChoice> read_offload(const std::string& text, std::string_view whe
                  "Write yes, no, or with --runtime zero3 nvme.");
 }
 
-/// The table of an enum whose names are all that its text may be.
+/// The names of an enum, if its text can have no other form.
 template <class E>
 constexpr const EnumTable<E>* kTableOf = nullptr;
 template <>
@@ -145,7 +145,7 @@ constexpr const EnumTable<GradientSync>* kTableOf<GradientSync> = &kGradientSync
 template <class E>
 concept HasTable = (kTableOf<E> != nullptr);
 
-// A choice is read by the type of its member.
+// The type of its member selects the reader of a choice.
 Result<int> read_as(const ChoiceRow& row, const std::string& text, int /*type*/) {
   return read_small_count(text, place_of(row));
 }
@@ -222,7 +222,7 @@ Result<void> read_into(const ChoiceRow& row, std::span<const std::string> texts,
   return {};
 }
 
-// And written by it.
+// And the writer.
 std::string text_as(const std::string& text) {
   return text;
 }

@@ -16,7 +16,7 @@ bool takes_all_that_follow(PlanChoice choice) {
   return choice == PlanChoice::Trainable || choice == PlanChoice::Freeze;
 }
 
-/// A cluster or a GPU decides what its numbers are, so that it is said before them.
+/// A cluster or a GPU decides the defaults of the numbers, so it comes before them.
 constexpr std::array kSaidFirst = {PlanChoice::ClusterFile, PlanChoice::GpuName, PlanChoice::Memory};
 
 std::vector<PlanChoice> in_order_of_words() {

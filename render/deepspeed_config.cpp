@@ -1,9 +1,9 @@
-// The JSON of deepspeed.initialize(config=...), with the keys of DeepSpeed 0.19.8. Keys whose default the prediction
-// relies on are written out. gradient_clipping always is: its default clips at 1.
+// The JSON of deepspeed.initialize(config=...), with the keys of DeepSpeed 0.19.8. It includes keys whose default the
+// prediction relies on, and always gradient_clipping, whose default clips at 1.
 //
-// JSON has no comments, so that what the script must do is said beside the file. The optimizer is such a thing: the
-// file could name one, but "AdamW" there is DeepSpeed's own FusedAdam, which no plan says, and a file without a
-// learning rate trains with PyTorch's default. deepspeed.initialize takes an optimizer as it is.
+// JSON has no comments, so the script's duties are printed beside the file. The optimizer is one of them: the file
+// could name one, but "AdamW" there is DeepSpeed's own FusedAdam, which no plan has, and without a learning rate it
+// trains with PyTorch's default. deepspeed.initialize uses a given optimizer unchanged.
 //
 // Sources: deepspeed/runtime/constants.py, config.py, zero/config.py (DeepSpeedZeroConfig), engine.py
 // (_configure_optimizer, get_optimizer_configuration, _do_optimizer_sanity_check), DeepSpeed 0.19.8.
@@ -28,13 +28,13 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Without a size that is named batch, one: DeepSpeed counts samples with it, and loads data that it is handed.
+/// One, if no size is named batch. DeepSpeed counts samples by it, and loads a data set that it is given.
 std::int64_t micro_batch_of(const Model& model) {
   const Dimension* batch = find_dimension(model.dimensions, "batch");
   return batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
 }
 
-/// The blocks that are checkpointed in one way, and how.
+/// The blocks with this mode of checkpointing, and its details.
 std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   std::vector<std::string> modules;
   for (const Checkpointing::Entry& entry : given.entries) {
@@ -52,7 +52,7 @@ std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   return words;
 }
 
-/// With a drive the object has more keys than a line holds.
+/// With a drive, the object has more keys than fit on a line.
 void begin_offload(JsonWriter& json, std::string_view key, const ZeroOptions& zero, bool is_on_drive) {
   json.key(key);
   json.begin_object(is_on_drive ? JsonLayout::Lines : JsonLayout::OneLine);
@@ -109,7 +109,7 @@ void write_precision(JsonWriter& json, const Plan& plan) {
   json.end_object();
 }
 
-/// The optimizer is on the host, and PyTorch's.
+/// Whether PyTorch's optimizer runs on the host.
 bool has_torch_on_host(const Plan& plan) {
   return plan.cpu_offload && !optimizer_row(plan.optimizer).has_cpu_adam;
 }
@@ -183,7 +183,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
   json.end_object();
   if (uses_drive(plan)) write_queue(json, plan.zero.nvme);
   json.member("zero_allow_untested_optimizer", true);
-  // DeepSpeed takes none of PyTorch's optimizers on the host without being told.
+  // Otherwise DeepSpeed refuses PyTorch's optimizers on the host.
   if (has_torch_on_host(plan)) json.member("zero_force_ds_cpu_optimizer", false);
   json.end_object();
   return std::move(json).take();

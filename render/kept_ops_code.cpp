@@ -1,19 +1,19 @@
-// A plan keeps the outputs of attention and of linear layers. Below autograd, where a policy of
-// create_selective_checkpoint_contexts is asked, those are a handful of functions:
+// A plan saves the outputs of attention and of linear layers. Below autograd, where
+// create_selective_checkpoint_contexts asks its policy, those are a handful of functions:
 //
 //   attention   the fused ones of scaled_dot_product_attention; what is written out has none, and a plan keeps
 //               nothing of it
 //   linear      mm without a bias, addmm with one
 //
-// Which of the linear layers a call is, only its number within the block tells: a plan may run every second one again.
-// Forward and recomputation count apart. The experts of a mixture are products as well, whose number depends on the
-// data, and of which a plan keeps nothing: the policy stops at the last linear layer before them.
+// Only its number within the block identifies a linear layer's call, because a plan may recompute every second one.
+// Forward and recomputation count separately. The experts of a mixture are products as well; their number depends on
+// the data, and a plan saves none of them: the policy stops at the last linear layer before them.
 //
 // Sources: torch/utils/checkpoint.py (create_selective_checkpoint_contexts, SelectiveCheckpointContext),
 // ATen/native/Linear.cpp (linear, _flatten_nd_linear), ATen/native/transformers/attention.cpp, torch 2.11.
 //
-// Not modeled: a linear layer with a bias whose input has more than three dimensions or none that follow each other in
-// memory; PyTorch adds the bias in place then, and refuses in backward to give back what has changed since it was kept.
+// Not modeled: a linear layer with a bias whose input has more than three dimensions or is not contiguous; PyTorch then
+// adds the bias in place, and its backward refuses a saved tensor that has changed.
 
 #include "render/kept_ops_code.h"
 
@@ -39,7 +39,7 @@ bool is_kept(const Checkpointing& checkpointing, OpKind kind) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-/// The blocks that are checkpointed selectively, each once.
+/// The selectively checkpointed blocks, each once.
 std::vector<const Block*> selective_blocks(const Plan& plan, const Model& model) {
   std::set<std::string> names;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
@@ -59,7 +59,7 @@ bool has_experts(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::Experts; });
 }
 
-/// Linear layers of a block, and whether experts are before one.
+/// Linear layers of a block, and whether experts come before one.
 struct Linears {
   std::int64_t count = 0;
   bool is_behind_experts = false;
@@ -77,7 +77,7 @@ Linears linears_of(const Block& block) {
   return linears;
 }
 
-/// Up to which product the policy counts; nothing: all of a block's are linear layers.
+/// The last product that the policy counts; `nullopt` if all products of the blocks are linear layers.
 std::optional<std::int64_t> last_product(const std::vector<const Block*>& blocks) {
   for (const Block* block : blocks) {
     if (has_experts(*block)) return linears_of(*block).count;

@@ -1,7 +1,7 @@
-// One call of fully_shard for each unit, in the order of the plan; units alike are a loop. The training
-// loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines. A plan of DDP is
-// one call around the whole model, and on one GPU none. One of FSDP1 puts a wrapper in the place of each unit's module,
-// inner ones first: a policy would choose modules by their class, and some plans have no such policy.
+// One call of fully_shard for each unit, in the order of the plan; equal units share a loop. The training loop (batch,
+// accumulation, optimizer) is no call of FSDP2, so the module's first lines describe it. A plan of DDP is one call
+// around the whole model, and none on one GPU. FSDP1 replaces each unit's module by a wrapper, inner ones first: a
+// policy would choose modules by class, and some plans have no such policy.
 //
 // Source: torch/distributed/fsdp/_fully_shard/_fully_shard.py (fully_shard, FSDPModule),
 // fully_sharded_data_parallel.py, api.py (MixedPrecision, ShardingStrategy), torch 2.11.
@@ -53,14 +53,14 @@ std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t ste
   return first == 0 ? fmt::format("range({})", stop) : fmt::format("range({}, {})", first, stop);
 }
 
-/// Frozen parts: the largest modules that hold nothing else, and single parameters.
+/// Frozen parts: the largest completely frozen modules, and single parameters.
 struct Frozen {
   std::vector<std::string> modules;
   std::vector<std::string> parameters;
 };
 
 Frozen frozen_of(const Model& model) {
-  // Modules stand after those that they are parts of.
+  // Modules come after their parents.
   std::vector<bool> has_any(model.modules.size(), false);
   std::vector<bool> trains(model.modules.size(), false);
   for (std::size_t m = model.modules.size(); m-- > 0;) {
@@ -86,7 +86,7 @@ Frozen frozen_of(const Model& model) {
   return frozen;
 }
 
-/// [lines] What a script that calls parts of its model does for it to be wrapped; none: it calls the model.
+/// [lines] The wrapping in a script that calls parts of its model; empty if it calls the whole model.
 std::vector<std::string> of_parts(const Plan& plan, const Model& model) {
   const Module& root = model.modules.front();
   if (root.called) return {};
@@ -180,7 +180,7 @@ class CodeWriter {
     for (const std::string& each : kept_ops_) line(each);
   }
 
-  /// [lines] What stands before the code: how it is called, and what the loop does.
+  /// [lines] The text before the code: how to call it, and the loop's duties.
   std::vector<std::string> opening() const {
     std::vector<std::string> lines = {
         fmt::format("{} of {}, for torchrun with {} processes in all.", plan_.model, source_, plan_.mesh.world_size()),
@@ -200,7 +200,7 @@ class CodeWriter {
     return lines;
   }
 
-  /// [lines] What a step takes and does.
+  /// [lines] A step's inputs and actions.
   std::vector<std::string> loop() const {
     std::vector<std::string> lines = {
         fmt::format("A step takes {} of {} on each GPU",
@@ -305,7 +305,7 @@ class CodeWriter {
 
   bool prefetches() const { return plan_.forward_prefetch > 0 || plan_.backward_prefetch > 1; }
 
-  /// The arguments that are not PyTorch's own.
+  /// The arguments that differ from PyTorch's defaults.
   std::string policy_options() const {
     const MixedPrecision& given = plan_.mixed_precision;
     std::string options;
@@ -319,7 +319,7 @@ class CodeWriter {
       add("buffer_dtype", plan_.fsdp1.buffer_dtype);
       if (options.empty()) return options;
       const auto truth = [](bool is_true) { return is_true ? "True" : "False"; };
-      // FSDP1 casts the inputs of the root alone, unless it is told otherwise.
+      // By default, FSDP1 casts only the inputs of the root.
       return options + fmt::format(", cast_forward_inputs={}, cast_root_forward_inputs={}",
                                    truth(given.cast_forward_inputs), truth(plan_.fsdp1.cast_root_forward_inputs));
     }
@@ -352,7 +352,7 @@ class CodeWriter {
     if (!plan_.parameter_dtype) return;
     line("    for parameter in model.parameters():  # what the optimizer trains");
     const bool is_all = frozen_.modules.empty() && frozen_.parameters.empty();
-    // Frozen parameters keep the dtype that they were loaded in.
+    // Frozen parameters stay in the dtype in which they were loaded.
     if (!is_all) line("        if parameter.requires_grad:");
     line(fmt::format("        {}parameter.data = parameter.data.to(torch.{})\n", is_all ? "" : "    ",
                      name_of(*plan_.parameter_dtype)));
@@ -394,7 +394,7 @@ class CodeWriter {
 
   void unit_row(const UnitRow& row, const std::vector<NameRow>& folded, const std::vector<std::string>& names) {
     const bool wraps = traits_.has_flat_parameters;
-    if (wraps && names.front().empty()) return;  // The root is what the function returns.
+    if (wraps && names.front().empty()) return;  // The function returns the root.
     const std::string reshard = wraps ? "" : python_of(row.reshard_after_forward);
     const std::string_view call = wraps ? "wrap" : "shard";
     if (wraps && (folded.size() != 1 || !folded.front().range)) {

@@ -1,11 +1,11 @@
-// A script is not searched, so a change is priced by the memory that it is about: with
-//   S   parameters, gradients and optimizer states that were alive,
+// A script cannot be searched, so each change is priced by the memory that it affects. With
+//   S   live parameters, gradients and optimizer states,
 //   A   activations,
-//   C   what the allocator had reserved and not given out,
+//   C   the allocator's idle reserve,
 // sharding over W times as many GPUs saves S (1 - 1 / W), checkpointing at most A, half the samples A / 2, and segments
 // that grow at most C.
 //
-// Not modeled: what the step would have allocated after the point where it ended.
+// Not modeled: the allocations of the step after the point where it ended.
 
 #include "render/rehearsal_remedies.h"
 
@@ -22,7 +22,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr Bytes kSmallest{std::int64_t{64} << 20};  // Least size of a saving that is worth a line.
+constexpr Bytes kSmallest{std::int64_t{64} << 20};  // The smallest saving that is worth a line.
 
 Bytes alive(const Rehearsal& seen, std::string_view category) {
   const auto found = std::find_if(seen.categories.begin(), seen.categories.end(),

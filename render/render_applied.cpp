@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostAppliedRows = 6;
 constexpr std::size_t kMostModels = 4;
 
-/// Units that are alike: "16 x LlamaDecoderLayer".
+/// Equal units: "16 x LlamaDecoderLayer".
 struct AppliedUnits {
   AppliedUnit unit;
   std::int64_t count = 0;
@@ -72,7 +72,7 @@ bool is_plain(const AppliedWrapper& wrapper) {
   return wrapper.name == "plain";
 }
 
-/// The classes of several models without a wrapper: "Linear (3), Embedding". Empty: there are not several.
+/// The classes of several models without a wrapper: "Linear (3), Embedding". Empty if there are fewer than two.
 std::string plain_models(const std::vector<AppliedWrapper>& wrappers) {
   std::vector<std::pair<std::string, int>> models;
   int total = 0;
@@ -142,7 +142,7 @@ void add_applied(Document& document, const StepReport& report, bool verbose) {
   Entry entry{.label = "applied"};
   const std::string plain = plain_models(seen.wrappers);
   if (!plain.empty()) {
-    // Autocast is noted for all of them alike.
+    // Autocast applies to all of them.
     const std::vector<std::string>& autocast = seen.wrappers.front().autocast;
     entry.lines.push_back("no wrapper of " + plain +
                           (autocast.empty() ? "" : fmt::format(" · autocast {}", fmt::join(autocast, ", "))));

@@ -26,9 +26,9 @@ constexpr std::size_t kMostLines = 14;
 constexpr std::size_t kPeakLines = 2;
 constexpr std::size_t kMostSuggestions = 3;
 constexpr std::size_t kMostTensors = 6;
-/// Options that are longer are left to the verbose answer.
+/// Only the verbose answer prints longer options.
 constexpr int kWidestOption = 40;
-/// Part of the peak that a suggestion must save when it does not make the plan fit.
+/// The share of the peak that a suggestion must save if it does not make the plan fit.
 constexpr double kGoodDeal = 0.05;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kInstructions = {{
@@ -64,7 +64,7 @@ std::string in_words(const std::string& instruction) {
   return instruction;
 }
 
-/// The phase of the run in which the device total is highest.
+/// The phase of the run with the highest device total.
 std::string_view binding_phase(const MemoryReport& memory) {
   for (const PhasePeaks& phase : memory.phases) {
     if (phase.peaks.device != memory.peaks.device) continue;
@@ -81,7 +81,8 @@ std::string with_sign(T value, std::string (*format)(T)) {
   return fmt::format("{}{}", value < T{} ? "-" : "+", format(value < T{} ? -value : value));
 }
 
-/// The effect of a suggestion. A price of the same plan is a limit for the option, whose search has that plan, too.
+/// The effect of a suggestion. The price of the same plan bounds that of the option, because the option's search
+/// includes that plan.
 std::string effect_of(const StepReport& report, const Remedy& remedy) {
   const std::string peak = format_bytes(report.memory.peaks.device + remedy.delta_bytes);
   const std::string_view limit = remedy.is_searched ? "" : " or less";
@@ -103,7 +104,7 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
   return text;
 }
 
-/// For a plan that fits, what makes it faster; else what makes it fit, or at least a good deal smaller.
+/// For a plan that fits: it becomes faster. Otherwise: it fits, or becomes at least a good deal smaller.
 bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
   if (remedy.has_room()) {
     return !has_room(report) || remedy.delta_time <= -kLeastSavedTime * report.time.step;
@@ -112,7 +113,7 @@ bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
   return begins_to_run || (!has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal);
 }
 
-/// The first that are worth a line; the last line is for one that is not free, where there is one.
+/// The first ones that are worth a line. The last line is for one that is not free, if there is one.
 std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<Remedy>& remedies, std::size_t most,
                                    int columns) {
   std::vector<const Remedy*> worth;
@@ -127,7 +128,7 @@ std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<R
   const auto last = worth.begin() + static_cast<std::ptrdiff_t>(most) - 1;
   const auto other =
       std::find_if(last, worth.end(), [](const Remedy* remedy) { return kind_of(*remedy) != RemedyKind::Free; });
-  // Alone, it has to be worth much more than what is free.
+  // By itself, it has to save much more than the free ones.
   const bool is_much_more =
       other != worth.end() && (*other)->delta_time < std::min(2 * (*last)->delta_time, -0.1 * report.time.step);
   if (other != worth.end() && (most > 1 || is_much_more)) std::rotate(last, other, other + 1);
@@ -135,13 +136,13 @@ std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<R
   return worth;
 }
 
-/// Whether an assumption is printed before all others: a reader would take the answer for another one without it.
+/// Whether an assumption comes before all others, because without it a reader would misunderstand the answer.
 bool is_note(const std::string& assumption) {
   return assumption.starts_with("NO_SHARD is") || assumption.starts_with(kHfNote) ||
          assumption.find(kNoBf16Units) != std::string::npos;
 }
 
-/// The tensors that hold most at the peak, with what the rest holds.
+/// The largest tensors at the peak, with the sum of the rest.
 void add_largest(Document& document, const MemoryReport& memory) {
   Table table{.name = "holds", .columns = {{"bytes", "bytes", true}, {"category", "category"}, {"tensors", "name"}}};
   Bytes rest;
@@ -194,7 +195,7 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
   };
   std::size_t most = terms.size();
   while (most > 1 && wrap(text_of(most), columns).size() > most_lines) --most;
-  // Another line is worth it: what has no name would be more than something that has one.
+  // Adds a line if the sum of the unnamed ones would exceed a named one.
   while (most > 0 && most < terms.size() && after(most) > terms[most - 1].second) ++most;
   return text_of(most);
 }
@@ -209,7 +210,7 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
     lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
   }
   if (!lines.empty() || most < 2) return lines;
-  // One that takes two lines is better than none.
+  // A suggestion on two lines is better than none.
   const auto wide = std::find_if(remedies.begin(), remedies.end(), [&](const Remedy& remedy) {
     return remedy.change.frozen.empty() && display_width(flags_of(remedy.change)) <= columns &&
            is_worth_a_line(report, remedy);
@@ -220,7 +221,7 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
 
 namespace {
 
-/// How much of the parts that may be left out a short answer has.
+/// The amount of each optional part in a short answer.
 struct Extent {
   std::size_t suggestions = 0;
   bool has_see = false;
@@ -228,13 +229,13 @@ struct Extent {
   std::size_t peak_lines = kPeakLines;
 };
 
-/// The answer of a plan, to such an extent.
+/// The answer for a plan, with that amount.
 class Brief {
  public:
   Brief(const StepReport& report, const Explanation& explanation, const AnswerContext& context, int width)
       : report_(report), explanation_(explanation), context_(context), columns_(width - kIndent) {}
 
-  /// What a plan without shards is not is said with each of them, and what of a config.json was not heard.
+  /// Every note on a plan without shards, and on ignored settings of a config.json.
   void add_notes(const std::vector<std::string>& found) {
     notes_ = found;
     for (const std::string& each : report_.assumptions) {
@@ -298,20 +299,20 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
                   const AnswerContext& context, int width) {
   Brief brief(report, explanation, context, width);
   brief.add_notes(found);
-  // One suggestion, and that no GPU was named, are always said.
+  // One suggestion, and the note that no GPU was named, are always printed.
   Extent extent{.suggestions = 1, .has_assumption = brief.is_stand_in()};
   if (context.explains) return brief.document({.has_see = true, .has_assumption = true, .peak_lines = kPeakLines + 1});
   const auto take = [&](const Extent& more) {
     if (lines_of(brief.document(more), width) <= kMostLines) extent = more;
   };
-  // The room that the fixed parts leave goes to these, in this order.
+  // These share the remaining room, in this order.
   const auto with = [&](auto change) {
     Extent more = extent;
     change(more);
     take(more);
   };
-  // How wide labels are must not depend on suggestions where the verdict is printed before they are known: those that
-  // may come have their lines.
+  // If the verdict is printed before the suggestions are known, the width of labels must not depend on them: lines are
+  // reserved for possible ones.
   if (context.may_suggest) {
     const Extent others{.has_see = true, .has_assumption = true};
     extent.has_assumption |= lines_of(brief.document(others), width) + kMostSuggestions <= kMostLines;

@@ -86,7 +86,7 @@ Entry model_of(const ModelSpec& spec) {
   Entry entry{.label = "model", .lines = {fmt::format("{}, {} parameters", spec.name, grouped(num_parameters(model)))}};
   std::string stacks;
   for (const Stack& stack : model.stacks) {
-    std::set<int> blocks;  // A forward may call them several times, as each pass of a step does.
+    std::set<int> blocks;  // A forward may call them several times, for example once in each pass of a step.
     for (const int call : stack.calls) blocks.insert(model.calls[static_cast<std::size_t>(call)].module);
     stacks += fmt::format("{}{} x {} ({})", stacks.empty() ? "" : ", ", blocks.size(), stack.class_name, stack.name);
     if (!has_passes(model) && stack.calls.size() > blocks.size())
@@ -97,7 +97,7 @@ Entry model_of(const ModelSpec& spec) {
   return entry;
 }
 
-/// Precisions, and whether with checkpointing: those of any block.
+/// The recorded precisions of any block, with or without checkpointing.
 std::string precisions_of(const Model& model) {
   std::vector<std::string> precisions;
   for (const Block& block : model.blocks) {

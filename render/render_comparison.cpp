@@ -30,20 +30,20 @@ Cell difference_cell(const ComparedTerm& term) {
   return shown;
 }
 
-/// "10 more, 2 of them not measured, none off by more than +1.2 %": of the terms that a table has no room for.
+/// "10 more, 2 of them not measured, none off by more than +1.2 %": the terms that do not fit into a table.
 std::string rest_text(const std::vector<ComparedTerm>& rest) {
   const auto measured =
       std::find_if(rest.begin(), rest.end(), [](const auto& t) { return std::isfinite(t.relative()); });
   std::string text = fmt::format("{} more", grouped(static_cast<std::int64_t>(rest.size())));
-  // Worst first, so that what has no measurement leads.
+  // Worst first, so that terms without a measurement come first.
   if (measured != rest.begin()) text += fmt::format(", {} of them not measured", measured - rest.begin());
   if (measured == rest.end()) return text;
   if (measured->difference() == 0) return text + (measured == rest.begin() ? ", all exact" : ", the others exact");
   return text + fmt::format(", none off by more than {}", relative_text(*measured));
 }
 
-/// The terms as a table of at most so many rows, and in a sentence what it has no room for. `is_bad`: whether a term
-/// that differs is marked.
+/// The terms as a table of limited length, and a sentence about the others. `is_bad`: whether to mark a term that
+/// differs.
 template <class IsBad>
 void add_terms(Document& document, const Comparison& comparison, std::size_t most, const std::string& first,
                const std::string& second, const IsBad& is_bad) {
@@ -79,7 +79,7 @@ std::string relative_text(const ComparedTerm& term) {
   if (term.difference() == 0) return "exact";
   if (!std::isfinite(term.relative())) return "none measured";
   const double percent = term.relative() * 100;
-  // A difference of one byte must not read as none.
+  // A difference of one byte must not read as zero.
   if (std::abs(percent) < 0.005) return percent > 0 ? "< +0.01 %" : "> -0.01 %";
   return fmt::format("{:+.{}f} %", percent, std::abs(percent) < 9.995 ? 2 : 1);
 }

@@ -13,7 +13,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Why nothing larger could be asked: a capture has no more, or a model has no more positions.
+/// Why no larger size was tried: the capture or the model's positions end there.
 enum class End : std::uint8_t { Captured, Positions };
 
 Cell cell_of(const LargestSize& size, End end) {
@@ -67,7 +67,7 @@ std::string of_tokens(const FitTable& table) {
   return table.sequence ? fmt::format(" of {} tokens", grouped(*table.sequence)) : "";
 }
 
-/// "4x L4", and what makes it fit.
+/// "4x L4", and the settings that make it fit.
 std::string machine_text(const FitRow& row) {
   return row.is_offloaded ? row.machine + ", with CPU offload" : row.machine;
 }

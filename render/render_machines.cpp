@@ -20,7 +20,7 @@ bool has_prices(const std::vector<ComparedMachine>& machines) {
                      [](const ComparedMachine& machine) { return machine.price_per_hour.has_value(); });
 }
 
-/// Three digits, as far as they say something: "1.83", "12.3", "1234".
+/// Three significant digits: "1.83", "12.3", "1234".
 Cell short_cell(double value) {
   return {value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:#.3g}", value), fmt::format("{:.6g}", value)};
 }

@@ -1,8 +1,8 @@
-// Every block of the document becomes a section, in its order, so the page says what the terminal says. Pictures made
-// of characters are left out; instead, after the verdict, stand the curve, as an area over the step with a line where
-// each phase begins, and a bar of the categories. Pictures have titles, and the figures stand beside them as text.
+// Every block of the document becomes a section, in order, so that the page has the terminal's text. Pictures made of
+// characters are omitted. Instead, after the verdict come the curve, as an area over the step with a line at the start
+// of each phase, and a bar of the categories. Pictures have titles, with the figures beside them as text.
 //
-// Colors: the page's own; of the categories those of Okabe and Ito, which people with color blindness tell apart.
+// Colors: the page's own; for the categories those of Okabe and Ito, which people with color blindness can distinguish.
 //
 // Sources: Okabe, Ito, Color Universal Design (2008).
 
@@ -112,7 +112,7 @@ double share(Bytes part, Bytes whole) {
   return whole.count() == 0 ? 0 : static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
-/// The area of allocated bytes over a step; nothing where no step was seen.
+/// The area of allocated bytes over a step; empty if no step was recorded.
 std::string curve_of(const MemoryReport& memory) {
   const std::vector<Bytes>& points = memory.live_over_step;
   if (points.empty()) return {};
@@ -132,7 +132,7 @@ std::string curve_of(const MemoryReport& memory) {
       "over "
       "a step, at most {0}</title>\n<path class=\"area\" d=\"{3}\"/>\n",
       escaped(format_bytes(top)), kWidth, base + 2, path);
-  double free_from = 0;  // Where the next name of a phase has room.
+  double free_from = 0;  // The left end of free room for the next phase's name.
   for (const PhaseMark& mark : memory.phase_marks) {
     if (mark.index < 0 || mark.index >= static_cast<std::int64_t>(points.size())) continue;
     const double x = x_of(static_cast<std::size_t>(mark.index));
@@ -145,7 +145,7 @@ std::string curve_of(const MemoryReport& memory) {
   return svg + "</svg>\n";
 }
 
-/// One bar of all categories, and what each color means.
+/// One bar of all categories, and the meaning of each color.
 std::string bar_of(const std::vector<PeakCategory>& categories) {
   Bytes total;
   for (const PeakCategory& each : categories) total += each.bytes;

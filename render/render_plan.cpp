@@ -33,7 +33,7 @@ std::string describe_modules(const UnitRow& row) {
   return join(row.modules, " + ");
 }
 
-/// With `mixed`, the reshard of the row is said where it is not the usual one.
+/// With `mixed`, also prints an unusual reshard of the row.
 std::string describe_row(const UnitRow& row, bool mixed) {
   std::string text = describe_modules(row);
   if (mixed && row.reshard_after_forward.kind == ReshardAfterForward::Kind::Never) text += " (kept unsharded)";
@@ -59,7 +59,7 @@ std::string describe_units(const Plan& plan) {
   return fmt::format("{}: {}", counted(static_cast<std::int64_t>(plan.units.size()), "unit"), join(parts, kDot));
 }
 
-/// The sizes other than the batch, which the sentence has.
+/// The sizes except the batch, which is in the sentence.
 std::string describe_sizes(const Plan& plan) {
   std::vector<std::string> parts;
   for (const Dimension& dimension : plan.dimensions) {
@@ -68,7 +68,7 @@ std::string describe_sizes(const Plan& plan) {
   return join(parts, kDot);
 }
 
-/// " (saves attention, every second linear)": the ops whose outputs stay.
+/// " (saves attention, every second linear)": the ops with saved outputs.
 std::string what_is_saved(const Checkpointing& checkpointing) {
   std::vector<std::string> kinds;
   for (const OpKind kind : checkpointing.selective_keep) {

@@ -9,7 +9,7 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The root's elements, and where they are.
+/// The root's elements and their parameters.
 std::string rest_of(const PolicyExplanation& explanation) {
   if (explanation.root_elements == 0) return "No parameter is left in the root.";
   std::string names;

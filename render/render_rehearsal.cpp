@@ -28,7 +28,7 @@ std::string range_text(const PeakRange& range) {
   const std::string low = format_bytes(range.low);
   const std::string high = format_bytes(range.high);
   if (low == high) return high;
-  // One unit is enough where both have it.
+  // If both have the same unit, prints it once.
   const std::size_t low_unit = low.find(' ');
   const std::size_t high_unit = high.find(' ');
   const bool same_unit =
@@ -84,7 +84,7 @@ void add_run(Document& document, const StepReport& report, const RunFacts& facts
 }
 
 void add_peaks(Document& document, const StepReport& report) {
-  // Without a step that ended, and without one that failed, nothing was a step.
+  // Without a finished or a failed step, there was no step.
   const bool has_steps = report.rehearsal->steps > 0 || report.verdict == Verdict::DoesNotFit;
   Table table{.name = "peaks",
               .columns = {{"phase", "phase"},
@@ -112,7 +112,7 @@ void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
                           {"reserved", "reserved_peak_bytes", true},
                           {"device", "device_peak_bytes", true},
                           {"", "verdict"}}};
-  // Those that need most, by number.
+  // The ranks that need most, by number.
   std::vector<const RehearsedRank*> rows;
   for (const RehearsedRank& rank : seen.ranks) rows.push_back(&rank);
   std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {
@@ -152,7 +152,7 @@ void add_moment(Document& document, const StepReport& report, const RehearsalVie
   document.push_back(std::move(entry));
 }
 
-/// Sites that read the same are one: both moments of Adam are made in _init_group.
+/// Merges sites with the same text: both moments of Adam are made in _init_group.
 std::vector<AllocationSite> merged(const std::vector<AllocationSite>& sites, const std::string& folder) {
   std::vector<AllocationSite> result;
   for (const AllocationSite& site : sites) {
@@ -240,7 +240,7 @@ void add_readbacks(Document& document, const RehearsalLimits& limits, const std:
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-/// The subject of a warning: where it stands in the answer.
+/// The subject of a warning, which decides its place in the answer.
 enum class About : std::uint8_t { Script, Rehearsal, Writes, Plan };
 
 About about(const RehearsalWarning& warning) {
@@ -293,7 +293,7 @@ Entry rehearsal_verdict(const StepReport& report) {
   if (memory.cache_flushes > 0) {
     line += fmt::format(" · the allocator emptied its cache {}", counted(memory.cache_flushes, "time"));
   }
-  // Peaks of a run that never trained say nothing about training.
+  // Peaks of a run that never trained do not describe training.
   if (seen.steps == 0) line += " · no training step was observed";
   if (is_tight(report)) return {.label = "FITS, TIGHT", .lines = {std::move(line)}, .style = Style::Warning};
   return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
@@ -410,12 +410,12 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
     std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);
     if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
   }
-  // For a script that caught it and went on, the peak is of interest, and not what failed before.
+  // If the script caught the error and continued, the peak matters, not the earlier failure.
   if (!seen.failed || report.verdict == Verdict::Fits) add_moment(document, report, view);
   add_categories(document, seen);
   add_allocations(document, seen, view);
   add_device(document, report.memory, view.view.verbose);
-  // If a run did not reach a second step, nobody knows what a step sends.
+  // A run without a second step does not show the traffic of a step.
   if (seen.steps > 0) add_measured_traffic(document, report.traffic, view.view.verbose);
   if (view.view.verbose) add_readbacks(document, seen.limits, view.folder);
   add_list(document, "wrote", warnings_of(report, view.folder, About::Writes), Style::Strong);

@@ -36,7 +36,7 @@ std::string place_of(const Recording& recording, std::size_t step) {
   return fmt::format("request {} of {}", grouped(number), grouped(num_requests(recording)));
 }
 
-/// "3.2 s after the first event", or nothing.
+/// "3.2 s after the first event", or empty.
 std::string time_of(const Recording& recording, const RecordedOrigin& origin) {
   if (!origin.time_us) return {};
   const auto first = std::find_if(recording.event_of_step.begin(), recording.event_of_step.end(),
@@ -52,7 +52,7 @@ std::string percent(Bytes part, Bytes whole) {
   return whole > Bytes(0) ? fmt::format("{:.0f} %", ratio(part, whole) * 100) : "-";
 }
 
-/// The moment of a step, with the line of Python that asked.
+/// The moment of a step, with the line of Python that requested the memory.
 Entry moment(std::string label, const Recording& recording, std::size_t step, bool all, const std::string& folder) {
   const RecordedOrigin origin = recording.origin(step);
   Entry entry{.label = std::move(label), .lines = {place_of(recording, step) + time_of(recording, origin)}};
@@ -118,7 +118,7 @@ void add_driver(Document& document, const ReplayAnswer& answer) {
   document.push_back(std::move(table));
 }
 
-/// Blocks for what is in use; dots above it for what is reserved and idle.
+/// Blocks for memory in use; dots above for reserved but idle memory.
 std::vector<std::string> curve(const ReplayResult& result, Bytes top, int width) {
   const std::string label = format_bytes(top);
   const int columns =

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kMostCategories = 6;
 constexpr std::size_t kMostLiveTensors = 20;
-/// From here on other parallelism is usual: torchtitan 0.2.2 ships its Llama-3.1-8B with data parallelism alone, and
-/// 70B and 405B with tensor parallelism of 8 (torchtitan/models/llama3/train_configs).
+/// From this number of parameters, other parallelism is usual: torchtitan 0.2.2 ships its Llama-3.1-8B with data
+/// parallelism only, and 70B and 405B with tensor parallelism of 8 (torchtitan/models/llama3/train_configs).
 constexpr std::int64_t kUsuallySplit = 30'000'000'000;
 
 std::string join(const std::vector<std::string>& parts) {
@@ -50,7 +50,7 @@ std::string categories(const BytesByCategory& at_peak) {
   return join(parts);
 }
 
-/// "needs 572 GiB of host memory per node (not checked: give --host-mem)"; nothing where the verdict says it.
+/// "needs 572 GiB of host memory per node (not checked: give --host-mem)"; `nullopt` if the verdict has it.
 std::optional<std::string> host_line(const StepReport& report) {
   if (!report.memory.host) return std::nullopt;
   const HostMemory& host = *report.memory.host;
@@ -61,8 +61,8 @@ std::optional<std::string> host_line(const StepReport& report) {
                      format_bytes(*host.budget - host.needed - host.margin), format_bytes(host.margin));
 }
 
-/// "needs 578 GiB of host memory per node, 537 GiB short of 64.0 GiB (with a 23.1 GiB safety margin)"; empty: nothing
-/// lacks there.
+/// "needs 578 GiB of host memory per node, 537 GiB short of 64.0 GiB (with a 23.1 GiB safety margin)"; empty if nothing
+/// is missing.
 std::string host_missing(const MemoryReport& memory) {
   if (!memory.host || memory.host->missing() == Bytes(0)) return "";
   const HostMemory& host = *memory.host;
@@ -82,7 +82,7 @@ std::optional<std::string> drive_line(const MemoryReport& memory) {
                      name_of(drive.provenance));
 }
 
-/// "needs 1.2 TiB on the NVMe drives of a node, 200 GiB more than they hold"; empty: nothing lacks there.
+/// "needs 1.2 TiB on the NVMe drives of a node, 200 GiB more than they hold"; empty if nothing is missing.
 std::string drive_missing(const MemoryReport& memory) {
   if (!memory.drive || memory.drive->missing() == Bytes(0)) return "";
   return fmt::format("needs {} on the NVMe drives of a node, {} more than they hold", format_bytes(memory.drive->kept),
@@ -98,7 +98,7 @@ std::string missing_outside(const MemoryReport& memory) {
 
 void add_device(Document& document, const MemoryReport& memory, const View& view) {
   if (!view.verbose) {
-    // "nccl shard group: ring" and its like are one term here.
+    // Here "nccl shard group: ring" and similar terms are one.
     std::vector<std::pair<std::string, Bytes>> groups;
     for (const DeviceTerm& term : memory.device_terms) {
       const std::string name = term.name.substr(0, term.name.find(": "));
@@ -172,7 +172,7 @@ void add_collectives(Document& document, const TrafficReport& traffic) {
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-/// With the optimizer on the CPU the GPU is idle in it.
+/// The GPU is idle while the optimizer runs on the CPU.
 std::string compute_of(const StepReport& report) {
   const TimeReport& time = report.time;
   if (!report.plan.cpu_offload) return fmt::format("compute {}", format_time(time.compute));
@@ -216,7 +216,7 @@ std::string tightness_of(const MemoryReport& memory) {
 
 namespace {
 
-/// The missing memory of a plan that does not run; `peak`: of the budget, in words.
+/// The missing memory of a plan that does not run; `peak`: with the budget, as text.
 Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string& peak) {
   const MemoryReport& memory = report.memory;
   const std::string step = format_time(report.time.step);
@@ -252,7 +252,7 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   switch (report.verdict) {
     case Verdict::Fits:
       if (is_tight(report)) {
-        // With room it would reserve more than there is; here it gives some of that back.
+        // With room it would reserve more than the device has; here it flushes some of that.
         const std::string_view what = peak > memory.budget ? "would take" : "peak";
         return {.label = "FITS, TIGHT",
                 .lines = {fmt::format("{} {}; {} · {}", what, of, tightness_of(memory), step)},

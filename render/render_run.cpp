@@ -57,7 +57,7 @@ Entry time_of(const MeasuredAnswer& answer) {
   return {.label = "time", .lines = std::move(lines)};
 }
 
-/// Peaks and collectives, where there is nothing to compare them with.
+/// Peaks and collectives, for an answer without a comparison.
 Table measured_table(const StepReport& measured) {
   Table table{.name = "measured", .columns = {{"what", "term"}, {"measured", "measured", true}}};
   const MemoryPeaks& peaks = measured.memory.peaks;

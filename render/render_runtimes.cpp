@@ -55,7 +55,7 @@ double sample_time(const ComparedRuntime& runtime) {
   return runtime.step.count() / static_cast<double>(runtime.samples);
 }
 
-/// The advantage of the best one over the next that fits. Memory is what each must have, margins included.
+/// The advantage of the best one over the next that fits. Compares required memory, margins included.
 std::string why_of(const ComparedRuntime& best, const ComparedRuntime& next) {
   const double faster = sample_time(next) / sample_time(best) - 1;
   const bool is_smaller = best.needed < next.needed;

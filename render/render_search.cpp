@@ -54,7 +54,7 @@ std::string describe(const Proof& proof, Verdict verdict, SearchObjective object
                      grouped(proof.evaluated), claim_of(proof, verdict, objective));
 }
 
-/// Why plans were ruled out, by bound: with the sums of the proof, all that it counts.
+/// Counts of plans by the bound that ruled them out, with the totals of the proof.
 Table table_of(const Proof& proof) {
   Table table{.name = "bounds", .columns = {{"ruled out", "reason"}, {"plans", "plans", true}}};
   for (const RuledOut& reason : proof.ruled_out) table.rows.push_back({reason.reason, cell(reason.plans)});
@@ -78,14 +78,14 @@ Table table_of(const std::string& name, const std::string& title, const std::vec
   return table;
 }
 
-/// An option with rows of names folded: shells expand "{0..14}" to the same words.
+/// An option with folded ranges of names: shells expand "{0..14}" to the same words.
 std::string folded(const std::string& flag) {
   const std::vector<std::string_view> parts = split(flag, ' ');
   const std::vector<std::string> words(parts.begin(), parts.end());
   return fmt::format("{}", fmt::join(fold_names(words), " "));
 }
 
-/// A suggestion has one price, of the plan with the change; and beside it what a search with its option finds, where
+/// The price of each suggestion, for the plan with the change; and beside it the result of a search with its option, if
 /// one ran.
 Table table_of(const std::vector<Remedy>& remedies, std::size_t most) {
   const bool has_searched = std::ranges::any_of(remedies, &Remedy::is_searched);
@@ -124,7 +124,7 @@ void add_next(Document& document, const AnswerContext& context) {
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
 }
 
-/// The objective, if it is not the fastest step; and the answer, where the verdict does not say it.
+/// The objective, unless it is the fastest step, and its figure, unless the verdict has it.
 std::string objective_of(const SearchResult& result) {
   if (result.verdict != Verdict::Fits || !result.proof.is_proven) return "";
   switch (result.objective) {
@@ -146,7 +146,7 @@ std::string objective_of(const SearchResult& result) {
   return "";
 }
 
-/// Facts of a search that a reader of its answer needs: that it was cut short, or is not proven.
+/// Facts of a search that a reader of its answer needs: that it ended early, or is not proven.
 std::vector<std::string> brief_notes(const SearchResult& result) {
   std::vector<std::string> notes = result.notes;
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);

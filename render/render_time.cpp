@@ -77,7 +77,7 @@ std::string cause_of(const Wait& wait) {
   return fmt::format("{}, {} of it beside compute", takes, percent_of_step(hidden / wait.taken));
 }
 
-/// The change that removes it, with its price.
+/// The change that removes the wait, with its price.
 std::string change_of(const StepReport& report, const ExplainedWait& explained) {
   if (!explained.change) return "nothing that was tried makes it shorter";
   const Remedy& remedy = explained.change->remedy;

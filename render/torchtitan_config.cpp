@@ -1,7 +1,7 @@
-// The TOML of torchtitan, with the keys of v0.2.2, the last version that reads one (torchtitan/config/job_config.py).
-// Settings outside of the plan (data, learning rate, checkpoints) are torchtitan's defaults, and the user's to write.
+// The TOML of torchtitan, with the keys of v0.2.2, the last version that reads TOML (torchtitan/config/job_config.py).
+// The user sets everything outside of the plan (data, learning rate, checkpoints); the file has torchtitan's defaults.
 //
-// Not modeled: nothing of this was run by torchtitan.
+// Not modeled: torchtitan has not run such a file here.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

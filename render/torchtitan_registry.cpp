@@ -1,8 +1,8 @@
-// A configuration of torchtitan 0.3.0, which reads no TOML: a function of Python that torchtitan.train calls
-// (config/manager.py, --module and --config). It begins with torchtitan's own configuration of the model, so that data,
-// tokenizer, learning rate and checkpoints are torchtitan's and the user's, and sets all that a plan says. Defaults of
-// 0.3.0 that are another plan are set, too: CUDA graphs, which keep gradients and buffers of their own, and which a
-// prediction of eager steps has not; the loss in chunks; FlexAttention, which is for torch.compile.
+// A configuration of torchtitan 0.3.0, which reads no TOML: a Python function that torchtitan.train calls
+// (config/manager.py, --module and --config). It starts from torchtitan's own configuration of the model, so that data,
+// tokenizer, learning rate and checkpoints are torchtitan's and the user's, and sets everything in the plan. It also
+// changes defaults of 0.3.0 that contradict the plan: CUDA graphs, which retain gradients and buffers of their own,
+// unlike a prediction of eager steps; the loss in chunks; FlexAttention, which is for torch.compile.
 //
 // Sources: torchtitan 0.3.0, config/configs.py, trainer.py (Trainer.Config), distributed/activation_checkpoint.py,
 // components/loss.py, components/optimizer/optimizer.py, models/common/config_utils.py (get_attention_config).

@@ -1,9 +1,10 @@
-// TrainingArguments of transformers, as a function of Python. In 5.x all of FSDP2 is in fsdp_config, and the mesh in
+// TrainingArguments of transformers, as a Python function. In 5.x all of FSDP2 is in fsdp_config, and the mesh in
 // parallelism_config. In 4.57 fsdp_config has no key for the version of FSDP, for reshard_after_forward and for the
-// mesh, which accelerate reads from the environment when the Trainer makes its Accelerator; in 5.x such variables lose
-// to the defaults of fsdp_config, so that each file refuses other releases than those whose words it has.
+// mesh, which accelerate reads from the environment when the Trainer makes its Accelerator. In 5.x the defaults of
+// fsdp_config override such variables, so each file refuses the other releases.
 //
-// from_pretrained asks the environment whether one process reads for all (distributed/fsdp.py is_fsdp_enabled).
+// from_pretrained reads the environment to decide whether one process loads for all (distributed/fsdp.py
+// is_fsdp_enabled).
 //
 // Sources: transformers 5.24.0, training_args.py (_process_fsdp_args, activation_checkpointing), distributed/fsdp.py,
 // trainer.py (create_accelerator_and_postprocess); 4.57.3, training_args.py (__post_init__) and trainer.py
@@ -150,7 +151,7 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   return lines;
 }
 
-/// The releases that a file is for.
+/// The releases of a file.
 std::vector<std::string> check_lines(const TrainerRelease& release) {
   const bool is_new = release.has_keys_of_fsdp2;
   return {fmt::format("RELEASES = {}", is_new ? "{transformers: ((5, 24), (6, 0)), accelerate: ((1, 14), (2, 0))}"

@@ -27,9 +27,9 @@ std::string_view place_of(const Plan& plan) {
   return {};
 }
 
-/// "float32", or of each the number of parameters' tensors where a checkpoint has several.
+/// "float32", or the number of tensors of each dtype if a checkpoint has several.
 std::string dtype_of_model(const TrainerConfig& config) {
-  // DeepSpeed makes the fp32 copy itself.
+  // DeepSpeed itself makes the fp32 copy.
   if (traits_of(config.said.plan).precision == PrecisionRule::MasterCopy)
     return std::string(name_of(activation_dtype(config.model, config.said.plan)));
   if (config.said.plan.parameter_dtype) return std::string(name_of(*config.said.plan.parameter_dtype));
