@@ -24,7 +24,7 @@ struct MuonStep {
   }
 };
 
-/// REQUIRES: muon_misfit(plan, model) is empty, and the plan has Muon.
+/// REQUIRES: optimizer_misfit(plan, model) is empty, and the plan has Muon.
 MuonStep muon_step(const Model& model, const Layout& layout, const Plan& plan, const Cluster& cluster);
 
 }  // namespace fsdp::simulator

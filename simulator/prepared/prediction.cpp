@@ -350,7 +350,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   if (plan.optimizer.muon) {
-    if (auto misfit = muon_misfit(plan, *index.model, plan.mesh, plan.cpu_offload)) {
+    if (auto misfit = optimizer_misfit(plan, *index.model, plan.mesh, plan.cpu_offload)) {
       return tl::unexpected(Errors{*std::move(misfit)});
     }
     prepared.muon = muon_step(*index.model, prepared.layout, plan, cluster);
