@@ -18,11 +18,11 @@ namespace fsdp::simulator {
 namespace {
 
 /// Work of the parts of a prediction, in steps of some 25 ns: measured on models of 150 to 19,000 parameters.
-constexpr std::int64_t kWorkOfRequest = 2;      ///< Work of memory, with its end.
-constexpr std::int64_t kWorkOfParameter = 100;  ///< To expand a spec by one and to find it by its name.
-constexpr std::int64_t kWorkOfLaidOut = 8;      ///< For each parameter of a layout.
-constexpr std::int64_t kWorkOfInstruction = 4;  ///< Lowered.
-constexpr std::int64_t kWorkOfTimed = 2;        ///< Instructions of a timeline.
+constexpr std::int64_t kWorkOfRequest = 2;      ///< A request for memory, with its free.
+constexpr std::int64_t kWorkOfParameter = 100;  ///< Expanding a spec by one parameter and finding it by name.
+constexpr std::int64_t kWorkOfLaidOut = 8;      ///< Each parameter of a layout.
+constexpr std::int64_t kWorkOfInstruction = 4;  ///< Lowering one instruction.
+constexpr std::int64_t kWorkOfTimed = 2;        ///< One instruction of a timeline.
 
 }  // namespace
 
@@ -62,12 +62,12 @@ struct Predictor::Impl {
     return prepared.timeline(mesh(prepared.plan.mesh), detail);
   }
 
-  /// With the layouts that had to be made.
+  /// Includes the new layouts.
   std::int64_t all_work() const {
     return work + kWorkOfLaidOut * layouts.num_laid_out() + kWorkOfRequest * live.num_events();
   }
 
-  /// From a plan that is not asked any more, what the next one can use.
+  /// Returns the reusable parts of a plan that is no longer needed.
   void give_back(PreparedPlan& prepared) { layouts.give_back(prepared.plan, std::move(prepared.layout)); }
 
   Result<void> live_bytes(Plan asked, Outcome& outcome) {
@@ -79,7 +79,7 @@ struct Predictor::Impl {
     if (is_fsdp2) input.sums = &layouts.sums(short_plan.plan, short_plan.layout);
     MemoryWalk<LiveSink> walk(input, live);
     walk.initialize();
-    // A steady step holds the most: what the first one holds, and the optimizer's states.
+    // A steady step needs most: everything that the first one holds, and the optimizer's states.
     walk.make_states();
     walk.step();
     if (begins_with_gradients(model)) walk.step();
@@ -106,15 +106,15 @@ struct Predictor::Impl {
     return prediction;
   }
 
-  /// The need of one rank, as long as it is not more than `enough`. Leaves the plan seen from it.
+  /// The need of one rank. Stops above `enough`. Leaves the plan seen from that rank.
   Result<MemoryPrediction> walk_from(PreparedPlan& prepared, std::int64_t rank, Bytes enough) {
     if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
     return walk(prepared, enough);
   }
 
-  /// The need of rank 0, with the reserved memory of the rank that needs the most of it, as long as that is not more
-  /// than `enough`. The rank that needed most of the plan before is asked first, and where that is more than
-  /// `too_large` the others are not asked. Leaves the plan seen from one of them.
+  /// The need of rank 0, with the reserved memory of the rank that needs most. Stops above `enough`. Starts with the
+  /// rank that needed most for the plan before; if that is above `too_large`, skips the others. Leaves the plan seen
+  /// from one of them.
   Result<MemoryPrediction> walk_ranks(PreparedPlan& prepared, Bytes enough, Bytes too_large) {
     const std::vector<std::int64_t> ranks = different_ranks(prepared.layout);
     std::optional<MemoryPrediction> of_suspect;
@@ -145,7 +145,7 @@ struct Predictor::Impl {
     return memory;
   }
 
-  /// The most that any rank does to stay within the device. Leaves the plan seen from one of them.
+  /// The most flushes of any rank to stay within the device. Leaves the plan seen from one of them.
   Result<CacheFlushes> flush_ranks(PreparedPlan& prepared, const std::vector<DeviceTerm>& outside) {
     CacheFlushes most;
     for (const std::int64_t rank : different_ranks(prepared.layout)) {
@@ -158,7 +158,7 @@ struct Predictor::Impl {
     return most;
   }
 
-  /// Whether an allocator with the device's limit survives where the peak is above it.
+  /// Whether an allocator with the device's limit survives if the peak is above it.
   Result<CacheFlushes> flushes_of(PreparedPlan& prepared, const MemoryPrediction& memory, Detail detail) {
     const bool is_asked = detail == Detail::Tight && memory.is_whole;
     if (!is_asked || memory.peaks.device <= cluster.gpu.usable_memory.value) return CacheFlushes{.total = -1};
@@ -212,7 +212,7 @@ struct Predictor::Impl {
     return worst;
   }
 
-  /// The rank that was asked for, or the worst one.
+  /// The requested rank, or the worst one.
   Result<std::int64_t> rank_of(const Plan& plan, std::optional<std::int64_t> rank) {
     if (!rank) return worst_rank(plan);
     if (Errors errors = check_rank(*rank, cluster); !errors.empty()) return tl::unexpected(std::move(errors));
@@ -240,7 +240,7 @@ struct Predictor::Impl {
   LiveSink live;
   PoolSink pools;
   std::int64_t work = 0;
-  std::int64_t suspect = 0;  // The rank that needed most of the plan before.
+  std::int64_t suspect = 0;  // The rank that needed most for the plan before.
 };
 
 Errors check_rank(std::int64_t rank, const Cluster& cluster) {
@@ -315,7 +315,8 @@ Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {
 Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_t> wanted) {
   FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan));
-  // All ranks wait for the one that updates most, which is the first: a step is its step, whoever needs most memory.
+  // All ranks wait for the one that updates most, which is the first: its step is the step, even if another rank needs
+  // most memory.
   const TimelineResult timeline = impl_->time(prepared);
   if (const std::int64_t of_group = plan.mesh.coordinate_of(MeshAxis::DpShard, rank); of_group > 0)
     see_from(prepared, of_group, impl_->library);

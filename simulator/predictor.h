@@ -39,9 +39,9 @@ struct CallCost {
                          ///< tensors outside of the call and without parameters' gradients.
   PoolBytes kept_pools;  ///< The same by pool, each at a moment of its own.
   PoolBytes peak_pools;
-  /// Times of its ops. Stays where it is for the predictor's life.
+  /// Times of its ops. Valid for the predictor's life.
   const CallTimes* times = nullptr;
-  /// The same beside checkpointed calls; empty if it makes no difference.
+  /// The same beside checkpointed calls. nullptr if it makes no difference.
   const CallTimes* times_beside = nullptr;
 };
 
@@ -53,7 +53,7 @@ enum class Detail : std::uint8_t {
   Time,    ///< Times only.
   Live,    ///< A lower bound of the device total only: live bytes per stream, in blocks of 512 bytes.
   Device,  ///< Reserved memory, device total and verdict only.
-  Tight,   ///< The same, and if the peak is above the budget, whether an allocator with that limit survives.
+  Tight,   ///< The same; and if the peak is above the budget, whether an allocator with that limit survives.
   Memory,  ///< Times, allocator, device total, verdict.
 };
 
@@ -71,17 +71,17 @@ struct Outcome {
   /// With `Detail::Memory`; reserved and device also with `Detail::Device` and `Detail::Tight`. These two are for the
   /// rank that needs most, the others for rank 0.
   MemoryPeaks peaks;
-  bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and the host has enough. With both.
-  Bytes host_missing;  ///< Host memory that a node lacks; 0 if not known. With both.
+  bool fits = false;   ///< The device has room (DeviceVerdict::has_room), and the host has enough. With both details.
+  Bytes host_missing;  ///< Host memory that a node lacks. 0 if unknown. With both.
   Bytes margin;
-  /// Memory that the device must have, with both: peaks.device + margin. With `Detail::Tight` the least in which the
-  /// plan runs: at most the device's memory if it runs there, more if it does not.
+  /// Memory that the device must have, with both: peaks.device + margin. With `Detail::Tight`, the least in which the
+  /// plan runs: at most the device's memory if it runs there, otherwise more.
   Bytes needed;
   DeviceVerdict device;   ///< With both. Only `Detail::Tight` knows Tightness::Flushes.
-  Seconds flush_time{0};  ///< With `Detail::Tight`: time of a step to give back the cache.
-  /// With `Detail::Live`: lower bounds of the peak of allocated memory, and of the memory outside of the allocator.
+  Seconds flush_time{0};  ///< With `Detail::Tight`: time per step to return the cache.
+  /// With `Detail::Live`: lower bounds of the peak of allocated memory, and of the memory outside the allocator.
   Bytes allocated_lower_bound;
-  /// False: the walk ended when memory was above `enough`, or after one rank, which needs more than `too_large`.
+  /// False if the walk ended with memory above `enough`, or after one rank that needs more than `too_large`.
   bool is_whole = true;
 };
 
@@ -107,19 +107,19 @@ class Predictor {
   Predictor& operator=(Predictor&&) noexcept;
 
   const Model& model() const;
-  /// Index of the model. Stays where it is for the predictor's life.
+  /// Index of the model. Valid for the predictor's life.
   const ModelIndex& index() const;
   const Cluster& cluster() const;
 
   /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
-  /// `enough`: a caller that only asks whether a plan fits need not know by how much it does not. If the first rank
-  /// needs more than `too_large`, the others are not predicted. Errors: those of check(plan, model), and an attention
-  /// backend that PyTorch refuses to run for this model, precision and GPU.
+  /// `enough`: a caller that only needs to know whether a plan fits does not need the excess. If the first rank needs
+  /// more than `too_large`, the others are not predicted. Errors: those of check(plan, model), and an attention backend
+  /// that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(Plan plan, Detail detail, Bytes enough = kWholePrediction,
                            Bytes too_large = kWholePrediction);
 
-  /// Work done so far, in steps of some 20 ns: a limit in it is the same on every machine. Includes the work
-  /// of making the predictor.
+  /// Work so far, in steps of some 20 ns, including the construction of the predictor. A limit on it has the same
+  /// effect on every machine.
   std::int64_t work() const;
 
   /// Does not predict memory. Errors: those of evaluate.
@@ -145,10 +145,10 @@ class Predictor {
   /// REQUIRES: the plan passes check().
   const Layout& layout(const Plan& plan);
 
-  /// Costs of collectives over the dimensions of a mesh. Stays where it is for the predictor's life.
+  /// Costs of collectives over the dimensions of a mesh. Valid for the predictor's life.
   const MeshCosts& mesh_costs(const Mesh& mesh);
 
-  /// Time of one collective over a dimension of the mesh by itself. `total` is the full tensor.
+  /// Time of one collective alone over a dimension of the mesh. `total` is the full tensor.
   Seconds collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total);
 
  private:

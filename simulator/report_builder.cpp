@@ -1,4 +1,4 @@
-// Puts the whole report together: peaks, who is alive at the highest one, traffic, times.
+// Assembles the whole report: peaks, the live tensors at the highest one, traffic, times.
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-// The run as the peak finder sees it: all marks (actions) and where the highest one lies.
+// The run as the peak finder needs it: all marks (actions) and the position of the highest one.
 struct PeakWalk {
   PeakSink sink;
   std::int64_t marks_before_last_step = 0;
@@ -72,7 +72,7 @@ PeakMoment moment_of(const PreparedPlan& prepared, const StepActions& actions, c
           .op = step.call >= 0 ? op_name(prepared, sink.peak_id()) : std::string()};
 }
 
-// Where forward, backward and optimizer begin among the actions of a step.
+// The actions of a step at which forward, backward and optimizer begin.
 std::vector<PhaseMark> phase_marks(const std::vector<Instruction>& actions) {
   std::vector<PhaseMark> marks;
   const Instruction* before = nullptr;
@@ -85,7 +85,7 @@ std::vector<PhaseMark> phase_marks(const std::vector<Instruction>& actions) {
   return marks;
 }
 
-// The highest live bytes of each part of a step, whose actions have the marks from `first` on.
+// The highest live bytes of each part of a step. Marks from `first` on belong to its actions.
 std::vector<PartPeak> part_peaks(const std::vector<Instruction>& actions, const std::vector<std::int64_t>& peaks,
                                  std::int64_t first) {
   std::vector<PartPeak> parts;
@@ -138,7 +138,7 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   return std::move(found.live);
 }
 
-/// The behavior of an allocator with the device's limit if one without it would have too little.
+/// The behavior of an allocator with the device's limit, if one without it would need more than the device has.
 Result<void> add_tightness(const PreparedPlan& prepared, const MemoryPrediction& prediction,
                            CachingAllocator& allocator, MemoryReport& memory) {
   CacheFlushes flushes;
@@ -181,7 +181,7 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
 /// The inputs of MFU and the band.
 struct Arithmetic {
   Seconds at_peak;                ///< Time of forward and backward at the peak rates, without recomputation.
-  Dtype dtype = Dtype::BFloat16;  ///< In which most of it is computed.
+  Dtype dtype = Dtype::BFloat16;  ///< The dtype of most of it.
 };
 
 Arithmetic arithmetic_of(const PreparedPlan& prepared) {
@@ -248,7 +248,7 @@ bool has_gpu(const PreparedPlan& prepared) {
   return prepared.cluster->gpu.compute_capability > 0;
 }
 
-/// The note on memory that is freed while another stream may use it; empty: nothing is.
+/// The note on memory that is freed while another stream may use it. Empty if there is none.
 std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
   const bool is_flat = prepared.layout.flat != FlatParameters::None;
   const bool is_zero3_beside = is_zero3(prepared.plan) && prepared.plan.zero.overlap_comm;
@@ -264,7 +264,7 @@ std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
   return line;
 }
 
-/// Where op times come from, and which do not, on a machine that was measured.
+/// The source of op times on a measured machine, and the ops without one.
 void add_measured(const PreparedPlan& prepared, std::vector<std::string>& lines) {
   const MachineTables* tables = prepared.costs.tables();
   if (tables == nullptr) {
@@ -284,7 +284,7 @@ void add_measured(const PreparedPlan& prepared, std::vector<std::string>& lines)
   lines.push_back(line + ".");
 }
 
-/// The note on the wait for the slowest node; empty: nothing.
+/// The note on the wait for the slowest node. Empty if there is none.
 std::string assumption_about_nodes(const Cluster& cluster) {
   const double longer = slowest_node(cluster);
   if (longer == 1) return "";

@@ -58,7 +58,7 @@ class TrafficCounter {
     return slot < time_.exposed_of_collective.size() ? time_.exposed_of_collective[slot] : Seconds(0);
   }
 
-  // _get_gradient_divide_factors: NCCL divides, but for dtypes that could overflow before it does.
+  // _get_gradient_divide_factors: NCCL divides, except for dtypes that could overflow before it does.
   ReduceOp reduce_op(Dtype dtype) const {
     if (prepared_.layout.flat != FlatParameters::None) return ReduceOp::Sum;
     const bool may_overflow = dtype != Dtype::Float32 && dtype != Dtype::BFloat16;
@@ -102,7 +102,7 @@ class TrafficCounter {
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
-    // NO_SHARD has no reduce-scatter, and calls its all-reduce for one rank, too.
+    // NO_SHARD has no reduce-scatter, and also calls its all-reduce for one rank.
     const bool is_whole = prepared_.layout.flat != FlatParameters::None && mesh.dp_shard() == 1;
     if (!is_whole) add(step, collective);
     if (mesh.dp_replicate() == 1 && !is_whole) return;
@@ -157,7 +157,7 @@ class TrafficCounter {
 
   bool gathers_reads() const { return prepared_.layout.gathers_each_read; }
 
-  // SimpleFSDP: a parameter is gathered for one read,
+  // SimpleFSDP gathers a parameter for one read.
   void gather_read(const Instruction& step) {
     const int p = group_of(step).front();
     const Mesh& mesh = prepared_.layout.mesh;
@@ -166,7 +166,7 @@ class TrafficCounter {
     add_of_all(step, CollectiveKind::AllGather, dtype, cut_parameter(shape, mesh.dp_shard(), 0).full, next_exposed());
   }
 
-  // and the gradient of that read is summed over copies, whole, before it is cut.
+  // It sums the gradient of that read over copies, whole, before it shards it.
   void reduce_read(const Instruction& step) {
     const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
     const Mesh& mesh = prepared_.layout.mesh;
@@ -203,7 +203,7 @@ class TrafficCounter {
                  collective_time(mesh_.shard, kind, payload), exposed);
   }
 
-  // Over so many of them, which are neighbors.
+  // Over a group of `ranks` neighbors.
   void add_of_group(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements,
                     std::int64_t group_size, Seconds time, Seconds exposed) {
     add(step, {.kind = kind,
@@ -247,7 +247,7 @@ class TrafficCounter {
     }
   }
 
-  // Each gradient of a bucket with qgZ: reduce-scattered, or four exchanges.
+  // The gradients of a bucket with qgZ: each a reduce-scatter, or four exchanges.
   void exchange_bucket(const Instruction& step) {
     const std::int64_t in_node = prepared_.cluster->gpus_per_node;
     const std::int64_t nodes = prepared_.layout.zero.ranks / in_node;
@@ -279,7 +279,7 @@ class TrafficCounter {
     add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, elements, next_exposed());
   }
 
-  // ZeRO's all-reduces of what is in its buffer.
+  // ZeRO's all-reduces of its buffer.
   void reduce_slices(const Instruction& step) {
     const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
     Seconds exposed = next_exposed();
@@ -300,7 +300,7 @@ class TrafficCounter {
     }
   }
 
-  // One number that all ranks agree on.
+  // An all-reduce of one number.
   void agree(const Instruction& step, Dtype dtype, ReduceOp op) {
     add(step, {.kind = CollectiveKind::AllReduce,
                .unit = "",
@@ -346,7 +346,7 @@ class TrafficCounter {
                .exposed = next_exposed()});
   }
 
-  // Gradients that are whole on every rank have their norm there.
+  // Each rank computes the norm of gradients that it holds whole.
   void clip(const Instruction& step) {
     if (is_zero3()) {
       // One for each sub-group.
@@ -397,7 +397,7 @@ class TrafficCounter {
     }
   }
 
-  // As of clipping, what it takes is in the time of the optimizer.
+  // As for clipping, the time is part of the optimizer's.
   void send_of_muon(const Instruction& step, const MuonEvent& event) {
     const TensorMesh& mesh = prepared_.muon->mesh;
     const Bytes payload(event.bytes);
@@ -435,7 +435,7 @@ class TrafficCounter {
     report_.collectives.push_back(std::move(collective));
   }
 
-  // NCCL makes one ring for each GPU of a node to leave it by, so that each sends one part in so many over the network.
+  // NCCL makes one ring that leaves the node at each of its GPUs, so each GPU sends an equal part over the network.
   std::int64_t ranks_per_exit(const Collective& collective) const {
     const std::int64_t per_node = prepared_.cluster->gpus_per_node;
     const bool strided = collective.group == MeshDimension::Replicate;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which collectives a plan runs.
+// The collectives of a plan.
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace fsdp::simulator {
 
-/// Live bytes at the call of each collective of a step, in issue order, those of groups of one included.
+/// Live bytes at the call of each collective of a step, in issue order, including groups of one.
 struct LiveAtCollectives {
   std::vector<BytesByCategory> first_step;
   std::vector<BytesByCategory> steady_step;

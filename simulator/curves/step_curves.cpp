@@ -1,19 +1,19 @@
-// The curves of a step: the memory walk of the prediction, written down, and laid over its timeline.
+// The curves of a step: the recorded memory walk of the prediction, with the times of its timeline.
 //
 // The walk issues allocations in the CPU's order and knows no time; the timeline knows when the compute stream works on
-// which instruction and never looks at memory. A moment gets the time of the compute stream, because it is there that
-// memory which one op frees can serve the next:
+// which instruction and never looks at memory. A moment gets the time of the compute stream, because on that stream one
+// op's freed memory can serve the next:
 //
-//   forward     an op's tensors come when the op begins: the running sum of the op times before it
+//   forward     an op allocates its tensors when it begins: the running sum of the op times before it
 //   backward    the same from the other end, after the recomputation, which runs forward through the call
 //   others      spread evenly over the time that the compute stream spends on the instruction
 //
-// Frees go with the allocation before them, so that time never falls. A first step that is like all others is
-// drawn on the clock of a steady one; one of another order (ZeRO-3, FSDP1's forward_prefetch, passes) has instructions
-// and a clock of its own. Peaks are those of the report, because it is the same walk through the same allocator.
+// Frees go with the allocation before them, so that time never falls. A first step like all others uses the clock of a
+// steady one; one with another order (ZeRO-3, FSDP1's forward_prefetch, passes) has instructions and a clock of its
+// own. Peaks are those of the report, because it is the same walk through the same allocator.
 //
-// Not modeled: the CPU runs ahead of the device, so that an all-gather's buffer is taken earlier on the CPU's clock
-// than it is drawn.
+// Not modeled: the CPU runs ahead of the device, so that the CPU takes an all-gather's buffer earlier than its moment
+// in the curve.
 
 #include "simulator/curves/step_curves.h"
 
@@ -68,7 +68,7 @@ class Clock {
     }
   }
 
-  // When the op begins that makes a tensor of the call; before anything for what is no op's.
+  // When the op that makes a tensor of the call begins; the start of the call if no op makes it.
   Seconds time_of_op(const Instruction& step, const TimelineDetail::Stretch& stretch, std::int32_t id) {
     const CallTensor tensor = find_call(prepared_.ids, id);
     if (tensor.call != step.call) return stretch.begin;
@@ -140,7 +140,7 @@ MemoryCurve curve_of(RunPhase phase, const std::vector<CurveMoment>& moments, co
   return curve;
 }
 
-// "2 of 512 x 4 B (float32) + 2 of 512 x 2 B (bfloat16)"; nothing when one of them is not known, or there are too many.
+// "2 of 512 x 4 B (float32) + 2 of 512 x 2 B (bfloat16)". Empty if one of them is unknown, or there are too many.
 std::string joined(const std::map<std::string, std::int64_t>& formulas) {
   constexpr std::size_t kMost = 4;
   if (formulas.size() == 1) return formulas.begin()->first;

@@ -1,7 +1,7 @@
 #pragma once
 
-// One step for pictures: what is live at every moment, when that is on the timeline's clock, and what each stream does.
-// step_curves.cpp says how a moment gets its time.
+// One step for charts: the live tensors at every moment, the moment's time on the timeline's clock, and the work of
+// each stream. step_curves.cpp explains how a moment gets its time.
 
 #include <array>
 #include <cstdint>
@@ -16,24 +16,24 @@
 
 namespace fsdp::simulator {
 
-/// Memory over one phase of a run, a moment for each allocation and each free, in the order in which the CPU issues
-/// them. The first moment is the state in which the phase begins.
+/// Memory over one phase of a run: a moment for each allocation and each free, in the CPU's order of issue. The first
+/// moment is the state at the start of the phase.
 struct MemoryCurve {
   RunPhase phase = RunPhase::Initialization;  ///< As in `PhasePeaks`.
 
   std::vector<Seconds>
-      time;  ///< [moments] Of the compute stream since the step began; never falls. 0 in initialization.
+      time;  ///< [moments] On the compute stream since the start of the step; never falls. 0 in initialization.
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;  ///< [categories][moments] Bytes.
-  std::vector<std::int64_t> total;                                   ///< [moments] Bytes, of all categories.
-  std::vector<std::int64_t> allocated;                               ///< [moments] Bytes in blocks, and
-  std::vector<std::int64_t> reserved;                                ///< in segments.
-  std::vector<std::int32_t> instruction;  ///< [moments] In `StepCurves::instructions_of`; -1: before the first.
-  std::vector<std::int32_t> tensor;       ///< [moments] What came or went; -1: nothing, the phase begins.
-  std::vector<std::int64_t> change;       ///< [moments] Bytes: above 0 it came, below it went.
+  std::vector<std::int64_t> total;                                   ///< [moments] Bytes of all categories.
+  std::vector<std::int64_t> allocated;                               ///< [moments] Bytes in blocks.
+  std::vector<std::int64_t> reserved;                                ///< [moments] Bytes in segments.
+  std::vector<std::int32_t> instruction;  ///< [moments] An index of `StepCurves::instructions_of`; -1 before the first.
+  std::vector<std::int32_t> tensor;       ///< [moments] The allocated or freed tensor; -1 at the start of the phase.
+  std::vector<std::int64_t> change;       ///< [moments] Bytes: positive for an allocation, negative for a free.
 
   std::size_t size() const { return time.size(); }
   BytesByCategory live_at(std::size_t moment) const;
-  /// The first moment at which most is live. REQUIRES: size() > 0.
+  /// The first moment with the most live bytes. REQUIRES: size() > 0.
   std::size_t peak() const;
 };
 
@@ -42,66 +42,65 @@ struct CurveInstruction {
   InstructionKind kind = InstructionKind::Forward;
   StepPhase phase = StepPhase::Forward;
   std::string name;  ///< "Backward model.layers.27", as in `PeakMoment`.
-  std::string unit;  ///< FSDP unit at work; "" is the root.
+  std::string unit;  ///< FSDP unit at work; "" for the root.
   std::int32_t micro_batch = 0;
   Seconds begin{0};  ///< On the compute stream.
   Seconds end{0};
-  std::vector<BufferKind> freed = {};  ///< By the frees that belong to it, in order.
+  std::vector<BufferKind> freed = {};  ///< Buffers that its frees free, in order.
 };
 
-/// A tensor that is alive, with the arithmetic of its size.
+/// A live tensor, with the arithmetic of its size.
 struct LiveTensorDetail {
   LiveTensor tensor;
-  /// Formula of each of them: "2 x 512 x 2048 x 2 B (bfloat16)"; where they differ "2 of 512 x 4 B (float32) + 1 of
-  /// ..."; empty where it is not known.
+  /// Formula of each of them: "2 x 512 x 2048 x 2 B (bfloat16)"; "2 of 512 x 4 B (float32) + 1 of ..." if they differ;
+  /// empty if unknown.
   std::string formula;
 };
 
 class CurveNames;
 
 struct StepCurves {
-  std::vector<MemoryCurve> phases;  ///< In order: initialization, first step, steady step. Empty: there is none.
+  std::vector<MemoryCurve> phases;  ///< In order: initialization, first step, steady step. Empty without curves.
   std::vector<CurveInstruction> instructions;  ///< Instructions of a steady step.
-  /// Instructions of the first step, on a clock of its own, where its order is another one (`StepSchedules`); empty: as
-  /// all others.
+  /// Instructions of the first step, with a clock of its own, if its order differs (`StepSchedules`). Empty otherwise.
   std::vector<CurveInstruction> first_instructions;
   std::vector<StreamEvent> events;
   Seconds step{0};
   Bytes context;  ///< Device memory outside the allocator.
 
   std::shared_ptr<const CurveNames> names;
-  /// [phases] Tensors that are alive when the phase begins, with their categories.
+  /// [phases] Live tensors at the start of the phase, with their categories.
   struct Held {
     std::int32_t tensor = 0;
     MemoryCategory category = MemoryCategory::Temp;
     std::int64_t bytes = 0;
   };
   std::vector<std::vector<Held>> at_begin;
-  /// [phases][moments] Category of what came or went.
+  /// [phases][moments] Category of the allocated or freed tensor.
   std::vector<std::vector<MemoryCategory>> category;
 
   bool empty() const { return phases.empty(); }
   /// The curve of a phase, or nullptr.
   const MemoryCurve* find(RunPhase phase) const;
-  /// The phase in which live memory is highest, the first of equal ones. REQUIRES: !empty().
+  /// The phase with the highest live memory, the first among equals. REQUIRES: !empty().
   std::size_t peak_phase() const;
 
-  /// Those that the numbers in `MemoryCurve::instruction` of a phase mean.
+  /// The instructions that `MemoryCurve::instruction` of a phase numbers.
   const std::vector<CurveInstruction>& instructions_of(std::size_t phase) const;
-  /// The one that works at a moment; nullptr before the first and in initialization.
+  /// The current instruction at a moment; nullptr before the first and in initialization.
   const CurveInstruction* instruction_at(std::size_t phase, std::size_t moment) const;
 
-  /// Tensors alive after a moment, largest first; equal tensors of repeated blocks are merged, as in
+  /// Live tensors after a moment, largest first; merges equal tensors of repeated blocks, like
   /// `MemoryReport::live_at_peak`.
   std::vector<LiveTensorDetail> live_tensors_at(std::size_t phase, std::size_t moment) const;
-  /// The tensor that came or went at a moment: "model.layers.*.mlp.down_proj: linear"; empty at the first moment.
+  /// The allocated or freed tensor at a moment: "model.layers.*.mlp.down_proj: linear"; empty at the first moment.
   std::string tensor_at(std::size_t phase, std::size_t moment) const;
-  /// The name of a tensor, by its number in `MemoryCurve::tensor`, and how its bytes come about (empty: not known).
+  /// The name of a tensor, by its number in `MemoryCurve::tensor`, and the formula of its bytes (empty if unknown).
   std::string name_of(std::int32_t tensor) const;
   std::string formula_of(std::int32_t tensor, std::int64_t bytes) const;
-  /// The op that works at a moment: "mlp.down_proj linear"; empty where none makes the tensor.
+  /// The current op at a moment: "mlp.down_proj linear"; empty if no op makes the tensor.
   std::string op_at(std::size_t phase, std::size_t moment) const;
-  /// When and where a moment is, as a report says it of its peak.
+  /// The time and place of a moment, as a report gives them for its peak.
   PeakMoment moment_at(std::size_t phase, std::size_t moment) const;
 };
 

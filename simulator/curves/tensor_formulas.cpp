@@ -1,6 +1,6 @@
-// Formulas are found, not kept: the walk knows bytes, and here the shapes that the tensor can have are tried until one
-// of them gives these bytes in a dtype that occurs there. A formula is therefore never wrong; a tensor that
-// none explains, such as the workspace of a library, gets none.
+// We search for a formula instead of storing it: the walk knows bytes, and here we try the shapes that the tensor can
+// have until one of them gives these bytes in a dtype that occurs. So a formula is never wrong. A tensor without a
+// match, such as the workspace of a library, gets none.
 //
 // The shapes of a parameter's tensors: a shard (rows over ranks, rounded up), the whole one padded to a multiple of the
 // ranks, the whole one, a shard of the smaller group. For a unit: the sum over its parameters, times the ranks or not.
@@ -75,12 +75,12 @@ class FormulaFinder {
     if (!is_whole && whole) shapes.push_back(*whole);
     shapes.push_back(shaped(shape));
     std::string formula = find(shapes, dtypes, bytes_);
-    // Few need what follows, and a unit may have thousands of parameters.
+    // Few tensors need the rest, and a unit may have thousands of parameters.
     if (!formula.empty()) return formula;
     shapes.clear();
     for (const ShardedParameter& p : unit.parameters) {
       if (p.parameter != parameter) continue;
-      // The last ranks hold what is left.
+      // The last ranks hold the remainder.
       shapes.push_back({std::to_string(p.local_elements), p.local_elements});
       const std::int64_t scales = (p.local_elements + kBlockOf8Bit - 1) / kBlockOf8Bit;
       shapes.push_back({fmt::format("ceil({} / {})", p.local_elements, kBlockOf8Bit), scales});
@@ -173,7 +173,7 @@ class FormulaFinder {
  private:
   static constexpr std::int64_t kBlockOf8Bit = 256;
 
-  // `parts` shards of those that a parameter is cut into.
+  // `parts` of the shards into which a parameter is cut.
   static std::optional<Shaped> cut(const Shape& shape, std::int64_t ranks, std::int64_t parts) {
     if (shape.empty() || ranks == 1) return std::nullopt;
     const std::int64_t rows = (shape.front() + ranks - 1) / ranks;

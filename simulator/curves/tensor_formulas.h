@@ -1,6 +1,6 @@
 #pragma once
 
-// The arithmetic of a tensor's size, for people who ask why it is so large.
+// The arithmetic of a tensor's size, for people who wonder why it is so large.
 
 #include <cstdint>
 #include <map>
@@ -12,12 +12,12 @@
 
 namespace fsdp::simulator {
 
-/// How `bytes` of tensor `id` come about: "2 x 512 x 2048 x 2 B (bfloat16)", "ceil(11008 / 4) x 4096 x 4 B (float32)".
-/// Its value is always `bytes`; empty where no formula that is known gives them.
+/// The formula for the `bytes` of tensor `id`: "2 x 512 x 2048 x 2 B (bfloat16)", "ceil(11008 / 4) x 4096 x 4 B
+/// (float32)". Its value is always `bytes`. Empty if no known formula gives them.
 std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t bytes);
 
-/// The formulas of many tensors of one plan. Tensors that differ in nothing that a formula says are asked about once: a
-/// model may have thousands of experts.
+/// The formulas of many tensors of one plan. Computes the formula of equal tensors once: a model may have thousands of
+/// experts.
 class TensorFormulas {
  public:
   explicit TensorFormulas(const PreparedPlan& prepared) : prepared_(prepared) {}

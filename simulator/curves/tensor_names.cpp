@@ -160,7 +160,7 @@ std::string name_of_unit(const PreparedPlan& prepared, int unit) {
   return name.empty() ? "root" : without_numbers(name);
 }
 
-// Under the number of its first parameter.
+// Named by the number of its first parameter.
 bool is_of_flat_parameter(const PreparedPlan& prepared, ParameterTensor what) {
   if (prepared.layout.flat != FlatParameters::Whole) return false;
   switch (what) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Names for the numbers of memory_ids.h, for people who ask what is alive.
+// Names for the numbers of memory_ids.h, for people who look at live tensors.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fsdp::simulator {
 /// gradient". Digits of repeated blocks are replaced by "*", so that equal tensors of all layers share a name.
 std::string tensor_name(const PreparedPlan& prepared, int id);
 
-/// The innermost module and op that makes tensor `id`, when a call does: "mlp.down_proj linear". Else empty.
+/// The innermost module and op that makes tensor `id`, if a call does: "mlp.down_proj linear". Empty otherwise.
 std::string op_name(const PreparedPlan& prepared, int id);
 
 }  // namespace fsdp::simulator

@@ -1,38 +1,38 @@
 // From NCCL's choice to a clock.
 //
-// NCCL's predictor ranks its own algorithms well, but as a clock it is too fast: against published measurements it says
-// 0.9 to 1.0 of the time for large buffers, 0.4 to 0.8 for 1 to 64 MiB, and 0.25 to 0.8 for less on several nodes. So
-// the time of the cell that NCCL chooses, latency L and transfer X, is corrected to
+// NCCL's predictor ranks its own algorithms well, but is too fast as a clock: against published measurements it
+// predicts 0.9 to 1.0 of the time for large buffers, 0.4 to 0.8 for 1 to 64 MiB, and 0.25 to 0.8 for less on several
+// nodes. So we correct the time of the cell that NCCL chooses, with latency L and transfer X, to
 //
 //   t = L  +  2 sqrt(X in us)  +  X / eta
 //
 // inside one NVLink node. The square root is the ramp of a pipeline. A buffer cut into chunks pays one latency for each
-// chunk and one chunk's transfer for each hop; the best cut gives alpha + beta S + 2 sqrt(alpha beta S). Where the
-// cluster states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over the bus of
-// NCCL's rings (not for NVLS, which all-gathers do not use), else 1.
+// chunk and one chunk's transfer for each hop; the best cut gives alpha + beta S + 2 sqrt(alpha beta S). If the cluster
+// states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over the bus of NCCL's rings
+// (not for NVLS, which all-gathers do not use), otherwise 1.
 //
-// Over several nodes the network's hops decide, and between GPUs that only have PCIe the way through host memory; these
-// have clocks of their own (network_clock.cpp, pcie_clock.cpp).
+// Over several nodes the network's hops decide, and between GPUs that have only PCIe the path through host memory does;
+// these have clocks of their own (network_clock.cpp, pcie_clock.cpp).
 //
 // The curve is made monotone (NCCL's own table is not: its tree correction jumps at powers of two) and stored at 4
-// sizes to the octave, so that asking for a size is a look-up whatever the number of ranks.
+// sizes per octave, so a query is a table look-up for any number of ranks.
 //
-// Where somebody measured such a group, one node of that card with that many ranks and that link, his times are taken
-// (log-log between his sizes), and the clock only says how they go on beyond his table: times the ratio at its end. The
-// tables of one laboratory were held against those of five others (measured_collectives_test.cpp): from 64 MiB on all
-// but one agree within 3 percent, below the ways of measuring differ by up to a factor of two.
+// If a published measurement of such a group exists (one node of that card with as many ranks and that link), we use
+// its times (log-log between its sizes). Beyond its table, the clock continues it, times the ratio at its end. We
+// compared the tables of one laboratory with those of five others (measured_collectives_test.cpp): from 64 MiB on all
+// but one agree within 3 percent; below, the methods of measurement differ by up to a factor of two.
 //
-// Where this very machine was measured (fsdp-plan calibrate), its times come before those: by itself at all sizes,
-// times how much longer it took inside steps. There it comes after a pause, which costs what the network does after
-// pauses: BBR, the congestion control of many machines, paces an all-gather over loopback to a seventh of its rate.
+// If this very machine was measured (fsdp-plan calibrate), its times take precedence: those of a collective alone at
+// all sizes, times its slowdown inside steps. There it follows a pause, after which the network is slower: BBR, the
+// congestion control of many machines, paces an all-gather over loopback to a seventh of its rate.
 //
 // Under a ring of n ranks each rank sends (n-1)/n of the buffer, twice that for all-reduce. That is exact when n
 // divides the buffer, as FSDP pads it to do.
 //
 // Sources: the ramp was fitted (grid search, relative error) to measurements published by owners of the machines;
 // tests/golden/nccl holds an extract with the source of every table, and collective_cost_test.cpp states the error of
-// each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in
-// MPICH", IJHPCA, 2005; "busbw" in nccl-tests, doc/PERFORMANCE.md.
+// each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in MPICH",
+// IJHPCA, 2005; "busbw" in nccl-tests, doc/PERFORMANCE.md.
 //
 // Not modeled: other traffic on the links, PCIe lanes shared by sibling groups of one node, kernels that compete for
 // SMs, rails of different length, the first call (which connects), and one process driving several GPUs, which adds
@@ -63,7 +63,7 @@ bool knows_plateau(const GroupShape& shape) {
   return shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
 }
 
-// The efficiency of NCCL's assumed rings by a known bus bandwidth. An all-gather says nothing about NVLS.
+// NCCL's efficiency according to a known bus bandwidth. An all-gather measures nothing of NVLS.
 std::optional<double> known_efficiency(const NcclTuning& tuning, const NcclChoice& choice, const GroupShape& shape) {
   const bool in_switch = choice.algorithm == NcclAlgorithm::Nvls;
   if (!knows_plateau(shape) || in_switch) return std::nullopt;
@@ -97,7 +97,7 @@ const MachineTables* own_tables(const GroupShape& shape) {
   return shape.machine.of_ranks(shape.ranks);
 }
 
-// How much longer a collective takes in a step than by itself, at the nearest size that was seen there.
+// The slowdown of a collective inside a step, at the nearest measured size.
 double slowdown_in_steps(const MachineTables& tables, CollectiveKind kind, double size) {
   const std::string work = in_steps(name_of(kind));
   const auto found = std::find_if(tables.collectives.begin(), tables.collectives.end(),
@@ -109,7 +109,7 @@ double slowdown_in_steps(const MachineTables& tables, CollectiveKind kind, doubl
   return inside && alone ? std::max(1., inside->time / alone->time) : 1;
 }
 
-// The same of this very machine. Below its smallest size a collective takes what that one takes.
+// The same for this very machine. Below its smallest size a collective takes as long as that size.
 std::optional<Seconds> time_of_machine(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape,
                                        CollectiveKind kind, Bytes total) {
   const MachineTables* tables = own_tables(shape);
@@ -124,7 +124,7 @@ std::optional<Seconds> time_of_machine(const NcclTuning& tuning, LinkClass link_
   return in_step * (clock(total) / clock(edge));
 }
 
-// As measured, and as the clock beyond what was measured; nothing where it was not.
+// Measured times, continued by the clock beyond the table; nullopt without a measurement.
 std::optional<Seconds> time_as_measured(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape,
                                         CollectiveKind kind, Bytes total) {
   const MeasuredCollectives* tables = measured_collectives(shape);
@@ -156,7 +156,7 @@ double look_up(const TimeTable& table, std::int64_t bytes) {
   const int octave = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes))) - 1;
   const int shift = octave - kStepBits;
   const int step = static_cast<int>(bytes >> shift) - TimeTable::kStepsPerOctave;
-  // Beyond the table the last slope goes on.
+  // Beyond the table the last slope continues.
   const int knot =
       std::min((octave - TimeTable::kFirstOctave) * TimeTable::kStepsPerOctave + step, TimeTable::kNumKnots - 2);
   const double left = table.seconds[knot];
@@ -171,8 +171,8 @@ struct Bands {
   UncertaintyBand large;
 };
 
-// RDMA to the GPU behaves alike everywhere. For other networks no two machines were alike, or no second one was found,
-// and NICs that do not reach the GPU's memory by themselves are slower by up to a factor of two.
+// RDMA to the GPU behaves alike everywhere. For other networks no two machines were alike, or there was no second one,
+// and NICs that do not access the GPU's memory directly are slower by up to a factor of two.
 Bands bands_of(NetworkKind network, bool nic_near_gpu) {
   const bool is_rdma = network == NetworkKind::Infiniband || network == NetworkKind::Roce;
   if (is_rdma && nic_near_gpu) return {.small = {.low = .8, .high = 2}, .large = {.low = .85, .high = 1.15}};
@@ -182,12 +182,12 @@ Bands bands_of(NetworkKind network, bool nic_near_gpu) {
   return {.small = {.low = .75, .high = 4}, .large = {.low = .8, .high = nic_near_gpu ? 1.6 : 2.2}};
 }
 
-// Between GPUs that only have PCIe, where nobody stated the bus bandwidth (pcie_clock.cpp).
+// Between GPUs that have only PCIe, without a stated bus bandwidth (pcie_clock.cpp).
 constexpr Bands kPeerBands{.small = {.low = .65, .high = 1.6}, .large = {.low = .85, .high = 1.3}};
 constexpr Bands kHostBands{.small = {.low = .85, .high = 7.5}, .large = {.low = .85, .high = 7.5}};
-// With the figure of another box of the card: those of one kind differ by a factor of sixteen.
+// With the bandwidth of another box of the card: boxes of one kind differ by a factor of sixteen.
 constexpr Bands kOtherBoxBands{.small = {.low = .17, .high = 3}, .large = {.low = .17, .high = 3}};
-// With the one of this box.
+// With the bandwidth of this box.
 constexpr Bands kThisBoxBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.15}};
 
 // Nine of ten measured points lie inside (measured over predicted, all published tables at hand).
@@ -203,8 +203,8 @@ Bands bands_of(const GroupShape& shape, LinkClass link_class) {
   return {};
 }
 
-// A known plateau narrows the band by as much as it speaks for this very node. Two owners' NVLink boxes of one kind
-// differ by up to 15 percent; PCIe boxes of one kind reach anything from 1 to 15 GB/s, so there only the user knows.
+// A known plateau narrows the band if it is valid for this very node. Two owners' NVLink boxes of one kind differ by up
+// to 15 percent; PCIe boxes of one kind reach anything from 1 to 15 GB/s, so there only the user knows.
 Bands bands_with_plateau(const GroupShape& shape, LinkClass link_class) {
   const Provenance provenance = shape.bus_bandwidth_provenance;
   if (link_class == LinkClass::PcieNode) return provenance == Provenance::Given ? kThisBoxBands : kOtherBoxBands;
@@ -217,7 +217,7 @@ Bands bands_with_plateau(const GroupShape& shape, LinkClass link_class) {
 // Nine of ten points of other laboratories lie inside (their times over the table's).
 constexpr Bands kMeasuredBands{.small = {.low = .9, .high = 1.9}, .large = {.low = .95, .high = 1.1}};
 
-// For this very machine: plans that a calibration had not seen (docs/executor.md).
+// For this very machine: plans that were not part of the calibration (docs/executor.md).
 constexpr Bands kOwnBands{.small = {.low = .8, .high = 1.25}, .large = {.low = .9, .high = 1.1}};
 
 constexpr Bytes kSmall(64LL << 20);
@@ -321,7 +321,7 @@ UncertaintyBand uncertainty(const CollectiveCost& cost, Bytes total) {
 
 Bytes ring_bytes_sent(CollectiveKind kind, Bytes total, int ranks) {
   assert(ranks >= 1 && total >= Bytes(0));
-  // In two parts, so that (n-1) times a large buffer does not overflow.
+  // Divides first, so that (n-1) times a large buffer does not overflow.
   const std::int64_t whole = total.count() / ranks * (ranks - 1);
   const std::int64_t rest = total.count() % ranks;
   const Bytes once(whole + (rest * (ranks - 1) + ranks - 1) / ranks);

@@ -1,8 +1,8 @@
 #pragma once
 
-// How long a collective takes: as somebody measured it on such a node, else NCCL's own choice of algorithm, timed by a
-// clock that was fitted to published measurements. Cheap to ask: a cost is built once for a process group, then a size
-// costs a table look-up.
+// The time of a collective: a measurement of such a node, otherwise NCCL's own choice of algorithm, with a clock fitted
+// to published measurements. Queries are cheap: a cost is built once for a process group, and then each size is a table
+// look-up.
 
 #include <array>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace fsdp::simulator {
 
-/// Which correction applies; also the key under which errors were measured.
+/// The correction that applies; also the key under which errors were measured.
 enum class LinkClass {
   NvlinkNode,    ///< One node, NVLink between its GPUs.
   PcieNode,      ///< One node, PCIe between its GPUs, with or without peer-to-peer.
@@ -30,7 +30,7 @@ struct UncertaintyBand {
   bool operator==(const UncertaintyBand&) const = default;
 };
 
-/// Time against size for one kind, at 4 sizes to the octave from 256 B to 1 TiB, and linear between and beyond. Never
+/// Time against size for one kind, at 4 sizes per octave from 256 B to 1 TiB, and linear between and beyond. Never
 /// decreases.
 struct TimeTable {
   static constexpr int kStepsPerOctave = 4;
@@ -46,11 +46,12 @@ struct TimeTable {
 struct CollectiveCost {
   GroupShape shape;
   LinkClass link_class = LinkClass::NvlinkNode;
-  UncertaintyBand small_band;  ///< Below 64 MiB, where latency and ramp weigh most.
-  UncertaintyBand band;        ///< From 64 MiB on: where FSDP's large units are.
-  std::string provenance;      ///< One sentence: where the times come from, and how good they are.
+  UncertaintyBand small_band;                         ///< Below 64 MiB, where latency and ramp weigh most.
+  UncertaintyBand band;                               ///< From 64 MiB on: FSDP's large units.
+  std::string provenance;                             ///< One sentence: the source of the times, and their quality.
   std::array<TimeTable, kNumCollectiveKinds> tables;  ///< [kind]; all 0 for one rank.
-  /// [kind] Of its time in a step, what it takes by itself: for so long it works, and does not wait for its turn.
+  /// [kind] The fraction of its time in a step that it takes alone: it works for that long, and otherwise waits for its
+  /// turn.
   std::array<double, kNumCollectiveKinds> busy = {1, 1, 1};
 
   bool operator==(const CollectiveCost&) const = default;
@@ -60,20 +61,19 @@ struct CollectiveCost {
 CollectiveCost collective_cost(const GroupShape& shape);
 
 /// The time of one collective without overlap. `total` is the whole (gathered or unreduced) buffer, as in nccl-tests:
-/// for all-gather and reduce-scatter the shard times the ranks. Nothing to send, or nobody to send it to, takes no
-/// time.
+/// for all-gather and reduce-scatter the shard times the ranks. 0 if there is nothing to send, or nobody to send it to.
 Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes total);
 
 /// The band around `collective_time` for this size.
 UncertaintyBand uncertainty(const CollectiveCost& cost, Bytes total);
 
-/// The clock itself, without the table: what `collective_cost` tabulates. REQUIRES: at least two ranks, positive total.
+/// The clock itself, which `collective_cost` tabulates. REQUIRES: at least two ranks, positive total.
 Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape, CollectiveKind kind,
                        Bytes total);
 
 /// Bytes that one rank sends under a ring, the most of all ranks: (n-1)/n of the buffer, twice that for all-reduce, and
 /// all of it for a broadcast.
-/// Trees, NVLS, and the flags of LL and LL128 make the wire carry something else; see collective_cost.cpp.
+/// Trees, NVLS, and the flags of LL and LL128 send other amounts; see collective_cost.cpp.
 Bytes ring_bytes_sent(CollectiveKind kind, Bytes total, int ranks);
 
 }  // namespace fsdp::simulator

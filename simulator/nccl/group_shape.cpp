@@ -1,4 +1,4 @@
-// Where the ranks of a group lie.
+// The placement of the ranks of a group.
 //
 // Ranks are numbered node by node: rank r sits on node r / G of G GPUs each. A mesh (replicate, shard) numbers its
 // shard dimension fastest, as FSDP2 and HSDP do:
@@ -11,17 +11,17 @@
 // A stride of s puts floor(G / s) ranks of a group on a node, at least one. Consecutive groups of N ranks start at
 // multiples of N, hence anywhere on a node that is a multiple of gcd(N, G): the worst start is G - gcd(N, G).
 //
-// All groups of a dimension work at the same time. With n NICs on a node, G / k groups of k ranks each, and each group
-// going out through as many NICs as it has ranks (at most n), one NIC serves (G / k) min(k, n) / n groups.
+// All groups of a dimension communicate at the same time. With n NICs on a node, G / k groups of k ranks each, and each
+// group leaving through as many NICs as it has ranks (at most n), one NIC serves (G / k) min(k, n) / n groups.
 //
-// Measured times speak for a group inside one node whose link is the one they were measured over: its kind, its nominal
-// rate, NCCL left to choose, and no bus bandwidth of its own that differs from what is usual for the card. Another
-// value means that this very machine was measured or calibrated.
+// Measured times apply to a group inside one node with the same link as in the measurement: its kind, its nominal rate,
+// NCCL's own choice, and no bus bandwidth of its own that differs from the usual one of the card. Another value means
+// that this very machine was measured or calibrated.
 //
 // Sources: torch.distributed.device_mesh.init_device_mesh (row-major numbering), torchrun (ranks node by node).
 //
-// Not modeled: sibling groups that share PCIe lanes or the host's memory inside a node, and strides that divide
-// neither the node nor are divided by it beyond the average.
+// Not modeled: sibling groups that share PCIe lanes or the host's memory inside a node, and strides that divide neither
+// the node nor are divided by it beyond the average.
 
 #include "simulator/nccl/group_shape.h"
 
@@ -99,7 +99,7 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
   if (is_nvlink(shape.intra_link)) shape.nvlink_bandwidth = cluster.intra_node.bandwidth.value;
   shape.pcie_generation = cluster.host_link.pcie_generation;
   shape.pcie_lanes = effective_lanes(cluster);
-  // Part of a mesh has part of its links, so there the figure of the whole node says nothing.
+  // A part of a mesh has a part of its links, so the bandwidth of the whole node does not apply.
   const bool like_the_whole_node = shape.intra_link != IntraLink::NvLink || ranks == cluster.gpus_per_node;
   if (cluster.intra_node.bus_bandwidth && like_the_whole_node) {
     shape.bus_bandwidth = cluster.intra_node.bus_bandwidth->value;

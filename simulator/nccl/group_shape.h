@@ -11,7 +11,7 @@ namespace fsdp::simulator {
 
 struct GroupShape {
   int ranks = 1;           ///< Ranks of the group.
-  int ranks_per_node = 1;  ///< Ranks of the group on one node; rounded up where nodes differ.
+  int ranks_per_node = 1;  ///< Ranks of the group on one node; rounded up if nodes differ.
   int nodes = 1;           ///< Nodes that hold at least one rank of the group.
   int gpus_per_node = 1;   ///< GPUs of a node, in the group or not.
 
@@ -20,31 +20,32 @@ struct GroupShape {
   BytesPerSecond nvlink_bandwidth{};  ///< Nominal, of one GPU, per direction: 450e9 for H100 SXM. 0 without NVLink.
   int pcie_generation = 4;
   int pcie_lanes = 16;
-  /// Bus bandwidth (as nccl-tests defines it) that large all-gathers reach inside such a node. 0: nobody says.
+  /// Bus bandwidth (as nccl-tests defines it) that large all-gathers reach inside such a node. 0 if unknown.
   BytesPerSecond bus_bandwidth{};
   Provenance bus_bandwidth_provenance = Provenance::Assumed;
   CpuVendor cpu = CpuVendor::Unknown;
 
   NetworkKind network = NetworkKind::Ethernet;
   Seconds network_latency = kNcclNetworkLatency;  ///< Latency of one hop between nodes.
-  BytesPerSecond nic_bandwidth{};  ///< Bandwidth of one NIC, or of all NICs together where one GPU owns several. 0 if
+  BytesPerSecond nic_bandwidth{};  ///< Bandwidth of one NIC, or of all NICs of a GPU together if it owns several. 0 for
                                    ///< one node.
-  int gpus_per_nic = 1;            ///< 8 where all GPUs of a node share one NIC.
+  int gpus_per_nic = 1;            ///< 8 if all GPUs of a node share one NIC.
   bool nic_near_gpu = true;        ///< GPU and NIC under one PCIe switch (GPUDirect): NCCL may then use LL128.
-  /// Groups that run the same collective at the same time through one NIC, this one included: with HSDP every GPU of
-  /// a node belongs to another replicate group. NCCL's choice does not see it, the clock does.
+  /// Groups that run the same collective at the same time through one NIC, including this one: with HSDP every GPU of a
+  /// node belongs to another replicate group. The clock uses it; NCCL's choice does not.
   int groups_per_nic = 1;
-  bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
+  bool sharp = false;  ///< True if the network reduces (CollNet plugin loaded).
   NcclRules nccl = {};
-  /// Measurements of nodes of such GPUs and links; no collectives in it where they say nothing about this group.
+  /// Measurements of nodes of such GPUs and links. Has no collectives if they do not apply to this group.
   MeasuredCard measured = {};
-  MeasuredMachine machine = {};  ///< This very machine, where it has collectives of so many ranks of one node.
+  MeasuredMachine machine = {};  ///< Measurements of this very machine, if it has collectives of as many ranks of one
+                                 ///< node.
 
   bool operator==(const GroupShape&) const = default;
 };
 
-/// The shape of a group of `ranks` ranks that lie `stride` apart. Where groups of one mesh dimension lie differently on
-/// the nodes, it is the one that spans most nodes. REQUIRES: at least one rank, stride 1 or more.
+/// The shape of a group of `ranks` ranks that lie `stride` apart. If groups of one mesh dimension are placed
+/// differently, it is the one that spans most nodes. REQUIRES: at least one rank, stride 1 or more.
 GroupShape group_shape(const Cluster& cluster, int ranks, int stride = 1);
 
 /// The shape of the groups along an axis of a mesh.

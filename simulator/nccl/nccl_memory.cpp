@@ -8,12 +8,13 @@
 //   trees       12 MiB x channels    the way back along the same neighbors; connected by the first all-reduce
 //   network     10 MiB for each direction and channel that leaves the node at this GPU, with GPUDirect; trees again
 //   NVLS        channels x 2 x (8 x 128 KiB) x ranks of the node; connected by the first all-reduce
-//   the rest    work queues, kernels, proxies: what measured totals leave over
+//   the rest    work queues, kernels, proxies: the remainder of measured totals
 //
 //   8 x H100:  24 channels: 288 + 288 + 16 x 2 x 1 MiB x 8 = 256, + 180 = 1012 MiB; measured 1.06 GB
 //   8 x A100:  24 channels: 288 + 288, + 80 = 656 MiB; measured 688 MB (4 GPUs of a node)
 //
-// GPUs that cannot map each other's memory meet in host memory, and the device holds only a few MiB for each channel.
+// GPUs that cannot map each other's memory exchange data through host memory, and the device holds only a few MiB for
+// each channel.
 //
 // Sources: NCCL 2.28.9 and 2.30.7, src/include/comm.h and src/transport/{p2p,shm,net,nvls}.cc; exact block sizes in
 // NVIDIA/nccl#1685; measured totals in NVIDIA/nccl#964 (A100) and #1685 (H100). Trees and NVLS are connected at the
@@ -38,7 +39,7 @@ namespace {
 constexpr Bytes kMiB(1 << 20);
 constexpr Bytes kPeerConnections = 12 * kMiB;   // One in, one out, in one channel.
 constexpr Bytes kNetworkDirection = 10 * kMiB;  // LL128 and Simple, in pages of 2 MiB.
-constexpr Bytes kHostConnections = 4 * kMiB;    // Bookkeeping on the device; the buffers lie in host memory.
+constexpr Bytes kHostConnections = 4 * kMiB;    // Bookkeeping on the device; the buffers are in host memory.
 constexpr Bytes kNvlsBuffer = 1 * kMiB;         // 8 steps of 128 KiB, for one head and direction.
 
 struct Terms {

@@ -13,9 +13,10 @@ namespace fsdp::simulator {
 
 /// One communicator: PyTorch makes one for each process group that runs a collective.
 struct NcclCommunicator {
-  std::string name;  ///< "shard group": the terms carry it.
+  std::string name;  ///< "shard group": part of the names of the terms.
   GroupShape shape;
-  bool all_reduce = false;  ///< Runs an all-reduce, if only that of the gradient norm: trees and NVLS get connected.
+  bool all_reduce = false;  ///< True if it runs an all-reduce, even only that of the gradient norm, which connects
+                            ///< trees and NVLS.
 
   bool operator==(const NcclCommunicator&) const = default;
 };

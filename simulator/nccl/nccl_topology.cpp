@@ -1,4 +1,4 @@
-// Which rings and trees NCCL finds on a machine.
+// The rings and trees that NCCL finds on a machine.
 //
 // NCCL walks a list of speeds from high to low and packs as many rings of that speed onto the links as they carry. A
 // ring of speed b takes b from each link that it passes, so a GPU whose links carry B in total holds floor(B / b) of
@@ -79,7 +79,7 @@ double nvlink_derating(int compute_capability) {
 // The part of a GPU's NVLinks that stay inside the group when there is no switch.
 double nvlink_share(const GroupShape& shape) {
   if (shape.intra_link == IntraLink::NvSwitch || shape.ranks_per_node >= shape.gpus_per_node) return 1;
-  // The hybrid cube mesh of an 8-GPU V100 box: a pair is sure of one link of six, a quad has four of them inside.
+  // The hybrid cube mesh of an 8-GPU V100 box: a pair has at least one link of six, and a quad has four of them inside.
   if (shape.compute_capability == 70 && shape.gpus_per_node == 8 && shape.ranks_per_node <= 4) {
     constexpr std::array kLinksInside = {0., 0., 1., 2., 4.};
     return kLinksInside[shape.ranks_per_node] / 6;
@@ -137,7 +137,7 @@ NcclGraph one_node_graph(const GroupShape& shape, double links) {
   NcclGraph best{1, fitting_speed(speeds, links), 0};
   for (const double speed : speeds) {
     const int channels = std::min(kMaxChannels / 2, static_cast<int>(links / speed + 1e-9));
-    // The search stops at a good answer: packing slow rings for the last two percent is not what it does.
+    // The search stops at a good answer: it does not pack slow rings for the last two percent.
     if (channels * speed > 1.02 * best.channels * best.intra_bandwidth) best = {channels, speed, 0};
   }
   best.inter_bandwidth = best.intra_bandwidth;
@@ -171,7 +171,7 @@ NcclGraph tree_graph(const NcclGraph& ring, const GroupShape& shape, double link
 }
 
 NcclGraph nvls_graph(const NcclGraph& ring, const GroupShape& shape, double links) {
-  // NCCL leaves NVLS out for two GPUs, where it has nothing to gain.
+  // NCCL does not use NVLS for two GPUs, which gain nothing.
   const bool supported =
       shape.intra_link == IntraLink::NvSwitch && shape.compute_capability >= 90 && shape.ranks_per_node > 2;
   if (!supported) return {};

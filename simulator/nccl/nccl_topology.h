@@ -1,7 +1,7 @@
 #pragma once
 
-// From the shape of a process group to the topology graphs that NCCL's search would find: how many channels, and the
-// bandwidth of each.
+// Derives from the shape of a process group the topology graphs that NCCL's search would find: how many channels, and
+// the bandwidth of each.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fsdp::simulator {
 /// One of NCCL's topology graphs: parallel rings or trees over the same ranks. Bandwidths are those of one channel in
 /// GB/s (1e9), the unit of NCCL's logs and tables.
 struct NcclGraph {
-  int channels = 0;  ///< 0: the graph does not exist on this machine.
+  int channels = 0;  ///< 0 if the graph does not exist on this machine.
   double intra_bandwidth = 0;
   double inter_bandwidth = 0;
 
@@ -25,18 +25,18 @@ struct NcclTopology {
   int nodes = 1;
   int compute_capability = 80;
   CpuVendor cpu = CpuVendor::Unknown;
-  bool nvlink = false;        ///< The ranks of a node talk over NVLink.
-  bool nvswitch = false;      ///< ... through a switch.
-  bool nic_near_gpu = true;   ///< GPU and NIC under one PCIe switch.
-  bool sharp = false;         ///< A CollNet plugin is loaded.
+  bool nvlink = false;        ///< True if the ranks of a node communicate over NVLink.
+  bool nvswitch = false;      ///< True if they do so through a switch.
+  bool nic_near_gpu = true;   ///< True if GPU and NIC are under one PCIe switch.
+  bool sharp = false;         ///< True if a CollNet plugin is loaded.
   NcclRules rules = {};       ///< The choices that NCCL_ALGO, NCCL_PROTO or a network plugin leave.
   double nic_latency_us = 0;  ///< The network plugin's claim; biases NCCL's choice, never our clock.
   NcclGraph ring;
   NcclGraph tree;
   NcclGraph nvls;         ///< One channel for each rank of a node. Needs an NVSwitch and compute capability 90.
-  int channels = 0;       ///< Channels of the communicator: what is launched and what owns buffers.
+  int channels = 0;       ///< Channels of the communicator: those that it launches, and that own buffers.
   int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
-  double gpu_links = 0;   ///< Rate of one GPU's links to the others of its node, GB/s. 0: there are none.
+  double gpu_links = 0;   ///< Rate of one GPU's links to the others of its node, GB/s. 0 if there are none.
 
   /// Speed of one channel of a graph between its slowest two ranks, GB/s.
   double speed(const NcclGraph& graph) const { return nodes <= 2 ? graph.intra_bandwidth : graph.inter_bandwidth; }

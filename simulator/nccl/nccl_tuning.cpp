@@ -1,4 +1,4 @@
-// How NCCL predicts the time of a collective, and thereby chooses.
+// How NCCL predicts the time of a collective, and so chooses.
 //
 // For every (collective, algorithm, protocol) NCCL keeps a latency and an algorithm bandwidth, and for a call of S
 // bytes it takes the cell with the least
@@ -50,7 +50,7 @@ using PerProtocol = std::array<double, kNumNcclProtocols>;
 using PerNodes = std::array<double, 3>;  // One node, two nodes, more.
 using ByArch = std::array<PerNodes, 4>;  // Volta and Turing, Ampere and Ada, Hopper, Blackwell.
 
-// Latencies in microseconds, [algorithm][protocol]. NCCL has one for cells that it never uses; they are 0 here.
+// Latencies in microseconds, [algorithm][protocol]. NCCL also has one for cells that it never uses; they are 0 here.
 constexpr std::array<PerProtocol, kNumNcclAlgorithms> kBaseLatency = {{
     {6.8, 14, 8.4},  // Tree
     {6.6, 14, 8.4},  // Ring
@@ -69,7 +69,7 @@ constexpr std::array<PerProtocol, kNumNcclAlgorithms> kNetworkLatency = {
 constexpr double kNvlsTreeNetworkLatencyUpTo2_27 = 14;
 constexpr int kFirstMinorWithPat = 23;
 
-// Bandwidths in GB/s. The rate at which all channels together drain with LL; what one channel drains otherwise.
+// Bandwidths in GB/s. For LL the rate of all channels together, otherwise that of one channel.
 constexpr ByArch kMaxLL = {{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
 constexpr ByArch kMaxRingLL128 = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
 constexpr ByArch kMaxTreeLL128 = {{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
@@ -77,7 +77,8 @@ constexpr ByArch kMaxTree = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 3
 constexpr ByArch kMaxNvlsTree = {{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 80}}};
 constexpr std::array<double, 4> kNvlsEfficiency = {0, 0, .85, .74};
 
-// Trees lag behind the model at medium sizes; NCCL multiplies their bandwidth by this, indexed by log2(bytes / 64).
+// Trees are slower than the model at medium sizes; NCCL multiplies their bandwidth by this, indexed by log2(bytes /
+// 64).
 constexpr std::array<std::array<double, 24>, kNumNcclProtocols> kTreeCorrection = {{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -98,7 +99,7 @@ double per_nodes(const ByArch& table, const NcclTopology& t) {
   return table[arch_index(t.compute_capability)][index(std::min(t.nodes, 3) - 1)];
 }
 
-// Between nodes the CPU is what limits LL, so the row is that of the CPU's vendor, not of the GPU.
+// Between nodes the CPU limits LL, so the row is that of the CPU's vendor, not of the GPU.
 double max_ll(const NcclTopology& t) {
   if (t.nodes == 1) return per_nodes(kMaxLL, t);
   return kMaxLL[t.cpu == CpuVendor::Amd ? 1 : 0][index(std::min(t.nodes, 3) - 1)];
@@ -179,7 +180,7 @@ double bus_bandwidth(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm a
   return 0;
 }
 
-// Bytes of the buffer for each byte on the bus. NCCL leaves non-ring all-gathers and reduce-scatters as they are.
+// Bytes of the buffer for each byte on the bus. NCCL leaves this at 1 for non-ring all-gathers and reduce-scatters.
 double bus_to_algorithm(const NcclTopology& t, CollectiveKind kind, NcclAlgorithm algorithm) {
   const bool reduces_all = kind == CollectiveKind::AllReduce;
   if (algorithm != Ring && !reduces_all) return 1;

@@ -1,7 +1,7 @@
 #pragma once
 
 // NCCL's own predictor of a collective's time. NCCL uses it to choose an algorithm and a protocol, and so do we: it is
-// exact as a selector. As a clock it is too fast; simulator/nccl/collective_cost.h corrects it.
+// exact as a selector. It is too fast as a clock; simulator/nccl/collective_cost.h corrects it.
 
 #include <array>
 
@@ -14,13 +14,13 @@ namespace fsdp::simulator {
 inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::AllReduce) + 1;
 static_assert(kNumCollectiveKinds == kNumNcclFunctions, "NcclRules are asked by the kind of a collective");
 
-/// NCCL changed what it says of NVLS and NVLSTree after this minor version; see nccl_tuning.cpp.
+/// NCCL changed its formulas for NVLS and NVLSTree after this minor version; see nccl_tuning.cpp.
 inline constexpr int kLastMinorOfOldNvls = 27;
 
 /// One cell of the table that NCCL prints under `NCCL_DEBUG_SUBSYS=TUNING`.
 struct NcclEntry {
   Seconds latency{};
-  BytesPerSecond bandwidth{};  ///< Algorithm bandwidth. 0: NCCL does not allow this cell.
+  BytesPerSecond bandwidth{};  ///< Algorithm bandwidth. 0 if NCCL does not allow this cell.
 
   bool operator==(const NcclEntry&) const = default;
 };
@@ -42,13 +42,13 @@ struct NcclChoice {
   NcclAlgorithm algorithm = NcclAlgorithm::Ring;
   NcclProtocol protocol = NcclProtocol::Simple;
   Seconds latency{};   ///< The part of `time` that does not depend on the size.
-  Seconds transfer{};  ///< The part that does.
+  Seconds transfer{};  ///< The part of `time` that grows with the size.
 
   Seconds time() const { return latency + transfer; }
   bool operator==(const NcclChoice&) const = default;
 };
 
-/// How many thread blocks a call takes from the SMs, while it runs.
+/// How many thread blocks a call takes from the SMs while it runs.
 struct NcclLaunch {
   int channels = 0;  ///< One thread block each.
   int threads = 0;   ///< Threads of one block.

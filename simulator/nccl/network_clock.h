@@ -1,6 +1,6 @@
 #pragma once
 
-// How long a collective takes between nodes: NCCL's choice, timed by what the hops of a network cost.
+// The time of a collective between nodes: NCCL's choice, with the cost of a network's hops.
 
 #include "core/base/units.h"
 #include "simulator/nccl/group_shape.h"

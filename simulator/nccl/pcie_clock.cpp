@@ -1,29 +1,29 @@
-// A clock for collectives between GPUs that only have PCIe.
+// A clock for collectives between GPUs that have only PCIe.
 //
-// One figure of the machine decides: b, the bus bandwidth that large collectives reach. Then NCCL's own latency L of
-// the algorithm that it chooses, and the transfer X that it predicts, taken from its bus to b, give
+// One number of the machine decides: b, the bus bandwidth that large collectives reach. With it, NCCL's own latency L
+// of its chosen algorithm, and its predicted transfer X, scaled from its bus to b, give
 //
 //   t = ((L + 8 us)^1.3 + X'^1.3)^(1 / 1.3),   X' = X (NCCL's bus / b).
 //
-// The 8 us are what a collective takes to begin beyond NCCL's latency, which counts links of NVLink's kind: fitted to
-// the points below 1 MiB, where the mean error over eleven machines falls from 23 to 18 % on a machine that took no
-// part. Nothing else is fitted to tables over PCIe: the norm is that of rings over networks. With b from one line of
-// nccl-tests, the error is 5.5 % from 1 MiB on. Where nobody says it, b is a share of a link's rate in one direction:
+// A collective takes the 8 us to start, in addition to NCCL's latency, which is that of links like NVLink. They are
+// fitted to the points below 1 MiB, where the mean error over eleven machines falls from 23 to 18 % on a machine that
+// took no part. Nothing else is fitted to tables over PCIe: the norm is that of rings over networks. With b from one
+// line of nccl-tests, the error is 5.5 % from 1 MiB on. Without it, b is a share of a link's rate in one direction:
 //
 //   peer to peer      0.72   GPUs write into each other's memory
 //   host memory       0.45   the sender writes there and the receiver reads, both kernels of NCCL (its SHM transport)
 //
-//   4 x RTX 4090, peer to peer    31.5 GB/s x 0.72 = 22.7 GB/s;  25.3 was measured
-//   2 x V100 PCIe, host memory    15.8 GB/s x 0.45 =  7.1 GB/s;   7.1 was measured
+//   4 x RTX 4090, peer to peer    31.5 GB/s x 0.72 = 22.7 GB/s;  measured: 25.3
+//   2 x V100 PCIe, host memory    15.8 GB/s x 0.45 =  7.1 GB/s;   measured: 7.1
 //
-// GPUs behind one switch share its link to the CPU, so that through host memory each has a part of the rate.
+// GPUs behind one switch share its link to the CPU, so each has a part of the rate through host memory.
 //
-// No stated figure tells how fast a GPU reads host memory. On four machines with separate links it is 0.43 to
-// 0.47 of the rate, on a fifth 0.34 if its host has PCIe 3; three others with RTX 4090 reach 0.9 to 3.8 GB/s, a
+// No published number gives the rate at which a GPU reads host memory. On four machines with separate links it is 0.43
+// to 0.47 of the rate, on a fifth 0.34 if its host has PCIe 3; three others with RTX 4090 reach 0.9 to 3.8 GB/s, a
 // seventh. One owner found that there the same link carries 20 GB/s when copy engines read instead of kernels, behind
 // an IOMMU that translates. So the band through host memory is wide, and only a measurement narrows it.
 //
-// Sources: seventeen tables of thirteen machines, which their owners published; tests/golden/nccl/README.md says whose,
+// Sources: seventeen tables of thirteen machines, which their owners published; tests/golden/nccl/README.md names them,
 // and the error on each.
 //
 // Not modeled: switches and sockets on the way (two sockets of EPYC 7542 take a fifth of the rate of peer-to-peer),

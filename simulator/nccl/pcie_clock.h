@@ -1,6 +1,6 @@
 #pragma once
 
-// How long a collective takes between the GPUs of one node without NVLink.
+// The time of a collective between the GPUs of one node without NVLink.
 
 #include "core/base/units.h"
 #include "simulator/nccl/group_shape.h"
@@ -8,8 +8,8 @@
 
 namespace fsdp::simulator {
 
-/// Bus bandwidth, as nccl-tests defines it, that large collectives reach between such GPUs: as stated, else a share of
-/// the rate of a GPU's PCIe link. REQUIRES: a group inside one node whose link is PCIe.
+/// Bus bandwidth, as nccl-tests defines it, that large collectives reach between such GPUs: the stated one, otherwise a
+/// share of the rate of a GPU's PCIe link. REQUIRES: a group inside one node whose link is PCIe.
 BytesPerSecond pcie_bus(const GroupShape& shape);
 
 /// The time of one collective, without overlap. `total` is the whole buffer, as in nccl-tests.

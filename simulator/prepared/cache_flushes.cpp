@@ -1,18 +1,18 @@
-// How often a run gives back its cache, and what that takes.
+// How often a run returns its cache, and the time for that.
 //
-// PyTorch's allocator asks the device for a segment, is refused, gives back every segment of its cache without a live
-// block, and asks again. The plan's steps are walked through an allocator with the device's limit. Every later one
-// gives back what the last of them does.
+// PyTorch's allocator requests a segment from the device, is refused, returns every segment of its cache without a live
+// block, and requests it again. We walk the plan's steps through an allocator with the device's limit. Every later step
+// returns as much as the last of them.
 //
-//   time = segments given back x 0.1 ms + segments asked for x 0.13 ms
+//   time = returned segments x 0.1 ms + requested segments x 0.13 ms
 //
 // The device is idle meanwhile: cudaFree waits for all its work.
 //
 // Sources: time stamps of torch.cuda.memory snapshots of an H100, torch 2.6, github.com/kkaitlyn111/cs336-a2-systems
-// (memory_files/): 430, 287, 470, 597 and 790 segments given back in 43, 26, 41, 53 and 74 ms, 459 in 142 ms; a request
-// that needs a new segment takes 0.10 to 0.15 ms in the median, of segments of 2 MiB to above 100 MiB alike.
+// (memory_files/): 430, 287, 470, 597 and 790 segments returned in 43, 26, 41, 53 and 74 ms, 459 in 142 ms; a request
+// that needs a new segment takes 0.10 to 0.15 ms in the median, for segments of 2 MiB to above 100 MiB.
 //
-// Not modeled: that the CPU has lost its lead, and the GPU waits for the first kernels after that; other drivers.
+// Not modeled: the CPU has lost its lead, and the GPU waits for the first kernels after that; other drivers.
 
 #include "simulator/memory/device_terms.h"
 #include "simulator/prepared/prediction.h"
@@ -21,7 +21,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-constexpr Seconds kGiveBack{0.1e-3};  // A segment.
+constexpr Seconds kGiveBack{0.1e-3};  // For each segment.
 constexpr Seconds kAskFor{0.13e-3};
 
 Seconds time_of(const AllocatorStatistics& before, const AllocatorStatistics& after) {

@@ -8,7 +8,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-/// Sum of all layouts that are kept: some 80 MiB.
+/// The maximum sum of all stored layouts: some 80 MiB.
 constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 
 }  // namespace

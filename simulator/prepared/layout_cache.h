@@ -1,7 +1,7 @@
 #pragma once
 
-// Layouts that were worked out, for plans that differ in what a layout does not depend on. A search asks for the same
-// few meshes and ways of wrapping hundreds of times, and a layout goes through every parameter.
+// Stores layouts for plans that differ only in ways that do not affect a layout. A search needs the same few meshes and
+// ways of wrapping hundreds of times, and a layout visits every parameter.
 
 #include <cstdint>
 #include <list>
@@ -22,19 +22,19 @@ class LayoutCache {
   /// REQUIRES: the index outlives this object.
   explicit LayoutCache(const ModelIndex& index) : index_(index) {}
 
-  /// The result of make_layout(index, plan, rank), to keep or to give back. Errors: those of make_layout.
+  /// The result of make_layout(index, plan, rank), to keep or to return. Errors: those of make_layout.
   Result<Layout> take(const Plan& plan, std::int64_t rank);
 
-  /// Gives back what `take` gave for this plan, whatever rank it is seen from by now.
+  /// Returns the layout that `take` gave for this plan, for any rank.
   void give_back(const Plan& plan, Layout layout);
 
-  /// The result of make_layout(index, plan), to look at until the next call. REQUIRES: it gives no error.
+  /// The result of make_layout(index, plan), valid until the next call. REQUIRES: it gives no error.
   const Layout& look(const Plan& plan);
 
-  /// Sums of a layout that was taken for this plan. They stay until the next `give_back`.
+  /// Sums of a layout that was taken for this plan. Valid until the next `give_back`.
   const LayoutSums& sums(const Plan& plan, const Layout& layout);
 
-  /// Parameters of all layouts that had to be made.
+  /// Parameters of all new layouts.
   std::int64_t num_laid_out() const { return num_laid_out_; }
 
  private:
@@ -45,7 +45,7 @@ class LayoutCache {
     DdpOptions ddp;
     Fsdp1Options fsdp1;
     ZeroOptions zero;
-    /// Not of FSDP2: NO_SHARD of FSDP1 pads for it, and DDP on one GPU has no buckets.
+    /// 1 for FSDP2. NO_SHARD of FSDP1 pads for it, and DDP on one GPU has no buckets.
     std::int64_t replicate = 1;
     std::int64_t shard = 0;
     std::optional<Dtype> parameter_dtype;
@@ -55,7 +55,7 @@ class LayoutCache {
   struct Entry {
     Key key;
     Layout layout;
-    bool is_here = false;  ///< Not taken.
+    bool is_here = false;  ///< False while it is taken.
     std::optional<LayoutSums> sums = std::nullopt;
   };
 
@@ -66,7 +66,7 @@ class LayoutCache {
 
   const ModelIndex& index_;
   std::int64_t num_laid_out_ = 0;
-  std::list<Entry> entries_;  ///< The last one that was asked for comes first.
+  std::list<Entry> entries_;  ///< The latest one comes first.
 };
 
 }  // namespace fsdp::simulator

@@ -36,8 +36,8 @@ Bytes sum_of(const std::vector<DeviceTerm>& terms) {
   return sum;
 }
 
-/// The most that may be reserved for the device peak and its margin to stay within `enough`. The margin grows with what
-/// is reserved, so this is a bisection.
+/// The most reserved memory for which the device peak and its margin stay within `enough`. The margin grows with the
+/// reserved memory, so this is a bisection.
 Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const Plan& plan) {
   if (enough >= kEndlessMemory) return kEndlessMemory;
   std::int64_t within = -1;
@@ -50,7 +50,7 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
   return Bytes(within);
 }
 
-// A CPU has one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
+// A CPU has one memory, so offload moves nothing. The optimizer is the loop that PyTorch uses there.
 std::optional<Plan> plan_of_memory(const Plan& plan, const Cluster& cluster) {
   if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return std::nullopt;
   Plan walked = plan;
@@ -60,7 +60,7 @@ std::optional<Plan> plan_of_memory(const Plan& plan, const Cluster& cluster) {
   return walked;
 }
 
-// Reserved memory of initialization and the steps if memory that other streams use comes back as late as it can.
+// Reserved memory of initialization and the steps, if memory in use by other streams returns as late as possible.
 template <class Sink>
 void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
   MemoryWalk<Sink> walk(prepared.short_walk_input(), sink);
@@ -69,17 +69,17 @@ void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
   for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
 }
 
-// Pages of expandable segments come back when the cache is emptied, which pools do not do.
+// Emptying the cache returns pages of expandable segments, which pools cannot do.
 bool can_use_pools(const PreparedPlan& prepared, const AllocatorSettings& settings) {
   return pools_suffice(settings) && !(settings.expandable_segments && is_zero3(prepared.plan));
 }
 
-// Segments of pools never come back to the device, and an expandable one never ends.
+// Segments of pools never return to the device, and an expandable one never ends.
 bool is_beyond_pools(const PoolSink& pools) {
   return pools.peak_reserved() > Bytes(std::int64_t{1} << 42);
 }
 
-/// A request of the whole model of the allocator takes as long as so many of a pool.
+/// A request to the whole model of the allocator takes as long as this many of a pool.
 constexpr std::int64_t kWorkOfAllocator = 12;
 
 Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
@@ -98,8 +98,8 @@ Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings&
   return allocator.peak_reserved_bytes();
 }
 
-// Whether memory that is freed may be in use on another stream. ZeRO-1 and 2 let such go of gradients that do not fit
-// into a bucket alone.
+// True if freed memory may be in use on another stream. ZeRO-1 and 2 free such memory for gradients that are larger
+// than a bucket.
 bool uses_other_streams(const PreparedPlan& prepared) {
   if (prepared.cluster->gpu.compute_capability == 0) return false;
   if (prepared.layout.flat != FlatParameters::None) return true;
@@ -111,7 +111,7 @@ bool uses_other_streams(const PreparedPlan& prepared) {
   return std::any_of(trained.begin(), trained.end(), is_large);
 }
 
-// The margin of a whole prediction, and what it has for memory that other streams hold.
+// The margin of a whole prediction, with its part for memory that other streams hold.
 void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings, PoolSink& pools,
                 CachingAllocator& allocator, Bytes enough, MemoryPrediction& result) {
   result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
@@ -128,7 +128,7 @@ void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings,
 
 namespace {
 
-// On a CPU the ranks share cores and memory, so that only what as many of them took says something.
+// On a CPU the ranks share cores and memory, so only a measurement with as many ranks applies.
 void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
   const bool is_cpu = gpu.compute_capability == 0;
   const MachineTables* tables = gpu.machine.of_ranks(ranks);
@@ -145,7 +145,7 @@ void take_machine(const Gpu& gpu, std::int64_t ranks, ComputeCosts& costs) {
 
 namespace {
 
-// As MemoryWalk asks for them (simulator/memory/memory_walk_calls.h).
+// As MemoryWalk requests them (simulator/memory/memory_walk_calls.h).
 KeptWorkspaces kept_workspaces(CublasWorkspaces workspaces) {
   switch (workspaces) {
     case CublasWorkspaces::Kept:
@@ -213,13 +213,13 @@ WalkInput PreparedPlan::short_walk_input() const {
 
 namespace {
 
-// A search asks this of every plan, and only one kind of them has the map.
+// A search requests this for every plan, and only one kind of plan has the map.
 Seconds used_map_time(const PreparedPlan& prepared, const MeshCosts& mesh) {
   if (!prepared.layout.is_replicated || !prepared.plan.ddp.find_unused_parameters) return Seconds(0);
   return collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*prepared.index->model));
 }
 
-// A collective that waits for its turn takes nothing from whoever computes.
+// A collective that waits for its turn takes nothing from compute.
 std::array<double, 3> compute_shares(const MeshCosts& mesh, const ComputeCosts& costs) {
   if (!costs.on_host) return {};
   const double share = costs.tables()->compute_share;
@@ -283,7 +283,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
 
 namespace {
 
-/// [num_calls] Which tapes a plan plays: those of calls that it checkpoints, and of calls that were recorded beside
+/// [num_calls] The tapes that a plan plays: those of calls that it checkpoints, and of calls that were recorded beside
 /// such.
 std::vector<CheckpointMode> modes_of_tapes(const ModelIndex& index, const Plan& plan, Dtype activation) {
   std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
@@ -297,7 +297,7 @@ std::vector<CheckpointMode> modes_of_tapes(const ModelIndex& index, const Plan& 
   return modes;
 }
 
-// The tapes of all calls with their durations. Errors: what PyTorch refuses to run.
+// The tapes of all calls with their durations. Errors: PyTorch refuses to run the call.
 Errors take_tapes(PreparedPlan& prepared, const TapeSettings& settings, TapeLibrary& library) {
   const ModelIndex& index = *prepared.index;
   const Plan& plan = prepared.plan;
@@ -333,7 +333,7 @@ MemoryIds ids_of(const PreparedPlan& prepared) {
 void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library) {
   see_from(prepared.layout, rank);
   if (!prepared.layout.gathers_each_read) return;
-  // Refused is what every rank is refused.
+  // PyTorch refuses it on every rank alike.
   take_tapes(prepared, tape_settings(*prepared.index->model, prepared.plan, *prepared.cluster, rank), library);
   prepared.ids = ids_of(prepared);
 }
@@ -355,7 +355,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     }
     prepared.muon = muon_step(*index.model, prepared.layout, plan, cluster);
   }
-  // A bound and a step time are of a steady step.
+  // A bound and a step time are those of a steady step.
   const bool has_first_step = use == PreparedFor::Everything || use == PreparedFor::Walk;
   if (has_first_step) {
     StepSchedules steps = lower_steps(index, plan, prepared.layout);
@@ -397,13 +397,13 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
 
 namespace {
 
-/// Initialization, the first step, and those after it, each with its peaks.
+/// Initialization, the first step, and later steps, each with its peaks.
 template <class Sink>
 std::vector<PhasePeaks> walk_phases(const PreparedPlan& prepared, Bytes outside, Sink& sink) {
   std::vector<PhasePeaks> phases;
   MemoryWalk<Sink> walk(prepared.short_walk_input(), sink);
   walk.initialize();
-  // As a rehearsal cuts it: until the first forward.
+  // Up to the first forward, as in a rehearsal.
   walk.load_first_batch();
   phases.push_back({RunPhase::Initialization, peaks_of(sink, outside)});
   sink.reset_peak();
@@ -453,7 +453,7 @@ Bytes convolution_workspace(const PreparedPlan& prepared) {
   if (prepared.cluster->gpu.compute_capability == 0) return Bytes(0);
   std::int64_t most = 0;
   for (const Tape* tape : prepared.tapes) most = std::max(most, tape->largest_convolution);
-  // The gradient of the weight is summed in parts as well: cuDNN 9.19 asked for up to 1.31 times as much for A100 and
+  // The gradient of the weight is summed in parts as well: cuDNN 9.19 requested up to 1.31 times as much for A100 and
   // H100.
   return Bytes(most + most / 2);
 }
