@@ -1,13 +1,13 @@
 // Reads PYTORCH_ALLOC_CONF.
 //
-// The string is a list of key:value pairs with commas between them; blanks count nowhere, and only
-// roundup_power2_divisions takes a list in brackets, of interval:divisions pairs.
+// The string is a list of key:value pairs separated by commas; blanks do not matter. Only roundup_power2_divisions
+// takes a list in brackets, of interval:divisions pairs.
 //
-// Sources: PyTorch 2.11.0, c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h for the keys; the ranges were
-// found by feeding its library with strings. Two of its habits are not obvious and are kept: in the list form, entries
-// between two named intervals stay 0, and ">" fills from the one after the last named interval.
+// Sources: PyTorch 2.11.0, c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h for the keys; we found the
+// ranges by passing strings to its library. We reproduce two of its surprises: in the list form, entries between two
+// named intervals stay 0, and ">" fills from the one after the last named interval.
 //
-// Not modeled: backend:cudaMallocAsync, which is another allocator, and is refused.
+// Not modeled: backend:cudaMallocAsync, another allocator, which we refuse.
 
 #include "simulator/allocator/allocator_settings.h"
 
@@ -57,7 +57,7 @@ struct Pair {
   bool has_value = false;
 };
 
-/// Cuts at the commas outside of brackets.
+/// Splits at the commas outside brackets.
 std::vector<Pair> split_pairs(std::string_view text) {
   std::vector<Pair> pairs;
   Pair pair;
@@ -109,7 +109,7 @@ class SettingsReader {
 
   Result<AllocatorSettings> read(std::string_view text) {
     const std::vector<Pair> pairs = split_pairs(text);
-    // The segment size bounds two other settings, wherever it stands in the string.
+    // The segment size bounds two other settings, at any position in the string.
     for (const Pair& pair : pairs) {
       if (pair.key == "large_segment_size_mb") read_large_segment_size(pair);
     }
@@ -168,7 +168,7 @@ class SettingsReader {
 
   void read_large_segment_size(const Pair& pair) {
     const std::optional<std::int64_t> value = read_number<std::int64_t>(pair.value);
-    // More than a device can hold is a slip; PyTorch itself would overflow.
+    // More than a device can hold is a typo; PyTorch itself would overflow.
     constexpr std::int64_t kMost = 1 << 20;
     if (!value || *value <= 10 || *value > kMost) {
       return complain_about_value(pair, fmt::format("Write a whole number of MiB above 10, up to {}.", kMost));

@@ -19,15 +19,15 @@ inline constexpr Bytes kUnlimitedSplitSize{std::numeric_limits<std::int64_t>::ma
 struct AllocatorSettings {
   Bytes large_segment_size{20LL << 20};           ///< Segment for requests above 1 MiB and below 10 MiB.
   Bytes max_split_size = kUnlimitedSplitSize;     ///< Blocks of this size and above are never split.
-  Bytes max_non_split_rounding_size{20LL << 20};  ///< How much larger a block that is not split may be.
-  double garbage_collection_threshold = 0;        ///< Part of the allowed memory; 0 turns collection off.
+  Bytes max_non_split_rounding_size{20LL << 20};  ///< How much larger an unsplit block may be than its request.
+  double garbage_collection_threshold = 0;        ///< Fraction of the allowed memory. 0 turns collection off.
   bool expandable_segments = false;               ///< One growing address range for each stream and pool.
-  double per_process_memory_fraction = 1;         ///< Part of the device's memory; read at start only.
-  /// Entry i is for requests of [2^(20+i), 2^(21+i)) bytes; the first and the last entry also serve what lies outside.
-  /// 0 and 1: round up to 512 bytes. k: round up to one of k steps between two powers of two.
+  double per_process_memory_fraction = 1;         ///< Fraction of the device's memory; read at start only.
+  /// Entry i is for requests of [2^(20+i), 2^(21+i)) bytes; the first and the last entry also apply beyond. 0 and 1
+  /// round up to 512 bytes. k rounds up to one of k steps between two powers of two.
   std::array<std::int64_t, 16> roundup_power2_divisions{};
 
-  // These change speed or host memory, but no size on the device.
+  // This changes speed or host memory, but no size on the device.
   bool release_lock_on_cudamalloc = false;
   bool graph_capture_record_stream_reuse = false;
   bool pinned_use_cuda_host_register = false;
@@ -38,12 +38,12 @@ struct AllocatorSettings {
   bool operator==(const AllocatorSettings&) const = default;
 };
 
-/// Reads a settings string. Stricter than PyTorch, which skips over some mistakes without a word ("0.5x", "-1"), but
-/// every string that PyTorch documents is accepted, and the last one of repeated keys wins.
+/// Reads a settings string. Stricter than PyTorch, which silently ignores some mistakes ("0.5x", "-1"); but accepts
+/// every string that PyTorch documents, and the last of repeated keys wins.
 ///
-/// `current` holds what is in force: PyTorch puts `max_split_size_mb`, `garbage_collection_threshold` and
-/// `roundup_power2_divisions` back to their defaults in every string that does not name them, and keeps the rest.
-/// Error: every unknown key and every bad value, one entry each; `where` is "PYTORCH_ALLOC_CONF: <key>".
+/// `current`: the settings in force. PyTorch resets `max_split_size_mb`, `garbage_collection_threshold` and
+/// `roundup_power2_divisions` to their defaults in every string that does not name them, and keeps the rest. Errors:
+/// one for every unknown key and every bad value; `where` is "PYTORCH_ALLOC_CONF: <key>".
 Result<AllocatorSettings> parse_allocator_settings(std::string_view text, const AllocatorSettings& current = {});
 
 }  // namespace fsdp::simulator

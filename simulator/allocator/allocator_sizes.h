@@ -1,6 +1,6 @@
 #pragma once
 
-// Sizes that PyTorch's CUDA caching allocator is built with, in bytes.
+// Compiled-in sizes of PyTorch's CUDA caching allocator, in bytes.
 // Source: pytorch, c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp (kMinBlockSize, kSmallSize,
 // kSmallBuffer, kMinLargeAlloc, kRoundLarge).
 
@@ -9,11 +9,12 @@
 namespace fsdp::simulator {
 
 inline constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
-inline constexpr std::int64_t kMinBlockSize = 512;            ///< Blocks are multiples of it.
-inline constexpr std::int64_t kSmallSize = kMebibyte;         ///< The largest request that small segments serve.
-inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;  ///< Size of a small segment; with it pages of expandable
-                                                              ///< ones.
-inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from here get a segment of their size.
+inline constexpr std::int64_t kMinBlockSize = 512;              ///< Blocks are multiples of it.
+inline constexpr std::int64_t kSmallSize = kMebibyte;           ///< The largest request that small segments serve.
+inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;    ///< Size of a small segment, and of pages of expandable
+                                                                ///< ones.
+inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from this size on get a segment of their
+                                                                ///< own.
 inline constexpr std::int64_t kDriverUnit = 2 * kMebibyte;      ///< The driver rounds a segment up to this.
 
 }  // namespace fsdp::simulator

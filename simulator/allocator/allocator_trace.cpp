@@ -30,7 +30,7 @@ void add_segment(Out out, const SegmentSnapshot& segment) {
   fmt::format_to(out, "\n");
 }
 
-/// The line without what stands after '|', and without blanks at its end.
+/// The line up to '|', without trailing blanks.
 std::string_view asked_of(std::string_view line) {
   line = line.substr(0, line.find('|'));
   const std::size_t last = line.find_last_not_of(" \t\r");
@@ -74,7 +74,8 @@ void AllocatorReplay::apply_rare(const TraceStep& step) {
     case TraceOperation::ChangeSettings: {
       const std::string& text = trace_.settings_changes[step.bytes];
       const Result<AllocatorSettings> settings = parse_allocator_settings(text, allocator_.settings());
-      // The reader accepted it; what started with other settings may still refuse it, and then keeps what it has.
+      // The reader accepted it. A replay that started with other settings may still refuse it; then it keeps its
+      // settings.
       if (settings) allocator_.set_settings(*settings);
       break;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A list of requests to the caching allocator: what a program asked for, in order, with the device and the settings.
-// The text format is that of tests/golden/allocator/README.md.
+// A list of requests to the caching allocator: the requests of a program, in order, with the device and the settings.
+// tests/golden/allocator/README.md describes the text format.
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ enum class TraceOperation : std::uint8_t {
 
 struct TraceStep {
   std::int64_t bytes = 0;   ///< Malloc: as requested. ChangeSettings, LimitMemory: index into the trace's lists.
-  std::int32_t id = 0;      ///< Malloc, Free, RecordStream: dense, from 0; used again after its free.
+  std::int32_t id = 0;      ///< Malloc, Free, RecordStream: dense, from 0; reused after its free.
   std::int16_t stream = 0;  ///< Malloc, RecordStream, Synchronize.
   TraceOperation operation = TraceOperation::Malloc;
 
@@ -42,8 +42,8 @@ inline constexpr std::int32_t kMostTraceStream = (1 << 15) - 2;
 
 struct AllocatorTrace {
   AllocatorDevice device;
-  std::string settings_text;   ///< PYTORCH_ALLOC_CONF at the start; empty: the defaults.
-  AllocatorSettings settings;  ///< The same, read.
+  std::string settings_text;   ///< PYTORCH_ALLOC_CONF at the start. Empty for the defaults.
+  AllocatorSettings settings;  ///< The parsed settings_text.
   std::vector<TraceStep> steps;
   std::vector<std::string> settings_changes;  ///< For ChangeSettings.
   std::vector<double> fractions;              ///< For LimitMemory, each from 0 to 1.
@@ -51,18 +51,18 @@ struct AllocatorTrace {
   bool operator==(const AllocatorTrace&) const = default;
 };
 
-/// Reads a trace; results after '|', the lines of '=' and '@', and comments are passed over.
-/// Errors, each with its place "name:line:column": an unknown operation or header, a number that is none, a word too
-/// many or too few, an id that is live already or not live, settings that PyTorch would refuse.
+/// Reads a trace; skips results after '|', the lines of '=' and '@', and comments.
+/// Errors, each with its place "name:line:column": an unknown operation or header, an invalid number, a word too many
+/// or too few, an id that is live already or not live, settings that PyTorch would refuse.
 Result<AllocatorTrace> read_allocator_trace(std::string_view text, std::string_view name);
 
-/// The trace as text, without results. Reading that gives the trace again, if its ids are as the reader numbers them.
+/// The trace as text, without results. Reading it gives the same trace, if its ids are numbered as by the reader.
 std::string to_text(const AllocatorTrace& trace);
 
 /// The result of a step.
 struct StepResult {
   AllocationOutcome outcome = AllocationOutcome::Allocated;
-  std::int64_t address = 0;  ///< Address of a Malloc that was served.
+  std::int64_t address = 0;  ///< Address of a successful Malloc.
   Bytes block_bytes{0};
 
   bool operator==(const StepResult&) const = default;
@@ -71,12 +71,12 @@ struct StepResult {
 /// Walks a trace on the model of the allocator.
 class AllocatorReplay {
  public:
-  /// Starts with the device and the settings of the trace, which has to outlive this object.
+  /// Starts with the device and the settings of the trace. REQUIRES: the trace outlives this object.
   explicit AllocatorReplay(const AllocatorTrace& trace);
   /// Other settings or another device instead.
   AllocatorReplay(const AllocatorTrace& trace, const AllocatorDevice& device, const AllocatorSettings& settings);
 
-  /// Does one step. The outcome is that of a Malloc; Allocated for all else.
+  /// Executes one step. The outcome is that of a Malloc; Allocated for other operations.
   AllocationOutcome apply(const TraceStep& step) {
     switch (step.operation) {
       case TraceOperation::Malloc:
@@ -103,7 +103,7 @@ class AllocatorReplay {
   CachingAllocator allocator_;
 };
 
-/// All that an allocator says about itself at one moment.
+/// The whole visible state of an allocator at one moment.
 struct AllocatorState {
   AllocatorStatistics statistics;
   DriverCalls driver_calls;
@@ -118,7 +118,7 @@ std::string summary_text(const AllocatorState& state);
 /// The text after an operation: " | ADDRESS BLOCK_BYTES allocated ...", without a line's end.
 std::string result_text(TraceOperation operation, const StepResult& result, const AllocatorStatistics& statistics);
 
-/// An allocator that does the steps of a trace: ours, or in a test the original.
+/// An allocator that executes the steps of a trace: ours, or in a test the original.
 struct TraceRunner {
   std::function<StepResult(const TraceStep&)> result_of;
   std::function<AllocatorStatistics()> statistics;
@@ -127,8 +127,8 @@ struct TraceRunner {
 
 TraceRunner runner_of(AllocatorReplay& replay);
 
-/// Runs the text that `trace` was read from, and returns it with the results after each operation and the summary at
-/// its end. Running a recorded output gives that output.
+/// Runs the text of `trace`, and returns it with the results after each operation and the summary at its end. Running a
+/// recorded output gives the same output.
 std::string annotated_text(const AllocatorTrace& trace, std::string_view text, const TraceRunner& runner);
 
 /// `annotated_text` of the model.

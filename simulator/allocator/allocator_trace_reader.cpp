@@ -1,7 +1,8 @@
-// Reads the text form of a trace in one pass, without a copy: a million lines have to take a fraction of a second.
+// Reads the text form of a trace in one pass, without a copy: reading a million lines has to take a fraction of a
+// second.
 //
-// The ids of a file are words of any kind; the steps have small numbers instead, and one that is free is given out
-// again, the latest first. Ids that are plain numbers, which is what nearly every file has, are looked up in an array.
+// The ids of a file are arbitrary words. The steps have small numbers instead; a free number is reused, the latest
+// first. Ids that are plain numbers, as in nearly every file, are looked up in an array.
 
 #include <fmt/format.h>
 
@@ -19,7 +20,7 @@ namespace fsdp::simulator {
 namespace {
 
 constexpr std::size_t kMostErrors = 50;
-/// More than any device; sums of it stay far from an overflow.
+/// More than any device has; sums of it stay far from an overflow.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42;
 constexpr std::size_t kMostLiveIds = std::size_t{1} << 22;
 constexpr std::size_t kMostWords = 5;
@@ -30,7 +31,7 @@ constexpr std::string_view kHeaders[] = {"!device_bytes", "!config", "!events", 
 
 struct Words {
   std::string_view at[kMostWords];
-  std::size_t count = 0;  ///< Also of those that found no room.
+  std::size_t count = 0;  ///< Includes those without room.
 };
 
 bool is_blank(char c) {
@@ -63,10 +64,10 @@ std::optional<std::int64_t> read_count(std::string_view word) {
   return value;
 }
 
-/// From the ids of a file to those of the steps.
+/// Maps the ids of a file to those of the steps.
 class LiveIds {
  public:
-  /// Nothing if it is live already, or if there are too many.
+  /// nullopt if it is live already, or if there are too many.
   std::optional<std::int32_t> add(std::string_view word) {
     std::int32_t& slot = slot_of(word);
     if (slot >= 0 || (unused_.empty() && num_slots_ >= kMostLiveIds)) return std::nullopt;
@@ -95,7 +96,7 @@ class LiveIds {
   }
 
  private:
-  /// -1: not live.
+  /// -1 if it is not live.
   std::int32_t& slot_of(std::string_view word) {
     if (word.size() <= 8 && (word[0] != '0' || word.size() == 1)) {
       if (const std::optional<std::int64_t> number = read_count(word); number && *number < (1 << 24)) {
@@ -293,7 +294,7 @@ class TraceReader {
   std::string_view line_;
   std::size_t line_number_ = 0;
   AllocatorTrace trace_;
-  AllocatorSettings current_;  ///< In force at the line that is read.
+  AllocatorSettings current_;  ///< In force at the current line.
   LiveIds ids_;
   Errors errors_;
 };

@@ -1,4 +1,4 @@
-// The caching allocator of PyTorch: what happens on every request.
+// The caching allocator of PyTorch: the handling of every request.
 //
 // The allocator asks the device for segments and cuts them into blocks, because cudaMalloc is slow and cudaFree stops
 // the GPU. A request is rounded up to 512 bytes and served by its stream and pool:
@@ -8,29 +8,29 @@
 //   up to 10 MiB             large   20 MiB
 //   from 10 MiB              large   the request, rounded up to 2 MiB
 //
-// Best fit: the smallest free block that is large enough; of equal ones that with the lowest address. The front of it
-// is handed out, and the rest becomes a free block again if it is worth it: 512 bytes in the small pool, more than 1
-// MiB in the large one. So a large block may be up to 1 MiB larger than what was asked for, and counts in full. A freed
-// block melts with its free neighbors in the segment:
+// Best fit: the smallest free block that is large enough; among equals the one with the lowest address. The allocator
+// returns its front, and the rest becomes a free block again if it is large enough: 512 bytes in the small pool, more
+// than 1 MiB in the large one. So a large block may be up to 1 MiB larger than its request, and counts in full. A freed
+// block merges with its free neighbors in the segment:
 //
 //   | a | free | b | free |   --free b-->   | a |      free      |
 //
-// Blocks never change their stream, and segments go back to the device only when the memory runs out, or on request.
+// Blocks never change their stream, and segments return to the device only when the memory runs out, or on request.
 //
 // Here a block is an entry of a flat array, linked to its neighbors by index, and the free blocks of each stream and
 // pool are a sorted array (caching_allocator_blocks.h). No request allocates memory once the arrays have grown, and
-// what few programs use (events, expandable segments, limits) costs one well-predicted branch.
+// features that few programs use (events, expandable segments, limits) cost one well-predicted branch.
 //
 // Sources: PyTorch 2.11.0, c10/cuda/CUDACachingAllocator.cpp (rules and constants) and its library libc10_cuda.so,
 // which was run on the traces of tests/golden/allocator and on thousands of random ones (tests/simulator/
 // caching_allocator_oracle_test.cpp) and gave the same addresses, sizes and statistics after every step.
 //
-// Not modeled: CUDA graphs and private pools, the cudaMallocAsync backend, memory shared between processes,
-// free-memory callbacks, and several threads. The addresses of a real driver differ, and of equal free blocks the
-// lowest address wins: that can change reserved memory by a segment or two, seldom allocated memory. If
-// `max_split_size` is lowered while larger blocks are split already, PyTorch 2.11 can stop with a CUDA error when
-// memory runs out; here such a block stays. The peak of inactive_split can differ when one request ends the wait of
-// several blocks on several streams, for which PyTorch has no fixed order.
+// Not modeled: CUDA graphs and private pools, the cudaMallocAsync backend, memory shared between processes, free-memory
+// callbacks, and several threads. The addresses of a real driver differ, and among equal free blocks the lowest address
+// wins: that can change reserved memory by a segment or two, seldom allocated memory. If `max_split_size` is lowered
+// while larger blocks are split already, PyTorch 2.11 can stop with a CUDA error when memory runs out; here such a
+// block stays. The peak of inactive_split can differ when one request ends the wait of several blocks on several
+// streams, for which PyTorch has no fixed order.
 
 #include "simulator/allocator/caching_allocator.h"
 
@@ -120,8 +120,8 @@ AllocationOutcome CachingAllocator::malloc(AllocationId id, Bytes bytes, Allocat
   return AllocationOutcome::Allocated;
 }
 
-// The new block is the front and keeps the segment's order; the old one is the rest, which the caller puts in its place
-// among the free ones.
+// The new block is the front and keeps the segment's order; the old one is the rest, which the caller adds to the free
+// blocks.
 std::int32_t CachingAllocator::split_front(std::int32_t index, const Request& request) {
   const std::int32_t front_index = new_block();
   Block& rest = blocks_[index];
@@ -149,7 +149,7 @@ std::int32_t CachingAllocator::split_front(std::int32_t index, const Request& re
   return front_index;
 }
 
-// Without the settings that get here, the first block that is large enough is the one.
+// Without the settings that lead here, the first block that is large enough is the best.
 std::size_t CachingAllocator::find_free_carefully(const Request& request) {
   if (is_limited_ && settings_.garbage_collection_threshold > 0) ++num_searches_[request.is_large];
   const FreeBlocks& free = free_[request.bin];
@@ -158,7 +158,7 @@ std::size_t CachingAllocator::find_free_carefully(const Request& request) {
   if (position == free.size()) return position;
   if (is_expandable(position)) {
     if (settings_.expandable_segments) {
-      // A block that can grow counts with all that it can grow to, so that the end of a segment is the last choice.
+      // A block that can grow counts with its maximum size, so that the end of a segment is the last choice.
       while (is_expandable(position) && position + 1 < free.size() &&
              size_with_room(free.block(position + 1)) < size_with_room(free.block(position))) {
         ++position;
@@ -245,7 +245,7 @@ void CachingAllocator::free_block(std::int32_t index) {
   if (bytes_more < 0) inactive_split_bytes_.remove(is_large, -bytes_more);
 }
 
-// Takes over the neighbor's bytes and links; the caller has seen to the sets.
+// Takes over the neighbor's bytes and links; the caller updates the sets.
 void CachingAllocator::absorb(std::int32_t index, std::int32_t neighbor_index) {
   Block& block = blocks_[index];
   const Block& neighbor = blocks_[neighbor_index];
@@ -271,7 +271,7 @@ std::int32_t CachingAllocator::new_block() {
   return index;
 }
 
-// Members that a new block's maker does not set must be as in a fresh one.
+// Members that the creator of a new block does not set must be those of a fresh one.
 void CachingAllocator::delete_block(std::int32_t index) {
   Block& block = blocks_[index];
   assert(block.stream_uses == kNone && block.num_events == 0);

@@ -1,8 +1,7 @@
 #pragma once
 
 // A model of PyTorch's CUDA caching allocator: which address, which block and how much reserved memory each request
-// gets, on a device of a given size, without the device. caching_allocator.cpp says how it works and what it leaves
-// out.
+// gets, on a device of a given size, without the device. caching_allocator.cpp explains how it works and what it omits.
 
 #include <array>
 #include <cstdint>
@@ -14,22 +13,22 @@
 
 namespace fsdp::simulator {
 
-/// The caller's name of an allocation. Small and dense numbers, from 0: the allocator keeps a table of them. A number
-/// may be used again after its free.
+/// The caller's name of an allocation. Small and dense numbers, from 0: the allocator has a table of them. A number may
+/// be reused after its free.
 enum class AllocationId : std::int32_t {};
 
 /// A stream. Small and dense numbers; 0 is the default stream.
 enum class AllocatorStream : std::int32_t {};
 
-/// When a stream gets past an event that the allocator recorded on it. Matters for `record_stream` only.
+/// When a stream passes an event that the allocator recorded on it. Matters for `record_stream` only.
 enum class StreamProgress {
-  Instant,   ///< At once: the GPU keeps up with the CPU.
+  Instant,   ///< Immediately: the GPU keeps up with the CPU.
   OnDemand,  ///< Only in `synchronize`, or when the allocator itself has to wait.
 };
 
 struct AllocatorDevice {
   Bytes total{80LL << 30};  ///< As the driver reports it.
-  /// Taken by what does not go through the allocator: context, NCCL, other processes.
+  /// Memory used outside the allocator: context, NCCL, other processes.
   Bytes used_by_others{0};
   StreamProgress progress = StreamProgress::Instant;
 
@@ -39,15 +38,15 @@ struct AllocatorDevice {
 enum class AllocationOutcome {
   Allocated,
   Empty,        ///< A request of 0 bytes: no block, nothing changes.
-  OutOfMemory,  ///< The id holds nothing; `free` and `record_stream` of it do nothing.
+  OutOfMemory,  ///< The id has no block; `free` and `record_stream` of it do nothing.
 };
 
-/// Why a request failed, in the terms of PyTorch's message.
+/// The reason why a request failed, in the terms of PyTorch's message.
 struct OutOfMemory {
   Bytes requested{0};
   Bytes tried{0};        ///< The segment that the device refused.
-  Bytes device_free{0};  ///< Part of the device's memory, at that moment.
-  Bytes allowed{0};      ///< By the memory fraction; the device's total without one.
+  Bytes device_free{0};  ///< Free memory of the device at that moment.
+  Bytes allowed{0};      ///< The limit by the memory fraction. Defaults to the device's total.
   Bytes allocated{0};
   Bytes reserved{0};
 
@@ -57,8 +56,8 @@ struct OutOfMemory {
 struct AllocatorStat {
   std::int64_t current = 0;
   std::int64_t peak = 0;
-  std::int64_t allocated = 0;  ///< Sum of all rises.
-  std::int64_t freed = 0;      ///< Sum of all falls.
+  std::int64_t allocated = 0;  ///< Sum of all increases.
+  std::int64_t freed = 0;      ///< Sum of all decreases.
 
   bool operator==(const AllocatorStat&) const = default;
 };
@@ -73,14 +72,14 @@ struct AllocatorStats {
 /// The figures of `torch.cuda.memory_stats()`, in counts and bytes.
 struct AllocatorStatistics {
   AllocatorStats allocation;       ///< Live allocations.
-  AllocatorStats segment;          ///< cudaMalloc'ed stretches; expandable segments do not count.
+  AllocatorStats segment;          ///< Segments from cudaMalloc; expandable segments do not count.
   AllocatorStats active;           ///< Allocated, or waiting for a stream.
   AllocatorStats inactive_split;   ///< Free blocks of split plain segments.
   AllocatorStats allocated_bytes;  ///< Sizes of blocks, not of requests.
   AllocatorStats reserved_bytes;   ///< Bytes from the device.
   AllocatorStats active_bytes;
   AllocatorStats inactive_split_bytes;
-  AllocatorStats requested_bytes;      ///< As the caller asked, of all active blocks.
+  AllocatorStats requested_bytes;      ///< Requested sizes of all active blocks.
   AllocatorStat oversize_allocations;  ///< At or above `max_split_size`.
   AllocatorStat oversize_segments;
   std::int64_t num_alloc_retries = 0;  ///< Requests that emptied the cache and asked the device again.
@@ -92,7 +91,7 @@ struct AllocatorStatistics {
   bool operator==(const AllocatorStatistics&) const = default;
 };
 
-/// Calls that reached the device's driver, each of which stops the CPU for some microseconds to milliseconds.
+/// Calls that reached the device's driver, each of which stops the CPU for microseconds to milliseconds.
 struct DriverCalls {
   std::int64_t num_malloc = 0;  ///< cudaMalloc
   std::int64_t num_malloc_failed = 0;
@@ -112,13 +111,13 @@ enum class SnapshotState { Allocated, PendingFree, Free };
 struct BlockSnapshot {
   std::int64_t address = 0;
   Bytes size{0};
-  Bytes requested{0};  ///< Bytes of the last request that the block served; 0 if none.
+  Bytes requested{0};  ///< Bytes of the last request that the block served. 0 if none.
   SnapshotState state = SnapshotState::Free;
 
   bool operator==(const BlockSnapshot&) const = default;
 };
 
-/// A cudaMalloc'ed segment, or a mapped stretch of an expandable one.
+/// A segment from cudaMalloc, or a mapped stretch of an expandable one.
 struct SegmentSnapshot {
   std::int64_t address = 0;
   AllocatorStream stream{};
@@ -131,7 +130,7 @@ struct SegmentSnapshot {
 
 /// The allocator of one device. Copies are deep and cheap (a few arrays); `reset` keeps the memory for the next run.
 ///
-/// Addresses start at 0, rise, and are never used twice.
+/// Addresses start at 0, rise, and are never reused.
 class CachingAllocator {
  public:
   explicit CachingAllocator(const AllocatorDevice& device = {}, const AllocatorSettings& settings = {});
@@ -142,32 +141,32 @@ class CachingAllocator {
   /// REQUIRES: `id` is not live; `bytes` is not negative.
   AllocationOutcome malloc(AllocationId id, Bytes bytes, AllocatorStream stream);
 
-  /// Ends the life of `id`. If other streams use the block, it stays active until they got past this moment and the
-  /// next `malloc` has seen that. REQUIRES: `id` had a malloc.
+  /// Ends the life of `id`. If other streams use the block, it stays active until they have passed this moment and the
+  /// next `malloc` has noticed that. REQUIRES: `id` had a malloc.
   void free(AllocationId id);
 
   /// Another stream uses the block: `torch.Tensor.record_stream`.
   void record_stream(AllocationId id, AllocatorStream stream);
 
-  /// The CPU waits for one stream, or for all: what was recorded on it so far is done.
+  /// The CPU waits for one stream, or for all: everything recorded on it so far is done.
   void synchronize(AllocatorStream stream);
   void synchronize();
 
-  /// A stream got past the first `num_events` events that were recorded on it.
+  /// A stream has passed the first `num_events` events that were recorded on it.
   void advance(AllocatorStream stream, std::int64_t num_events);
 
-  /// Gives all that is cached and whole back to the device: `torch.cuda.empty_cache()`.
+  /// Returns all cached whole segments to the device: `torch.cuda.empty_cache()`.
   void empty_cache();
 
-  /// `torch.cuda.set_per_process_memory_fraction`; 1 lifts the limit. REQUIRES: fraction in [0, 1].
+  /// `torch.cuda.set_per_process_memory_fraction`; 1 removes the limit. REQUIRES: fraction in [0, 1].
   void set_memory_fraction(double fraction);
 
-  /// Settings changed while running; `parse_allocator_settings` makes them from those in force.
-  /// `per_process_memory_fraction` has no effect any more.
+  /// Changes settings at run time; `parse_allocator_settings` makes them from those in force.
+  /// `per_process_memory_fraction` no longer has an effect.
   void set_settings(const AllocatorSettings& settings);
   const AllocatorSettings& settings() const { return settings_; }
 
-  /// Changes what others take of the device, for example when NCCL connects.
+  /// Changes the memory that others use on the device, for example when NCCL connects.
   void set_used_by_others(Bytes bytes) { device_.used_by_others = bytes; }
 
   /// Lowers every peak to the current value: `torch.cuda.reset_peak_memory_stats()`.
@@ -210,12 +209,12 @@ class CachingAllocator {
     std::int32_t stream;
     std::int32_t next;
   };
-  /// Events of one stream that were not seen to be done yet: blocks, oldest first.
+  /// Events of one stream that are not known to be done: blocks, oldest first.
   struct EventQueue {
     std::vector<std::int32_t> blocks;
     std::size_t first = 0;           ///< Entries before it are done.
     std::int64_t num_recorded = 0;   ///< Events ever recorded on the stream.
-    std::int64_t num_completed = 0;  ///< How many of these the stream got past.
+    std::int64_t num_completed = 0;  ///< The number of these that the stream has passed.
   };
   struct ExpandableSegment {
     std::int64_t address;
@@ -270,12 +269,12 @@ class CachingAllocator {
   std::vector<FreeBlocks> free_;  ///< [bin]
   std::int32_t first_unused_ = kNone;
   std::int64_t num_pending_events_ = 0;
-  std::int64_t min_remainder_[2] = {};  ///< [small, large]: a smaller rest is not split off.
+  std::int64_t min_remainder_[2] = {};  ///< [small, large] A smaller rest is not split off.
   std::int64_t split_limit_ = 0;        ///< Requests of this size and above are not split.
   std::int64_t max_split_size_ = 0;
-  std::int64_t num_searches_[2] = {};  ///< [small, large]: while garbage collection is on.
+  std::int64_t num_searches_[2] = {};  ///< [small, large] Counted while garbage collection is on.
   bool rounds_to_power2_ = false;
-  bool careful_search_ = false;  ///< The first block that is large enough may not be the one.
+  bool careful_search_ = false;  ///< True if the first block that is large enough may not be the best.
   PoolTally allocation_, active_, inactive_split_;
   PoolTally allocated_bytes_, active_bytes_, requested_bytes_, inactive_split_bytes_;
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The parts of the caching allocator model: blocks in one flat array, and the sorted sets of free blocks.
-// Nothing outside of simulator/caching_allocator* and simulator/allocator/expandable_segments.cpp needs this file.
+// The parts of the caching allocator model: blocks in one flat array, and the sorted sets of free blocks. Only
+// simulator/allocator/caching_allocator* and simulator/allocator/expandable_segments.cpp need this file.
 
 #include <cassert>
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace fsdp::simulator::allocator_detail {
 inline constexpr std::int32_t kNone = -1;
 
 enum class BlockState : std::uint8_t {
-  Unused,       ///< An entry of the array that waits to be used again.
-  Allocated,    ///< In the hands of the caller.
-  PendingFree,  ///< Given back, but another stream may still use it.
+  Unused,       ///< A free entry of the array.
+  Allocated,    ///< In use by the caller.
+  PendingFree,  ///< Freed, but another stream may still use it.
   Free,
   Unmapped,  ///< Address space of an expandable segment, with no memory mapped.
 };
@@ -25,27 +25,27 @@ struct alignas(64) Block {
   std::int64_t address = 0;
   std::int64_t size = 0;
   std::int64_t requested = 0;
-  /// Searches of the pool that had been made when the block was freed. Only whole plain segments are asked for it, and
-  /// only a free makes one whole.
+  /// Searches of the pool before the block was freed. Used for whole plain segments only, and only a free makes one
+  /// whole.
   std::int64_t idle_since = 0;
   std::int32_t prev = kNone;
   std::int32_t next = kNone;
-  std::int32_t segment = kNone;      ///< Index of the expandable segment; none for a plain one.
-  std::int32_t stream_uses = kNone;  ///< First of the streams, other than its own, that use the block.
+  std::int32_t segment = kNone;      ///< Index of the expandable segment. kNone for a plain one.
+  std::int32_t stream_uses = kNone;  ///< The first stream, other than its own, that uses the block.
   std::int32_t num_events = 0;
   std::uint16_t bin = 0;  ///< 2 * stream + (large ? 1 : 0)
   BlockState state = BlockState::Unused;
 };
 static_assert(sizeof(Block) == 64, "one cache line for each block");
 
-/// Addresses stay below this: 512 TiB, which is what a place among the free blocks can hold. A driver has less.
+/// Addresses stay below this: 512 TiB, the limit of a place among the free blocks. A driver has less.
 inline constexpr std::int64_t kAddressSpace = std::int64_t{1} << 49;
 
 /// The free blocks of one stream and pool, by size and, for equal sizes, by address.
 ///
-/// A flat sorted array: a training step keeps some ten to a few hundred free blocks in each pool, where one memmove of
-/// a few cache lines beats the pointers of a tree. A split or a merge moves an entry within the array and touches only
-/// what lies between its old and its new place.
+/// A flat sorted array: a training step has tens to a few hundred free blocks in each pool, for which one memmove of a
+/// few cache lines is faster than the pointers of a tree. A split or a merge moves an entry within the array and
+/// touches only the entries between its old and its new place.
 class FreeBlocks {
  public:
   std::size_t size() const { return entries_.size(); }
@@ -84,7 +84,7 @@ class FreeBlocks {
 
   void erase(std::size_t position) { entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(position)); }
 
-  /// erase(position), then insert(block), in one go.
+  /// erase(position), then insert(block), in one operation.
   void replace(std::size_t position, const Block& block, std::int32_t index) {
     const Entry entry = make_entry(block, index);
     Entry* entries = entries_.data();
@@ -156,7 +156,8 @@ struct Tally {
   void remove(std::int64_t amount) { current -= amount; }
 };
 
-/// A tally for each of the two pools, and what both together do not follow from: every request pays for each number.
+/// A tally for each of the two pools, and the sums of both that do not follow from these: every request pays for each
+/// number.
 struct PoolTally {
   std::int64_t current = 0;
   std::int64_t peak = 0;

@@ -1,21 +1,21 @@
-// The caching allocator and its device: how segments come and go, what other streams hold back, and what it tells about
-// itself.
+// The caching allocator and its device: segments from and to the device, memory that other streams hold, and
+// statistics.
 //
-// A request that no cached block serves asks the device for a segment. If the device (or the memory fraction) refuses,
-// the allocator gives back more and more of its cache and asks again:
+// A request that no cached block serves requests a segment from the device. If the device (or the memory fraction)
+// refuses, the allocator returns more and more of its cache and requests again:
 //
 //   1. with max_split_size: a cached block that is at least that large, or several, the largest first;
 //   2. all cached blocks that are whole segments, after waiting for every stream;
 //   3. then it is out of memory.
 //
-// With a memory fraction and a garbage collection threshold, it gives back, before it asks, the large whole segments
-// that have been idle for longer than the average, until reserved memory is below the threshold.
+// With a memory fraction and a garbage collection threshold, it first returns the large whole segments that have been
+// idle for longer than the average, until reserved memory is below the threshold.
 //
-// A block that other streams use does not become free by `free`: an event goes on each of these streams, and a later
-// request finds out that they are past it.
+// `free` does not free a block that other streams use: the allocator records an event on each of these streams, and a
+// later request finds out that they have passed it.
 //
-// Sources: PyTorch 2.11.0, c10/cuda/CUDACachingAllocator.cpp. That the driver gives memory in units of 2 MiB, and that
-// cudaFree waits for all streams, are properties of CUDA.
+// Sources: PyTorch 2.11.0, c10/cuda/CUDACachingAllocator.cpp. CUDA allocates memory in units of 2 MiB, and cudaFree
+// waits for all streams.
 
 #include <algorithm>
 #include <cassert>
@@ -116,7 +116,7 @@ std::int32_t CachingAllocator::allocate_from_device(const Request& request) {
 
 std::int32_t CachingAllocator::allocate_segment(const Request& request) {
   const std::int64_t size = segment_size(request);
-  // Also where an expandable segment would grow by less.
+  // Even if an expandable segment would grow by less.
   if (is_limited_ && reserved_bytes_.current + size > allowed_) return kNone;
   return settings_.expandable_segments ? allocate_expandable(request) : device_malloc(request, size);
 }
@@ -205,7 +205,7 @@ void CachingAllocator::release_cached_blocks() {
 }
 
 void CachingAllocator::release_bin(std::size_t bin) {
-  // Releasing changes the set, so what to release is noted first.
+  // Releasing changes the set, so we first list the blocks to release.
   std::vector<std::int32_t> cached;
   for (std::size_t i = 0; i < free_[bin].size(); ++i) cached.push_back(free_[bin].block(i));
   for (const std::int32_t index : cached) {

@@ -1,16 +1,15 @@
-// Expandable segments: one long range of addresses for each stream and pool, with memory mapped to a part of it.
+// Expandable segments: one long range of addresses for each stream and pool, a part of which has memory.
 //
 //   | a | b |  free  |        unmapped         |
 //
-// The range is 9/8 of the device, so it never has to be longer. When no free block fits, memory is mapped, in whole
-// pages (2 MiB in the small pool, a large segment's size in the large one), right after the last free block; so
-// reserved memory follows the use closely and free blocks do not get stranded in segments of the wrong size. Giving
-// memory back takes whole pages out of free blocks and leaves unmapped stretches between mapped ones, which are filled
-// first the next time.
+// The range is 9/8 of the device, so it always suffices. If no free block fits, the allocator maps memory right after
+// the last free block, in whole pages (2 MiB in the small pool, a large segment's size in the large one). So reserved
+// memory follows the use closely, and no free blocks remain in segments of the wrong size. Returning memory takes whole
+// pages out of free blocks and leaves unmapped stretches between mapped ones, which are filled first the next time.
 //
 // Sources: PyTorch 2.11.0, c10/cuda/CUDACachingAllocator.cpp.
 //
-// Not modeled: peers and memory shared between processes, which need more of the driver, but no other sizes.
+// Not modeled: peers and memory shared between processes, which use more of the driver, but no other sizes.
 
 #include <algorithm>
 #include <cassert>
@@ -23,7 +22,7 @@ namespace fsdp::simulator {
 namespace {
 
 constexpr std::int64_t kSmallPage = 2LL << 20;
-/// Where the device is endless. More than any has, and short enough that all streams find a place for theirs.
+/// For a device without a limit: more than any has, and short enough for a range of every stream.
 constexpr std::int64_t kLongestRange = std::int64_t{1} << 43;
 
 }  // namespace
@@ -42,7 +41,7 @@ std::int32_t CachingAllocator::allocate_expandable(const Request& request) {
     return kNone;
   }
   while (blocks_[index].size < request.size) {
-    // The block ends where unmapped space begins; mapping that melts both, under the index of the latter.
+    // The block ends at unmapped space; mapping merges both, under the index of the latter.
     const std::int32_t next = blocks_[index].next;
     if (!map_block(next, std::min(request.size - blocks_[index].size, blocks_[next].size))) return kNone;
     index = next;
@@ -52,7 +51,7 @@ std::int32_t CachingAllocator::allocate_expandable(const Request& request) {
   return index;
 }
 
-// The first block, in order of address, of a row of free and unmapped ones that is long enough in all. None: the
+// The first block, in order of address, of a row of free and unmapped ones that is long enough in all. kNone if the
 // addresses are used up.
 std::int32_t CachingAllocator::find_expandable_room(const Request& request) {
   const auto is_usable = [&](std::int32_t index) {
@@ -72,7 +71,7 @@ std::int32_t CachingAllocator::reserve_expandable_segment(const Request& request
   const std::int64_t page_size = request.is_large ? settings_.large_segment_size.count() : kSmallPage;
   const std::int64_t total = device_.total.count();
   const std::int64_t size = round_up(std::min(total + total / 8, kLongestRange), page_size);
-  // A range that is as long as the device alone refuses by itself what is too much for it.
+  // A range that is as long as the device refuses a larger request by itself.
   const bool is_cut = total > kLongestRange;
   if (size == 0 || (is_cut && size < request.size) || next_address_ + size > allocator_detail::kAddressSpace)
     return kNone;
@@ -93,7 +92,7 @@ std::int32_t CachingAllocator::reserve_expandable_segment(const Request& request
   return index;
 }
 
-// Maps the front of an unmapped block, whole pages, and melts it with its free neighbors. False: out of memory.
+// Maps the front of an unmapped block, whole pages, and merges it with its free neighbors. False if out of memory.
 bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   const std::int64_t page_size = expandable_segments_[blocks_[index].segment].page_size;
   assert((blocks_[index].address - expandable_segments_[blocks_[index].segment].address) % page_size == 0);
@@ -103,7 +102,7 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   driver_calls_.num_create += num_that_fit;
   use_device(num_that_fit * page_size);
   if (num_that_fit < num_pages) {
-    // The driver learns of it page by page, so the first ones were made, and go back.
+    // The driver maps page by page, so the first pages were made, and go back.
     use_device(-num_that_fit * page_size);
     ++driver_calls_.num_create_failed;
     return false;
@@ -138,7 +137,7 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   return true;
 }
 
-// Takes the whole pages out of a free block. Its rest at either end stays free.
+// Takes the whole pages out of a free block. The rests at both ends stay free.
 void CachingAllocator::unmap_block(std::int32_t index) {
   const ExpandableSegment segment = expandable_segments_[blocks_[index].segment];
   const std::int64_t offset = blocks_[index].address - segment.address;
@@ -187,7 +186,7 @@ void CachingAllocator::unmap_block(std::int32_t index) {
   driver_calls_.num_unmap += (end - begin) / segment.page_size;
   reserved_bytes_.remove(is_large, end - begin);
   ++num_device_free_;
-  // An empty range goes back as well; its entry in the list of segments stays, since blocks hold indices into that.
+  // An empty range goes back as well; its entry in the list of segments stays, because blocks hold indices into it.
   if (block.prev == kNone && block.next == kNone) {
     delete_block(index);
   } else {

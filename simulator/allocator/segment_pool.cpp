@@ -1,31 +1,31 @@
-// One pool of one stream of the caching allocator, by itself.
+// One pool of one stream of the caching allocator, in isolation.
 //
-// A request looks for a free block in the pool of its stream and size class and nowhere else, and a new segment belongs
-// to that pool for good. On a device without end nothing is ever given back, so what one pool does never depends on
-// another: the reserved memory is the sum of what each reserves alone, and it only rises. A caller that needs only that
-// sum needs no statistics, no events and no names of segments.
+// A request searches only the pool of its stream and size class, and a new segment belongs to that pool for good. A
+// device without a limit gets nothing back, so pools do not depend on each other: the reserved memory is the sum of
+// what each reserves alone, and it only rises. A caller that needs only that sum needs no statistics, events or names
+// of segments.
 //
-// The rules are those of caching_allocator.cpp: best fit, of equal sizes the lowest address; the front is handed out
-// and the rest is kept if it is worth it; free neighbors melt. The free blocks stand on shelves, one for each size
-// below 2 MiB and sixteen for each power of two above, with a bit for each shelf that is not empty: a request looks on
-// its own shelf and then takes the first block of the next one that is filled. Most shelves hold a few blocks, so
-// nothing long is searched or moved. The block that came last stands on none: most of what is made and freed in turns
-// is cut from it and melts with it again. Where many are of one size (thousands of experts), they are freed in the
-// order of their addresses or against it, in one stretch of them or in two by turns: a shelf has two marks where blocks
-// were put last, and the place of a block is looked for from the nearer one.
+// The rules are those of caching_allocator.cpp: best fit, and the lowest address among equal sizes; the pool returns
+// the front and keeps the rest if it is large enough; free neighbors merge. The free blocks are on shelves, one for
+// each size below 2 MiB and sixteen for each power of two above, with a bit for each shelf that is not empty: a request
+// looks on its own shelf and then takes the first block of the next filled one. Most shelves have a few blocks, so
+// there is no long search or move. The latest block is on no shelf: most pairs of malloc and free cut from it and merge
+// with it again. If many blocks have one size (thousands of experts), they are freed in ascending or descending order
+// of address, in one stretch or alternating between two: a shelf has two marks at the latest insertions, and the search
+// for a block's place starts from the nearer one.
 //
-// Requests of one size that follow each other (the temporaries of an optimizer for thousands of equal shards) are
-// served at once: the best block for the first one is cut from its front, and what is left of it is smaller than all
-// others that are large enough, so it is the best for the next, until it is too small. A free block says nothing of how
-// it came to be, so that those of several requests side by side can go at once as well.
+// Consecutive requests of one size (the temporaries of an optimizer for thousands of equal shards) are served at once:
+// the best block for the first one is cut at its front, and its rest is smaller than all others that are large enough,
+// so it is the best for the next request, until it is too small. A free block does not record its origin, so adjacent
+// blocks of several requests can be freed at once as well.
 //
-// An expandable segment grows by pages after its last block, and by what that one lacks where it is free. It is the
-// last choice for a request that another block serves, and rests of 512 bytes are kept.
+// An expandable segment grows by pages after its last block, less the size of that block if it is free. It is the last
+// choice for a request that another block serves, and rests of 512 bytes are kept.
 //
 // Sources: simulator/allocator/caching_allocator.cpp, expandable_segments.cpp. A test compares both, step by step, on
 // random requests and on whole plans.
 //
-// Not modeled: the settings that pools_suffice() refuses; expandable segments that give back pages, or are full.
+// Not modeled: the settings that pools_suffice() refuses; expandable segments that return pages, or are full.
 
 #include "simulator/allocator/segment_pool.h"
 
@@ -105,7 +105,7 @@ std::size_t SegmentPool::nearest_mark(const Shelf& shelf, const Block& of) {
 }
 
 void SegmentPool::put_among(Shelf& shelf, Block* block) {
-  constexpr int kFar = 8;  // Blocks that were passed: another stretch begins.
+  constexpr int kFar = 8;  // The number of skipped blocks from which on another stretch begins.
   const std::size_t which = nearest_mark(shelf, *block);
   Block* const mark = shelf.marks[which];
   Block* before = nullptr;
@@ -144,8 +144,8 @@ inline void SegmentPool::shelve(Block* block) {
   block->shelf_prev = block->shelf_next = nullptr;
 }
 
-// The block that came last or changed last is likely to be asked for, or to melt with the next: it waits before
-// the shelves until another one comes.
+// The next request or merge is likely to involve the latest block, so it stays off the shelves until another one
+// replaces it.
 inline void SegmentPool::put(Block* block) {
   block->shelf = kLoose;
   Block* const before = std::exchange(loose_, block);
@@ -174,7 +174,7 @@ inline void SegmentPool::remove(Block* block) {
   if (filled_[word] == 0) filled_words_[word / kShelvesPerWord] &= ~bit_of(word);
 }
 
-// A free block whose size or address has changed goes to where it belongs, which is mostly where it is if it is large.
+// Moves a free block whose size or address has changed to its place, which for large blocks is mostly the same.
 inline void SegmentPool::settle(Block* block) {
   if (block->shelf == kLoose) return;
   if (shelf_of(block->size) == block->shelf &&
@@ -216,7 +216,7 @@ inline void SegmentPool::absorb_next(Block* block) {
   delete_block(gone);
 }
 
-// Among equal sizes the one with the lowest address; none: no block is large enough.
+// Among equal sizes the one with the lowest address. nullptr if no block is large enough.
 inline SegmentPool::Block* SegmentPool::find_best(std::int64_t size) {
   const auto first_from = [&](int from) {
     const int next = next_shelf(from);
@@ -267,15 +267,15 @@ SegmentPool::Block* SegmentPool::grow(std::int64_t size) {
   return last_;
 }
 
-// A free block with room for one request of this size at least; one that is made for them is large enough for all
-// `count` where it is the end of an expandable segment, which takes as many pages as for one after the other.
+// A free block with room for at least one request of this size. A new one has room for all `count` if it is the end of
+// an expandable segment, which takes as many pages as for single requests.
 inline SegmentPool::Block* SegmentPool::find_or_make(std::int64_t size, std::int64_t count) {
   Block* const block = find_best(size);
   if (block != nullptr) return block;
   return expands_ ? grow(count * size) : new_segment(size);
 }
 
-// The first `size` bytes of a free block, and what follows them if it is not worth keeping apart.
+// The first `size` bytes of a free block, and the rest if it is too small to keep apart.
 inline SegmentPool::Block* SegmentPool::take_front(Block* block, std::int64_t size) {
   if (block->size - size < least_rest_) {
     remove(block);

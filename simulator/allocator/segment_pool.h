@@ -1,8 +1,8 @@
 #pragma once
 
 // Reserved memory of one pool of one stream, and the sizes of its blocks: the caching allocator
-// (simulator/allocator/caching_allocator.h) under its default settings, on a device without end. segment_pool.cpp says
-// why pools can be asked one by one.
+// (simulator/allocator/caching_allocator.h) under its default settings, on a device without a limit. segment_pool.cpp
+// explains why pools are independent.
 
 #include <array>
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace fsdp::simulator {
 
-/// Whether a pool gives what the caching allocator gives under these settings: they must not keep blocks whole, limit
-/// memory, give back the cache or round in steps.
+/// True if a pool behaves like the caching allocator under these settings: they must not keep blocks whole, limit
+/// memory, return the cache or round in steps.
 bool pools_suffice(const AllocatorSettings& settings);
 
 class SegmentPool {
@@ -24,40 +24,41 @@ class SegmentPool {
   static constexpr std::int32_t kLoose = -2;
 
  public:
-  /// A stretch of a segment, linked in order of address. Stays where it is until it is freed. Others read its size.
+  /// A stretch of a segment, linked in order of address. Valid until it is freed. Callers read its size.
   struct Block {
     std::int64_t address = 0;
-    std::int64_t size = 0;  ///< For one that serves a request: its bytes, and what was not worth to be kept apart.
+    std::int64_t size = 0;  ///< For one that serves a request: its bytes, including a rest that is too small to keep
+                            ///< apart.
     Block* prev = nullptr;
     Block* next = nullptr;
-    Block* shelf_prev = nullptr;  ///< While it is free: its neighbors on the shelf.
+    Block* shelf_prev = nullptr;  ///< Its neighbors on the shelf while it is free.
     Block* shelf_next = nullptr;
-    std::int32_t shelf = kNowhere;  ///< On which it stands while it is free, or kLoose.
+    std::int32_t shelf = kNowhere;  ///< Its shelf while it is free, or kLoose.
 
     bool is_free() const { return shelf != kNowhere; }
   };
 
-  /// Requests up to this size are served by the small pool.
+  /// The small pool serves requests up to this size.
   static constexpr std::int64_t kLargestSmall = 1 << 20;
 
   explicit SegmentPool(bool is_large) : is_large_(is_large) {}
 
   /// As after construction. `large_segment`: for requests below 10 MiB in the large pool. With `expands` the pool has
-  /// one expandable segment, and `large_segment` is what the large pool's grows by.
+  /// one expandable segment, and the large pool's grows by `large_segment`.
   void reset(std::int64_t large_segment, bool expands = false);
 
   /// The block that serves the request. REQUIRES: a multiple of 512 above 0, on the pool's side of kLargestSmall.
   Block* malloc(std::int64_t size);
   void free(Block* block);
 
-  /// `count` requests of one size, one after the other. Adds the blocks that serve them to `blocks`: those that come to
-  /// lie side by side are one block, which is freed as a whole.
+  /// `count` requests of one size, one after the other. Adds the blocks that serve them to `blocks`: adjacent ones are
+  /// one block, which is freed as a whole.
   void malloc_alike(std::int64_t size, std::int64_t count, std::vector<Block*>& blocks);
 
-  /// Gives back the segments of which nothing is used. REQUIRES: they are plain.
+  /// Returns the unused segments. REQUIRES: they are plain.
   void give_back();
 
-  /// Falls in give_back alone.
+  /// Falls only in give_back.
   std::int64_t reserved() const { return reserved_; }
 
  private:
@@ -68,7 +69,7 @@ class SegmentPool {
   /// A list of free blocks of one size or, above 2 MiB, of nearly one, by size and address.
   struct Shelf {
     Block* first = nullptr;
-    /// Beside which others were put last; nullptr: there was none.
+    /// Beside the latest insertions; nullptr if there was none.
     std::array<Block*, 2> marks = {};
   };
   static constexpr int kShelvesPerWord = 64;
@@ -99,15 +100,15 @@ class SegmentPool {
 
   bool is_large_;
   bool expands_ = false;
-  Block* last_ = nullptr;        // For an expandable segment: the block that it ends with.
-  std::int64_t least_rest_ = 0;  // That is kept apart.
+  Block* last_ = nullptr;        // For an expandable segment: its last block.
+  std::int64_t least_rest_ = 0;  // The least rest that is kept apart.
   std::int64_t large_segment_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t next_address_ = 0;
   std::vector<std::unique_ptr<Blocks>> blocks_;
-  std::size_t num_blocks_ = 0;     // Blocks of these in use, or ready for it.
+  std::size_t num_blocks_ = 0;     // Blocks of these in use, or ready for use.
   Block* first_unused_ = nullptr;  // Linked by `next`.
-  Block* loose_ = nullptr;         // The free block that stands on no shelf.
+  Block* loose_ = nullptr;         // The free block that is on no shelf.
   std::vector<Shelf> shelves_;     // Empty before the first request.
   // A bit for each shelf that is not empty, and one for each word of these that is not 0.
   std::array<std::uint64_t, kNumWords> filled_{};
