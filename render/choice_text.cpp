@@ -74,7 +74,7 @@ Result<void> read_sizes(std::span<const std::string> texts, std::string_view whe
   return {};
 }
 
-/// A name from other programs, with its equivalent here. The error is otherwise that of an unknown name.
+/// A name from other programs. Its error names the equivalent here.
 struct OtherName {
   std::string_view name;
   std::string_view hint;

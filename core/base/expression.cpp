@@ -55,7 +55,7 @@ class ExpressionParser {
   }
   std::string rest() const { return std::string(text_.substr(at_, 20)); }
 
-  /// Only the first mistake counts: what follows it is a consequence.
+  /// Only the first mistake counts; later ones follow from it.
   double fail(std::string what) {
     if (errors_.empty()) {
       errors_.push_back(Error{
@@ -167,7 +167,7 @@ Result<double> evaluate(std::string_view expression, const NameLookup& lookup, s
 std::vector<std::string> names_in(std::string_view expression) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < expression.size();) {
-    if (is_digit(expression[i]) || expression[i] == '.') {  // A number, whose exponent is no name.
+    if (is_digit(expression[i]) || expression[i] == '.') {  // A number, whose exponent is not a name.
       while (i < expression.size() && (is_digit(expression[i]) || is_letter(expression[i]) || expression[i] == '.'))
         ++i;
     } else if (is_letter(expression[i])) {

@@ -22,7 +22,7 @@ namespace fsdp {
 
 namespace {
 
-// A folder with more names is no place where a look at each of them helps.
+// In a folder with more names, comparing each would take too long to help.
 constexpr std::size_t kMostNames = 4096;
 constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
 
@@ -63,8 +63,8 @@ tl::unexpected<Errors> missing_file(const std::string& path) {
   return failure(path, "There is no such file.", fmt::format("Did you mean \"{}{}\"?", prefix, *nearest));
 }
 
-/// Whether a named pipe, opened without waiting, has a writer; else who reads would wait for one, perhaps for ever.
-/// Puts the first part into `text`. From now on reads wait.
+/// Whether a named pipe, opened without waiting, has a writer; without one, a reader might wait forever. Reads the
+/// first part into `text`. Later reads wait.
 bool has_writer(int pipe, std::string& text) {
   char first = 0;
   const ssize_t got = read(pipe, &first, 1);
@@ -116,13 +116,13 @@ Result<void> write_to_device(const std::string& path, std::string_view content) 
   return {};
 }
 
-/// Gives the temporary file its name. A rename replaces; a link refuses to, in one step, so that of two writers one
-/// wins.
+/// Renames the temporary file. A rename replaces an existing file; a link refuses to, in one step, so that one of two
+/// writers wins.
 int publish(const std::string& temporary, const std::string& target, Overwrite overwrite) {
   if (overwrite == Overwrite::Allow) return rename(temporary.c_str(), target.c_str());
   if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return -1;
-  // A file system without that flag. A link that succeeds leaves a second name behind, which goes.
+  // For a file system without that flag. The link leaves a second name, which is removed.
   if (link(temporary.c_str(), target.c_str()) != 0) return -1;
   unlink(temporary.c_str());
   return 0;
@@ -130,11 +130,11 @@ int publish(const std::string& temporary, const std::string& target, Overwrite o
 
 void sync_folder(const std::string& folder) {
   const FileDescriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a folder; the file itself is safe by then.
+  // Some file systems cannot sync a folder; the file itself is safe already.
   if (directory.number() >= 0) static_cast<void>(fsync(directory.number()));
 }
 
-/// The permissions of a new file: those of the file it replaces, else what the user's mask allows.
+/// The permissions of a new file: those of the replaced file, otherwise those of the user's mask.
 mode_t wanted_mode(const std::string& target) {
   struct stat info {};
   if (stat(target.c_str(), &info) == 0) return info.st_mode & 07777;
@@ -193,7 +193,7 @@ std::string first_bytes_of(const std::string& path, std::size_t most_bytes) {
 Result<void> write_file_atomically(const std::string& path, std::string_view content, Overwrite overwrite) {
   std::error_code ignored;
   std::string target = path;
-  // Replacing a link by a file would cut what it points to off from its other names.
+  // Replacing a link by a file would disconnect the link's target from its other names.
   if (std::filesystem::is_symlink(path, ignored)) target = std::filesystem::weakly_canonical(path, ignored).string();
   struct stat info {};
   if (stat(target.c_str(), &info) == 0) {

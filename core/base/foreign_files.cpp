@@ -33,7 +33,7 @@ bool has_any(const JsonValue& object, std::initializer_list<std::string_view> ke
   return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return object.find(key) != nullptr; });
 }
 
-/// A line of the text that starts with one of these, blanks aside.
+/// Whether a line of the text starts with one of these, ignoring blanks.
 bool has_line(std::string_view text, std::initializer_list<std::string_view> starts) {
   constexpr std::size_t kMost = 65536;
   text = text.substr(0, kMost);
@@ -49,7 +49,7 @@ bool has_line(std::string_view text, std::initializer_list<std::string_view> sta
   return false;
 }
 
-/// Eight bytes of a length, then the JSON of a header.
+/// A safetensors file starts with eight bytes of length, then the JSON of a header.
 bool is_safetensors(std::string_view text) {
   if (text.size() < 10 || text[8] != '{') return false;
   std::uint64_t length = 0;
@@ -101,7 +101,7 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
 
 namespace {
 
-/// A user who keeps an adapter also keeps the name of its base model.
+/// An adapter's file also names its base model.
 Error adapter(const JsonDocument& document) {
   const JsonValue* base = document.root.find("base_model_name_or_path");
   const bool has_base = base != nullptr && base->type == JsonType::String && !base->text.empty();

@@ -1,8 +1,7 @@
 // Positions and pointers. Sources: RFC 6901 (JSON Pointer).
 //
-// Readers ask for the position of nearly every value, in case something is wrong with it. For a large text, lines and
-// characters are counted once, at the begin of each stretch of it: an answer then costs a stretch, and not all that is
-// before it.
+// Readers request the position of nearly every value, in case of an error. For a large text, lines and characters are
+// counted once, at the start of each stretch; an answer then costs one stretch instead of all text before it.
 
 #include "core/base/json_document.h"
 
@@ -22,7 +21,7 @@ namespace fsdp {
 
 namespace {
 
-/// Appends a key as a token of a JSON pointer. Control characters are escaped as in the file, so that a message is a
+/// Appends a key as a token of a JSON pointer. Escapes control characters as in the file, so that a message stays one
 /// line.
 void append_token(std::string& pointer, std::string_view key) {
   const std::string quoted = json_quoted(key);
@@ -38,7 +37,7 @@ void append_token(std::string& pointer, std::string_view key) {
   }
 }
 
-/// Lines and characters of the line before a byte.
+/// Number of lines before a byte, and of characters before it on its line.
 struct Place {
   std::size_t line = 0;
   std::size_t character = 0;
@@ -59,13 +58,13 @@ Place after(Place place, std::string_view text) {
 }
 
 constexpr std::size_t kStretch = 512;
-constexpr std::size_t kLarge = 64 * kStretch;  // Shorter texts are counted from their begin.
+constexpr std::size_t kLarge = 64 * kStretch;  // Shorter texts are counted from their start.
 
-/// Texts that were parsed by this process. A place that is remembered is of a text that is still there, and the same,
-/// where none was parsed since: nothing else makes one.
+/// Number of texts that this process parsed. If none was parsed since, the text of a cached place still exists and is
+/// the same, because only parsing makes one.
 std::atomic<std::uint64_t> num_parsed{0};
 
-/// Where each stretch of the large text begins that was asked about last.
+/// The start of each stretch of the large text of the last request.
 class Stretches {
  public:
   Place at(std::string_view text, std::size_t offset) {
@@ -151,13 +150,13 @@ Result<JsonDocument> parse_json(std::string text, std::string name) {
   return tl::unexpected(std::move(errors));
 }
 
-/// Enough to tell what a file is by how it begins.
+/// Enough bytes to recognize the kind of a file.
 constexpr std::size_t kRecognizedBytes = 4096;
 
 Result<JsonDocument> read_json_file(const std::string& path) {
   Result<std::string> read = read_text_file(path);
   if (!read) {
-    // Weights are too large to be read, and are known by how they begin.
+    // Weights are too large to be read, so their first bytes identify them.
     if (auto foreign = recognize_text(first_bytes_of(path, kRecognizedBytes), path)) {
       return tl::unexpected(Errors{*std::move(foreign)});
     }
@@ -165,7 +164,7 @@ Result<JsonDocument> read_json_file(const std::string& path) {
   }
   std::string text = *std::move(read);
   const std::string name = path == "-" ? "standard input" : path;
-  // A file that is no JSON may be of a known kind; a file of ours that is broken keeps its position.
+  // A file that is not JSON may be of a known kind; a broken file of ours gets an error with its position.
   if (!text.starts_with('{')) {
     if (std::optional<Error> foreign = recognize_text(text, name)) return tl::unexpected(Errors{*std::move(foreign)});
   }

@@ -1,13 +1,14 @@
-// nlohmann/json reads the grammar; this file keeps what its SAX events leave out, and says in words what is wrong.
+// nlohmann/json reads the grammar; this file adds what its SAX events lack: positions, and errors in words.
 //
-// An event has a value and no position. Between two tokens of a text that is right stand only blanks, commas and
-// colons, so a cursor that skips them stands on the token of the event. Where the library stops, the last event says
-// what was due (a key, a colon, a value, a comma), and the byte below the cursor what was found instead. The library's
-// message tells errors inside of a string or a number.
+// An event has a value but no position. Between two tokens of a correct text are only blanks, commas and colons, so a
+// cursor that skips them is at the token of the event. If the library stops, the last event determines the expected
+// token (a key, a colon, a value, a comma), and the byte at the cursor is what was found instead. The library's message
+// distinguishes errors inside a string or a number.
 //
 // Sources: RFC 8259 (JSON); nlohmann/json's documentation of `sax_parse`.
 //
-// Stricter than the library: keys are unique, a zero byte does not end a text, depth and number of values are limited.
+// Stricter than the library: keys are unique, a zero byte does not end a text, and depth and number of values are
+// limited.
 
 #include "core/base/json_parser.h"
 
@@ -31,7 +32,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// Whether people would take this character for a part of the number or the word before it.
+/// Whether a reader would see this character as part of the number or word before it.
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || c == '.' || c == '+' ||
          c == '-' || c == '%';
@@ -71,7 +72,7 @@ class Finding {
     return error(offset, fmt::format("Expected a key, found {}.", found(offset)), std::move(hint));
   }
 
-  /// A number that goes on where JSON's would end: `16GiB`, `007`.
+  /// A number that continues after JSON's would end: `16GiB`, `007`.
   JsonSyntaxError bad_number(std::size_t start) const {
     const std::string_view number = word(start);
     const bool is_digits = number.find_first_not_of("-0123456789.") == std::string_view::npos;
@@ -107,7 +108,7 @@ class Finding {
   std::string_view text_;
 };
 
-/// Takes the library's events and builds the tree. An event that returns false ends the reading.
+/// Builds the tree from the library's events. An event that returns false stops the parse.
 class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   TreeBuilder(std::string_view text, std::size_t begin, JsonValue& root)
@@ -159,14 +160,14 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  /// After all events: the library takes a zero byte for the end.
+  /// After all events, because the library treats a zero byte as the end.
   void check_end() {
     skip(" \t\r\n");
     if (at_ < text_.size()) errors.push_back(syntax_error(at_, {}));
   }
 
  private:
-  /// The next token of the grammar.
+  /// The expected next token of the grammar.
   enum class Due { Value, FirstKeyOrEnd, FirstElementOrEnd, Colon, CommaOrEnd, End };
 
   bool fail(std::string what) {
@@ -285,7 +286,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return {static_cast<std::uint32_t>(at_), std::move(what), std::move(hint)};
   }
 
-  /// A string or a number that ends wrong: at `position` bytes from the begin, as the library says it.
+  /// A string or number with a bad end, at `position` bytes from the start according to the library.
   JsonSyntaxError bad_token(std::size_t position, std::string_view reason) const {
     reason = reason.substr(0, reason.find("; last read"));
     for (const std::string_view before : {"] ", " - "}) {
@@ -326,9 +327,9 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   Finding finding_;
   std::size_t at_;  ///< The byte after the last token.
   JsonValue& root_;
-  std::vector<JsonValue*> open_;  ///< Objects and lists that are not closed, outermost first.
+  std::vector<JsonValue*> open_;  ///< Open objects and lists, outermost first.
   Due due_ = Due::Value;
-  std::size_t number_ = std::string_view::npos;  ///< Where the last token starts, if it is a number.
+  std::size_t number_ = std::string_view::npos;  ///< Start of the last token if it is a number.
   std::size_t num_values_ = 0;
 };
 

@@ -1,11 +1,10 @@
-// How near two names are.
+// The similarity of two names.
 //
-// Three slips explain most wrong names: a letter too many, missing, wrong or swapped with its neighbor ("gpsu"); other
-// separators or case ("RTX-4090", "rtx4090"); and a name that was left short ("a100" for "A100 80GB SXM"). So names are
-// first without_separators (lower case, no separators), then compared by the number of edits (Damerau's four kinds, in
-// the variant that edits no letter twice), and one edit in three letters is near enough. Where that finds nothing,
-// names that start alike or share many of their letter pairs (Jaccard >= 0.4) count as near, too: "prefetch-forward"
-// for "forward-prefetch".
+// Three slips explain most wrong names: an extra, missing, wrong or swapped letter ("gpsu"); other separators or case
+// ("RTX-4090", "rtx4090"); and a shortened name ("a100" for "A100 80GB SXM"). So names are first reduced by
+// without_separators (lower case, no separators), then compared by the number of edits (Damerau's four kinds, in the
+// variant that edits no letter twice); one edit in three letters is near enough. If that finds nothing, names that
+// start alike or share many letter pairs (Jaccard >= 0.4) are near, too: "prefetch-forward" for "forward-prefetch".
 //
 // Sources: F. J. Damerau, "A technique for computer detection and correction of spelling errors", CACM 1964. The share
 // of common n-grams as the measure for longer names is that of ripgrep's suggestions for flags.
@@ -22,7 +21,7 @@ namespace fsdp {
 
 namespace {
 
-// Longer names are no slips of the names here, and the comparison is quadratic.
+// Longer names are not slips of ours, and the comparison is quadratic.
 constexpr std::size_t kLongestName = 128;
 constexpr std::size_t kMostListed = 24;
 constexpr double kLikeEnough = 0.4;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kWidest = 180;
 
-/// `, "minimum": 1, "maximum": 8`, as far as there are limits.
+/// `, "minimum": 1, "maximum": 8`, if there are limits.
 template <class Number>
 std::string limits(Number min, Number max, Number lowest, Number highest, std::string (*write)(Number)) {
   std::string text;
@@ -29,7 +29,7 @@ std::string write_real(double value) {
   return shortest(value);
 }
 
-/// On one line.
+/// The value on one line.
 std::string flat(const JsonValue& value) {
   std::string text;
   switch (value.type) {

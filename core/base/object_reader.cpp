@@ -13,7 +13,7 @@ namespace fsdp {
 
 namespace {
 
-/// A text in quotes, shortened so that a message stays a line.
+/// A text in quotes, shortened so that a message fits on a line.
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 60;
   if (text.size() <= kMost) return json_quoted(text);
@@ -22,7 +22,7 @@ std::string quoted(const std::string& text) {
   return json_quoted(text.substr(0, cut) + "...");
 }
 
-/// "Write an integer from 1 to 8.", as far as there are limits.
+/// "Write an integer from 1 to 8.", if there are limits.
 template <class Number>
 std::string range_hint(std::string_view noun, Number min, Number max, Number lowest, Number highest) {
   if (min == lowest && max == highest) return fmt::format("Write {}.", noun);
@@ -31,12 +31,12 @@ std::string range_hint(std::string_view noun, Number min, Number max, Number low
   return fmt::format("Write {} from {} to {}.", noun, min, max);
 }
 
-/// Reads a quantity: a string for which `parse` finds no fault.
+/// Reads a quantity: a string that `parse` accepts.
 template <class T, class Parse>
 bool read_quantity(const JsonValue& value, T& out, JsonErrors& errors, std::string_view expected,
                    std::string_view example, Parse parse) {
   if (value.type == JsonType::Number) {
-    // The parser knows which unit a bare number probably lacks.
+    // The parser can guess the missing unit of a bare number.
     const Result<T> guess = parse(value.text, "");
     std::string hint = guess ? std::string() : guess.error().front().hint;
     return errors.add(value, fmt::format("Expected {}, found the number {}.", expected, value.text), std::move(hint));
@@ -214,7 +214,7 @@ bool ObjectReader::finish(UnknownKeys unknown_keys) {
   if (!is_object_) return false;
   std::sort(known_.begin(), known_.end());
   known_.erase(std::unique(known_.begin(), known_.end()), known_.end());
-  // A key that is there was not meant by another one: the absent ones are the candidates.
+  // A present key cannot be the meaning of another one, so only absent ones are candidates.
   std::vector<std::string_view> absent;
   std::copy_if(known_.begin(), known_.end(), std::back_inserter(absent),
                [&](std::string_view key) { return value_.find(key) == nullptr; });
@@ -222,7 +222,7 @@ bool ObjectReader::finish(UnknownKeys unknown_keys) {
   for (std::size_t i = 0; i < value_.members.size(); ++i) {
     if (asked_[i] || unknown_keys == UnknownKeys::Ignore) continue;
     const JsonMember& unknown = value_.members[i];
-    // Only the first of hundreds of errors are shown; the rest need no hint.
+    // Only the first of hundreds of errors are printed; the rest need no hint.
     if (++num_unknown > kMostErrors) {
       good_ = errors_.add(unknown.key_offset, "Unknown key.");
       continue;
@@ -230,7 +230,7 @@ bool ObjectReader::finish(UnknownKeys unknown_keys) {
     const std::optional<std::string> meant = nearest_name(unknown.key, absent);
     std::string hint = meant ? fmt::format("Did you mean \"{}\"?", *meant) : suggest_name("", known_);
     good_ = errors_.add(unknown.key_offset, fmt::format("Unknown key {}.", quoted(unknown.key)), std::move(hint));
-    // One slip, one error: the key that was meant is not missing, too.
+    // One slip is one error: the meant key is not reported as missing, too.
     if (meant) std::erase(missing_, *meant);
   }
   for (const std::string_view key : missing_) {

@@ -1,5 +1,5 @@
-// A quantity is a number, blanks if one likes, and a unit. Each kind of quantity has a table of its units; everything
-// else is common. Whole numbers are multiplied as integers, so that a size of any digits is exact.
+// A quantity is a number, optional blanks, and a unit. Each kind of quantity has a table of units; all else is shared.
+// Whole numbers are multiplied as integers, so that large sizes stay exact.
 
 #include "core/base/parse_units.h"
 
@@ -66,7 +66,7 @@ constexpr Kind kTime{"time", "Write a number and ns, us, ms, s, min or h, such a
 /// A text split into number and unit.
 struct Split {
   double number = 0;
-  std::optional<std::int64_t> integer;  ///< Set when the number has neither fraction nor exponent, and fits.
+  std::optional<std::int64_t> integer;  ///< `nullopt` if the number has a fraction or an exponent, or does not fit.
   std::string_view unit;
 };
 
@@ -82,7 +82,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// The text in quotes, with nothing in it that could spoil a terminal, and not too long.
+/// The text in quotes, printable and shortened.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kMost = 40;
   if (text.size() <= kMost) return json_quoted(text);
@@ -99,7 +99,7 @@ Result<Split> split(std::string_view text, const Kind& kind, std::string_view wh
   if (body.empty()) return fail(fmt::format("is empty where a {} belongs.", kind.noun));
   if (body.front() == '-') return fail(fmt::format("is negative, which no {} is.", kind.noun));
 
-  // `from_chars` would also take "inf" and "nan".
+  // `from_chars` would also accept "inf" and "nan".
   const bool starts_a_number = std::isdigit(static_cast<unsigned char>(body.front())) || body.front() == '.';
   Split result;
   const char* const end = body.data() + body.size();
@@ -116,7 +116,7 @@ Result<Split> split(std::string_view text, const Kind& kind, std::string_view wh
   return result;
 }
 
-/// A guess for a bare number: a small one gigabytes, a middling one MiB, a large one bytes.
+/// A guess for a bare number: gigabytes if small, MiB if medium, bytes if large.
 std::string size_guess(const Split& split, std::string_view number) {
   constexpr double kLargestGigabytes = 1024;
   constexpr double kLargestMebibytes = 1e6;
@@ -156,19 +156,19 @@ Result<double> parse_real(std::string_view text, std::string_view where, const K
     return failure(std::string(where), std::move(what), std::string(kind.hint));
   };
   if (parts.unit.empty()) return fail(fmt::format("{} has no unit.", quoted(text)));
-  // Before the units are compared in small letters: "GB/s" is not "Gb/s".
+  // Before the comparison ignores case: "GB/s" is not "Gb/s".
   if (is_bits(parts.unit)) return fail(fmt::format("{} counts bits; divide it by 8.", quoted(text)));
   const std::optional<double> scale = scale_of(parts.unit, units);
   if (!scale) return fail(fmt::format("{} is not a unit of {}.", quoted(parts.unit), kind.noun));
-  // Dividing by a whole number rounds once: 3.5 us is the double nearest to 3.5e-6, 3.5 * 1e-6 need not be.
+  // Dividing by a whole number rounds once: 3.5 us is the double nearest to 3.5e-6, but 3.5 * 1e-6 may not be.
   const double value = *scale < 1 ? parts.number / std::round(1 / *scale) : parts.number * *scale;
   if (!std::isfinite(value)) return fail(fmt::format("{} is out of range.", quoted(text)));
   if (value == 0 && !zero_is_good) return fail(fmt::format("{} is zero.", quoted(text)));
   return value;
 }
 
-/// The number and unit that read back as `value`: the largest unit of which there is at least one, or else the shortest
-/// text. One of the units has the scale 1 and is exact for every value.
+/// The number and unit that read back as `value`: the largest unit with a number of at least one, otherwise the
+/// shortest text. One of the units has the scale 1 and is exact for every value.
 std::string exact_real(double value, std::span<const Suffix> largest_first) {
   std::string shortest_text;
   for (const Suffix& unit : largest_first) {
@@ -183,7 +183,7 @@ std::string exact_real(double value, std::span<const Suffix> largest_first) {
   return shortest_text;
 }
 
-/// Three significant digits or so: "1.23", "12.3", "123".
+/// About three significant digits: "1.23", "12.3", "123".
 std::string few_digits(double number) {
   if (number >= 99.95) return fmt::format("{:.0f}", number);
   if (number >= 9.995) return fmt::format("{:.1f}", number);
@@ -200,7 +200,7 @@ std::string format_scaled(double value, std::span<const Suffix> largest_first) {
   return few_digits(value / largest_first.back().scale) + " " + std::string(largest_first.back().suffix);
 }
 
-/// A unit in any mixture of capital and small letters: "[Gg][Bb]/[Ss]".
+/// A unit in any case: "[Gg][Bb]/[Ss]".
 std::string any_case(std::string_view unit) {
   std::string pattern;
   for (const char c : unit) {
@@ -211,8 +211,7 @@ std::string any_case(std::string_view unit) {
   return pattern;
 }
 
-/// A number and one of the units. After a capital prefix "b" is a bit, so that it stands for bytes after a small one
-/// only.
+/// A number and one of the units. After a capital prefix "b" is a bit, so it means bytes only after a small one.
 std::string pattern_of(std::span<const Suffix> units, bool zero_is_good) {
   std::string pattern;
   const auto add = [&](const std::string& unit) { pattern += (pattern.empty() ? "" : "|") + unit; };
@@ -267,7 +266,7 @@ Result<BytesPerSecond> parse_bandwidth(std::string_view text, std::string_view w
 
 Result<FlopsPerSecond> parse_flops_rate(std::string_view text, std::string_view where) {
   std::string_view body = trimmed(text);
-  // "TFLOP/s" is another way to write "TFLOPS".
+  // "TFLOP/s" is another spelling of "TFLOPS".
   std::string spelled(body);
   if (lower(body).ends_with("flop/s")) spelled = std::string(body.substr(0, body.size() - 2)) + "S";
   FSDP_TRY(const double value, parse_real(spelled, where, kFlopsRate, kFlopsUnits, false));

@@ -27,7 +27,7 @@ bool is_obeyed(char32_t c) {
   const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
   const bool turns =
       c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-  // No characters, and refused by some readers of YAML.
+  // Not characters, and refused by some readers of YAML.
   const bool is_none = c == 0xFFFE || c == 0xFFFF;
   return is_control || turns || is_none;
 }

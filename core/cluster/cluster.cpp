@@ -1,20 +1,17 @@
-// Clusters from what the user says.
+// Makes clusters from the user's options.
 //
-// Which GPU stands in when none is named? Only the memory is known, and the answer has to hold for a reader who owns
-// some GPU with that memory. So all that is unknown is taken from a real GPU of the library, chosen to err on the slow
-// side:
+// Which GPU stands in if none is named? Only the memory is known, and the answer has to hold for any GPU with that
+// memory. So all else comes from a real GPU of the library, chosen to err on the slow side:
 //
 //   1. It has bf16. Published recipes are in bf16, and a GPU without it would plan another training run, not this one
-//      (float16 with loss scaling, no flash attention). Those GPUs have to be named; a line of the assumptions says so.
-//   2. It has at least about the memory given ("16G" may mean what is sold as 16 GB, of which the driver shows 8 %
-//   less),
+//      (float16 with loss scaling, no flash attention). Those GPUs have to be named; an assumption states it.
+//   2. It has at least about the given memory ("16G" may mean a product of 16 GB, of which the driver shows 8 % less),
 //      and belongs to the smallest such class: small GPUs are slow, and --mem is often a share of a larger one.
-//   3. Within 10 % of that class, the one with the least memory bandwidth, then with the lowest bf16 peak, then the
-//   first
-//      by name: the reader's machine is hardly slower than predicted.
+//   3. Within 10 % of that class, it has the least memory bandwidth, then the lowest bf16 peak, then the first name:
+//      the user's machine is hardly slower than predicted.
 //
-// The device memory itself is what was given, in full. A T4 "with 16 GB" shows 15 GiB of which 14.6 GiB can be used;
-// whoever asks for 16G gets a verdict for 16 GiB, and a line that names the GPUs that have less.
+// The device memory itself is exactly the given one. A T4 "with 16 GB" shows 15 GiB, of which 14.6 GiB can be used; for
+// 16G the verdict is for 16 GiB, with a line that names the GPUs that have less.
 
 #include "core/cluster/cluster.h"
 
@@ -62,7 +59,7 @@ constexpr std::array kCpuVendors = {
 // The least share of the labeled memory that a driver reports: 15 of 16 GB (T4), 179 of 192 GB (B200).
 constexpr double kShownOfLabel = 0.92;
 constexpr double kSameClass = 1.1;
-// Cards of desktops, which machines seldom have several of: who means one names it.
+// Desktop cards, which machines seldom have several of. Users have to name them.
 constexpr std::array<std::string_view, 2> kNeverStandIn = {"RTX 3060", "RTX 4080"};
 
 bool uses_nvlink(IntraLink kind) {
@@ -74,7 +71,7 @@ Sourced<T> given(T value, std::string_view flag) {
   return {value, Provenance::Given, std::string(flag)};
 }
 
-/// The errors of the numbers that make no sense.
+/// The errors of invalid numbers.
 Errors check(const ClusterOverrides& overrides) {
   Errors errors;
   const auto check_count = [&](std::optional<int> count, int most, std::string_view flag, std::string_view noun) {
@@ -107,7 +104,7 @@ Errors check(const ClusterOverrides& overrides) {
   return errors;
 }
 
-/// Changes the link inside a node. Error: NVLink for a GPU that is not known to have it, without its bandwidth.
+/// Changes the link inside a node. Error: NVLink without a bandwidth for a GPU that is not known to have it.
 Result<void> override_intra_node(Cluster& cluster, const ClusterOverrides& overrides) {
   if (overrides.intra_link && *overrides.intra_link != cluster.intra_node.kind) {
     const IntraLink kind = *overrides.intra_link;
@@ -118,12 +115,12 @@ Result<void> override_intra_node(Cluster& cluster, const ClusterOverrides& overr
     }
     if (!uses_nvlink(kind)) {
       cluster.intra_node.bandwidth = cluster.host_link.bandwidth;
-      // The latency of NVLink is not that of PCIe: NCCL's tables have 3.4 and 5.7 us.
+      // The latencies of NVLink and PCIe differ: NCCL's tables have 3.4 and 5.7 us.
       if (had_nvlink)
         cluster.intra_node.latency = {Seconds(5.7e-6), Provenance::Published, "NCCL, src/graph/tuning.cc"};
     }
     cluster.intra_node.kind = kind;
-    // It was measured on another link.
+    // The measurement is of another link.
     cluster.intra_node.bus_bandwidth.reset();
   }
   if (overrides.intra_bandwidth) {
@@ -145,7 +142,7 @@ bool may_stand_in(const Gpu& gpu) {
   return gpu.bf16 && std::find(kNeverStandIn.begin(), kNeverStandIn.end(), gpu.name) == kNeverStandIn.end();
 }
 
-/// The GPU that stands in for an unnamed one; the top of this file says which and why.
+/// The GPU that stands in for an unnamed one; the top of this file explains the choice.
 const Gpu& stand_in(std::span<const Gpu> library, Bytes memory) {
   const auto at_least = static_cast<double>(memory.count()) * kShownOfLabel;
   const auto size = [](const Gpu& gpu) { return static_cast<double>(gpu.memory.value.count()); };
@@ -169,13 +166,13 @@ const Gpu& stand_in(std::span<const Gpu> library, Bytes memory) {
   return *chosen;
 }
 
-/// Whether a name begins with the sound of a vowel, letter by letter: "an L4", "a T4".
+/// Whether a name takes "an", letter by letter: "an L4", "a T4".
 bool is_said_with_an(std::string_view name) {
   return !name.empty() && std::string_view("AEFHILMNORSX8").find(name.front()) != std::string_view::npos;
 }
 
-/// How the name of a card ends that stands in for one with so much memory, that of its machines, and what is said of
-/// it.
+/// The end of the name of a card that stands in for one with this memory, that of its machines, and of its
+/// descriptions.
 constexpr std::string_view kWith = " with ";
 std::string with_memory(Bytes memory) {
   return std::string(kWith) + format_bytes(memory);
@@ -187,7 +184,7 @@ std::string capped_at(Bytes memory) {
   return fmt::format(", memory capped at {}.", format_bytes(memory));
 }
 
-/// Puts the new memory where a stand-in is named by what it had.
+/// Updates the memory in the names of a stand-in.
 void rename_stand_in(Cluster& cluster, Bytes before, Bytes now) {
   if (!cluster.gpu.name.ends_with(with_memory(before))) return;
   const auto renew = [&](std::string& text, std::string (*ending)(Bytes)) {
@@ -378,10 +375,10 @@ Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node,
                                 const ClusterOverrides& overrides) {
   ClusterOverrides all = overrides;
   all.memory = memory;
-  // A memory of zero is an error of `make_cluster`; any GPU will do to get there.
+  // A memory of zero is an error of `make_cluster`; until then any GPU will do.
   const Gpu& chosen = stand_in(library, std::max(memory, Bytes(1)));
   Gpu gpu = chosen;
-  // A given value is no surprise for an unnamed GPU.
+  // The user gave this value, so it needs no assumption.
   gpu.memory.provenance = Provenance::Given;
   FSDP_TRY(Cluster cluster, make_cluster(gpu, gpus_per_node, nodes, all));
   std::vector<std::string> lines = stand_in_assumptions(library, chosen, memory);

@@ -18,7 +18,7 @@ namespace fsdp {
 
 namespace {
 
-/// The name as it is compared: small letters, no blanks, no separators, no maker.
+/// The name for comparison: lower case, no blanks, no separators, no maker.
 std::string device_key(std::string_view name) {
   std::string result;
   for (const char c : name) {
@@ -37,7 +37,7 @@ bool has_name(const Named& item, const std::string& wanted) {
                      [&](const std::string& alias) { return device_key(alias) == wanted; });
 }
 
-/// Whose device a device_key name is, where it is clearly none of NVIDIA's; else "".
+/// The maker of a device_key name if it is clearly not NVIDIA; otherwise "".
 std::string_view maker_of_others(std::string_view name) {
   struct Beginning {
     std::string_view name, maker;
@@ -53,8 +53,8 @@ std::string_view maker_of_others(std::string_view name) {
   return {};
 }
 
-/// Cards that people have and the library has not, by device_key, and what of their memory is on the label: the name
-/// that is nearest by its letters would be another card.
+/// Cards that users own but the library lacks, by device_key, with the memory on the label: the name with the nearest
+/// letters would be another card.
 struct MissingCard {
   std::string_view key, name, memory;
 };
@@ -78,14 +78,14 @@ constexpr MissingCard kMissingCards[] = {
     {"a4000", "RTX A4000", "16G"},
 };
 
-/// The one with this name, or nullptr and the hint of the error.
+/// The one with this name; `nullptr` and the hint of the error if there is none.
 template <class Named>
 const Named* find_named(std::string_view name, std::span<const Named> items, std::string& hint) {
   const std::string wanted = device_key(name);
   for (const Named& item : items) {
     if (!wanted.empty() && has_name(item, wanted)) return &item;
   }
-  // A slip in an alias suggests the alias, or a user of "p4d" would be told a longer name.
+  // A slip in an alias suggests the alias; otherwise a user of "p4d" would get a longer name.
   std::vector<std::string_view> all;
   std::vector<std::string_view> names;
   for (const Named& item : items) {
@@ -113,7 +113,7 @@ Result<std::vector<std::string>> json_files(const std::string& folder) {
   return paths;
 }
 
-/// Reports names and aliases that two of the library have in common.
+/// Reports names and aliases that two of the library share.
 template <class Named>
 void check_names(const std::vector<Named>& items, const std::string& folder, Errors& errors) {
   std::map<std::string, const Named*> owners;
@@ -155,7 +155,7 @@ Result<Measurements> read_measurements_of(const JsonDocument& document, const st
   return found;
 }
 
-/// Gives each card the tables that name it.
+/// Adds to each card the tables that name it.
 void read_measured(const std::string& folder, std::vector<Gpu>& gpus, Errors& errors) {
   std::error_code missing;
   if (!std::filesystem::is_directory(folder, missing)) return;
@@ -184,7 +184,7 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
   ClusterLibrary library;
   Errors errors;
   read_all(gpu_paths, library.gpus, errors, read_gpu);
-  // Nobody knows the names of cards with errors.
+  // The names of cards with errors are unknown.
   if (errors.empty()) read_measured(folder + "/measured", library.gpus, errors);
   read_all(cluster_paths, library.clusters, errors,
            [&](const JsonDocument& document) { return read_cluster(document, library.gpus); });

@@ -20,7 +20,7 @@ enum class FileKind { Gpu, Cluster };
 constexpr EnumName<FileKind> kFileKinds[] = {{FileKind::Gpu, "gpu"}, {FileKind::Cluster, "cluster"}};
 constexpr EnumTable<FileKind> kFileKindNames{"kind of file", kFileKinds};
 
-/// "7.5", which is 75 in the code.
+/// "7.5" in files, 75 in the code.
 struct ComputeCapability {
   int value = 0;
 };
@@ -56,13 +56,13 @@ constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has 
                                        "NVLink without a switch: mesh or bridge.", "PCIe with peer-to-peer copies.",
                                        "PCIe through host memory."};
 
-/// A share of a peak: nothing reaches more than all of it, and a share of zero would take forever.
+/// A share of a peak is at most 1, and a share of zero would take forever.
 constexpr RealRange kShare{0.01, 1};
 constexpr RealRange kPace{0.2, 5};
 constexpr RealRange kTimeSpread{1, 10};
 constexpr RealRange kSpread{0, 1};
 
-/// The common first keys of every file. An error when it is of another kind or of another version.
+/// The common first keys of every file. Error: another kind of file or another version.
 void head_fields(Fields& fields, FileKind expected) {
   static const std::string version = fmt::format(R"("const": "{}")", kClusterFormat);
   fields.ignore("$schema", "The location of this schema, for editors.");
@@ -104,7 +104,7 @@ std::string describe_fields(Visit visit) {
 
 }  // namespace
 
-// Outside of the unnamed namespace, where the calls in templates would not find them.
+// Outside of the unnamed namespace, so that calls in templates find them.
 
 static bool read_json(const JsonValue& value, Provenance& out, JsonErrors& errors) {
   return read_json(value, out, errors, kProvenanceNames);
@@ -180,7 +180,7 @@ static void network_fields(Fields& fields, Network& network) {
   fields.required("latency", "The latency of one hop.", network.latency);
 }
 
-// A link that a file names has nothing of the card's own.
+// A link in a file inherits nothing from the card's own.
 static bool read_json(const JsonValue& value, IntraNodeLink& out, JsonErrors& errors) {
   out = {};
   return read_fields(value, out, errors, link_fields);
@@ -369,7 +369,7 @@ Result<Gpu> read_gpu(const JsonDocument& document) {
 
 namespace {
 
-/// Which links the file names; the others are those of the GPU.
+/// The links that the file names; the others are the GPU's.
 struct NamedLinks {
   bool intra_node = false;
   bool network = false;

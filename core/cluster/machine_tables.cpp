@@ -1,18 +1,18 @@
-// Times of work that one machine was seen to take, and what lies between them.
+// Measured times of work on one machine, and the interpolation between them.
 //
 // Between two measured sizes the logarithm of a time is linear in that of the size, as in
-// core/cluster/measurements.cpp. A table of one point holds at that size. Work of several depths (attention over
-// sequences of several lengths) is looked up in the tables of the two depths around the one asked for, and between them
-// the same way: a work's tables of depth d0 < d < d1 say t0 and t1 at the size asked for, and
+// core/cluster/measurements.cpp. A table of one point holds at that size only. Work of several depths (attention over
+// sequences of several lengths) uses the tables of the two depths around the requested one, and interpolates between
+// them in the same way: tables of depth d0 < d < d1 give t0 and t1 at the requested size, and
 //
 //   log t = log t0 + (log d - log d0) / (log d1 - log d0) (log t1 - log t0).
 //
-// Outside of what was measured the nearest time is given with how far it is away, and the caller's formula says how it
-// goes on.
+// Outside of the measured range, the result is the nearest time and the distance to it, and the caller extrapolates by
+// its formula.
 //
 // Sources: none but the measurements (executor/calibrate/).
 //
-// Not modeled: sizes between the points at which a kernel changes its way of working.
+// Not modeled: sizes between the points at which a kernel switches its algorithm.
 
 #include "core/cluster/machine_tables.h"
 
@@ -111,7 +111,7 @@ bool is_before(const WorkTimes& a, const WorkTimes& b) {
   return std::tie(a.work, a.depth) < std::tie(b.work, b.depth);
 }
 
-// So that look_up can search, whoever wrote the file.
+// So that look_up can search files of any writer.
 void sort_works(std::vector<WorkTimes>& times) {
   std::stable_sort(times.begin(), times.end(), is_before);
 }
@@ -141,12 +141,12 @@ std::optional<LogTime> log_time(const WorkTimes& times, double size, WorkDirecti
                  1};
 }
 
-// Whichever of two distances is farther from 1.
+// The one of two distances that is farther from 1.
 double farther(double a, double b) {
   return std::abs(std::log(a)) > std::abs(std::log(b)) ? a : b;
 }
 
-using Point = std::pair<double, double>;  // Forward, backward; the second negative: none.
+using Point = std::pair<double, double>;  // Forward, backward; a negative backward means none.
 using Points = std::map<std::tuple<std::string, double>, std::map<double, Point>>;
 
 void add_points(Points& points, const std::vector<WorkTimes>& tables) {

@@ -1,16 +1,15 @@
-// Tables of measured times, and what lies between their points.
+// Tables of measured times, and the interpolation between their points.
 //
-// Between two measured sizes the logarithm of a time is linear in that of the size: a power law, which is what a
-// collective follows while latency hands over to bandwidth. For products and attention the share of the peak rate is
-// interpolated, linear in the logarithms of all sizes at once; the time follows from the operations. Beyond the grid
-// the share of its edge holds. Each file says how wrong that is on the shapes that were measured and left out of its
-// grid.
+// Between two measured sizes the logarithm of a time is linear in that of the size: a power law, which a collective
+// follows in the transition from latency to bandwidth. For products and attention the share of the peak rate is
+// interpolated, linear in the logarithms of all sizes at once; the time follows from the operations. Outside the grid
+// the share of its edge holds. Each file has the error on measured shapes outside its grid.
 //
-// Sources: scripts/distil_measurements, which says what it takes of which package; nccl-tests, doc/PERFORMANCE.md, for
-// what the size of a collective is.
+// Sources: scripts/distil_measurements, which lists the parts of each package that it uses; nccl-tests,
+// doc/PERFORMANCE.md, for the size of a collective.
 //
-// Not modeled: waves of tiles and odd sizes between the points of the grid (of 4352 and 4353 rows the second takes up
-// to a fifth longer), and the order in which a product reads its matrices: the tables have one.
+// Not modeled: waves of tiles and odd sizes between the points of the grid (4353 rows take up to a fifth longer than
+// 4352), and the order in which a product reads its matrices: the tables have one.
 
 #include "core/cluster/measurements.h"
 
@@ -223,7 +222,7 @@ std::string measurements_schema() {
 
 namespace {
 
-/// Where a size lies on an axis: after the point `index`, by this part of the way to the next, in logarithms.
+/// The place of a size on an axis: after the point `index`, by this part of the way to the next, in logarithms.
 struct Place {
   std::size_t index = 0;
   double part = 0;

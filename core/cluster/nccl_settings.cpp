@@ -1,16 +1,15 @@
 // The meaning of NCCL_ALGO and NCCL_PROTO.
 //
-//   list           names with commas, in any case: what may be chosen. "^" before it: what may not.
-//   functions      from 2.24 on, with semicolons: "allreduce:Tree,NVLS;allgather:Ring"; those not named keep theirs.
+//   list           names with commas, in any case: the allowed ones; after "^" the forbidden ones.
+//   functions      from 2.24 on, with semicolons: "allreduce:Tree,NVLS;allgather:Ring"; others keep their default.
 //
-// Until 2.23 a list without rings left them to all-gathers and reduce-scatters. From 2.24 on such a collective ends
-// with "no algorithm/protocol available", so it is an error here.
+// Until 2.23, a list without rings still allowed them for all-gathers and reduce-scatters. From 2.24 on such a
+// collective fails with "no algorithm/protocol available", so it is an error here.
 //
 // Sources: NCCL, src/graph/tuning.cc (parseList, ncclTopoTuneModel) and src/enqueue.cc (topoGetAlgoInfo), 2.23
 // and 2.30; docs, env.rst.
 //
-// Not modeled: algorithms that NCCL is told to use where the machine has none of them beside rings (NVLS on A100): it
-// falls back to what the list has besides.
+// Not modeled: algorithms in the list that the machine lacks (NVLS on A100), so that NCCL uses the others of the list.
 
 #include "core/cluster/nccl_settings.h"
 

@@ -58,7 +58,7 @@ static bool read_json(const JsonValue& value, Mesh& mesh, JsonErrors& errors) {
   return object.finish(UnknownKeys::Ignore);
 }
 
-/// The last member is a checksum of all that stands before it.
+/// The last member is a checksum of all text before it.
 static void check_own_checksum(ObjectReader& object, const JsonDocument& document) {
   std::int64_t written = 0;
   if (!object.required(kOwnChecksum, written, IntegerRange{0, 0xffffffff})) return;
@@ -129,7 +129,7 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   object.required("samples", index.samples, kNaturalSize);
   object.required("seed", index.seed);
   object.required("learning_rate", index.hyperparameters.learning_rate, RealRange{0, 1e300});
-  // Programs that wrote none added the gradients of micro-batches up.
+  // Programs without this key summed the gradients of micro-batches.
   index.hyperparameters.accumulation = Accumulation::Sum;
   object.optional("training", index.hyperparameters);
   object.required("optimizer", index.optimizer, kOptimizerKindTable);

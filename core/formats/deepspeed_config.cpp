@@ -1,15 +1,14 @@
-// DeepSpeed takes what it does not know in silence, at the top of the file, so that a slip in a key trains something
-// else. Here every key is known, named as one that DeepSpeed takes no notice of, or refused as a slip: those that are
-// taken over, those that say nothing about memory or time, those that are predicted with one value alone, and those
-// that DeepSpeed has removed. "auto" is what transformers' Trainer and accelerate fill in, from arguments that are not
-// in the file. Where such a value is the user's to choose by an option, nothing is taken over; three sizes of ZeRO's
-// buffers they make of the model's width, which the reader of the model knows.
+// DeepSpeed silently ignores unknown keys at the top of the file, so that a slip in a key trains something else. Here
+// every key is known (used; without effect on memory or time; predicted with one value only; or removed from
+// DeepSpeed), listed as one that DeepSpeed ignores, or refused as a slip. transformers' Trainer and accelerate fill in
+// "auto" from arguments outside of the file. If the user chooses such a value by an option, it stays unset; three sizes
+// of ZeRO's buffers follow from the model's width, which the reader of the model knows.
 //
 // Sources: deepspeed/runtime/config.py (DeepSpeedConfig), config_utils.py (DeepSpeedConfigModel), zero/config.py,
 // engine.py (_configure_basic_optimizer), DeepSpeed 0.19.8; transformers/integrations/deepspeed.py
 // (trainer_config_finalize), accelerate/accelerator.py (_prepare_deepspeed) for "auto".
 //
-// Not modeled: Hjson, which DeepSpeed reads: comments, and keys without quotes. A configuration as base64.
+// Not modeled: Hjson, which DeepSpeed reads (comments, and keys without quotes); a configuration as base64.
 
 #include "core/formats/deepspeed_config.h"
 
@@ -31,7 +30,7 @@ namespace fsdp {
 
 namespace {
 
-// As far as a plan goes.
+// The limits of a plan.
 constexpr IntegerRange kSamples{1, std::int64_t{1} << 31};
 constexpr IntegerRange kBucket{1, std::int64_t{1} << 40};
 constexpr std::int64_t kMostOfConfig = std::int64_t{1} << 50;
@@ -96,7 +95,7 @@ class DeepSpeedReader {
         check_value(member, *known);
         continue;
       }
-      // Only the first of hundreds of errors are shown; the rest need no hint.
+      // Only the first of hundreds of errors are printed; the rest need no hint.
       if (++num_unknown > kMostErrors) {
         errors_.add(member.key_offset, "DeepSpeed has no such key.");
         continue;
@@ -150,7 +149,7 @@ class DeepSpeedReader {
     return is_off(*enabled) || is_auto(*enabled);
   }
 
-  /// A whole number in `range`, also as 5e8. Nothing: it is not there, "auto", or wrong, which is said.
+  /// A whole number in `range`, also as 5e8. `nullopt` if it is missing, "auto", or wrong, which adds an error.
   std::optional<std::int64_t> count(const JsonValue& object, std::string_view key, IntegerRange range) {
     const JsonValue* value = object.find(key);
     if (value == nullptr || is_auto(*value)) return std::nullopt;
@@ -210,8 +209,8 @@ class DeepSpeedReader {
       std::string_view key;
       std::int64_t& value;
       IntegerRange range;
-      bool* is_auto = nullptr;  ///< Where transformers fills in "auto", under the key with the prefix alone,
-      bool has_prefix = true;   ///< if it is one.
+      bool* is_auto = nullptr;  ///< Set if transformers fills in "auto", but only under one of the keys:
+      bool has_prefix = true;   ///< the prefixed one, or the plain one.
     };
     DeepSpeedAutoSizes& sizes = config_.auto_sizes;
     for (const Size& size :
@@ -235,7 +234,7 @@ class DeepSpeedReader {
         }
       }
     }
-    // It bounds the parameters that are whole between steps; the default does not.
+    // It bounds the parameters that stay whole between steps; the default does not.
     for (const std::string_view key : {"model_persistence_threshold", "stage3_model_persistence_threshold"}) {
       const JsonValue* value = zero.find(key);
       if (value == nullptr || is_auto(*value)) continue;
@@ -246,7 +245,7 @@ class DeepSpeedReader {
   }
 
   struct Offload {
-    const JsonValue* part = nullptr;  ///< Nothing: it is off.
+    const JsonValue* part = nullptr;  ///< Null if it is off.
     bool pin_memory = true;
     bool is_on_drive = false;
   };
@@ -322,7 +321,7 @@ class DeepSpeedReader {
       number(*optimizer.part, "buffer_count", nvme.buffer_count, kBuffers);
       nvme.pipeline_read = flag(*optimizer.part, "pipeline_read").value_or(false);
       nvme.pipeline_write = flag(*optimizer.part, "pipeline_write").value_or(false);
-      // Parameters that are in memory are not read when the engine is made.
+      // When DeepSpeed makes the engine, it does not read parameters that are already in memory.
       if (nvme.parameters && flag(*optimizer.part, "fast_init").value_or(false)) {
         errors_.add(*optimizer.part->find("fast_init"),
                     "\"fast_init\" beside parameters on the drive is predicted off alone.", "Write false.");
@@ -363,7 +362,7 @@ class DeepSpeedReader {
     if (read_json(*value, norm, errors_, RealRange{0, 1e9})) config_.clip_grad_norm = norm;
   }
 
-  // Nothing: "auto".
+  // `nullopt` for "auto".
   std::optional<bool> is_enabled(const JsonValue& part) {
     return part.find("enabled") == nullptr ? false : flag(part, "enabled");
   }
@@ -415,7 +414,7 @@ class DeepSpeedReader {
     fp16.auto_cast = flag(*part, "auto_cast").value_or(false);
     const JsonValue* scale = part->find("loss_scale");
     if (scale != nullptr && !is_auto(*scale)) read_json(*scale, fp16.loss_scale, errors_, RealRange{0, 1e30});
-    if (fp16.loss_scale > 0) return is_on;  // The others say nothing then.
+    if (fp16.loss_scale > 0) return is_on;  // Then the others have no effect.
     const auto number = [&](std::string_view key, std::int64_t& value, IntegerRange range) {
       if (const auto read = count(*part, key, range)) value = *read;
     };
@@ -428,7 +427,7 @@ class DeepSpeedReader {
     return is_on;
   }
 
-  // The script's. On the host DeepSpeed takes its own CPU optimizers alone, unless it is told otherwise.
+  // The script's own optimizer. By default, DeepSpeed accepts only its own CPU optimizers on the host.
   void check_own_optimizer() {
     const JsonValue* forces = document_.root.find("zero_force_ds_cpu_optimizer");
     if (!config_.offload || forces == nullptr || forces->type != JsonType::Bool || forces->boolean) return;
@@ -498,7 +497,7 @@ void fill_in(const DeepSpeedAutoSizes& sizes, std::int64_t hidden_size, ZeroOpti
 Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t world, const std::string& where) {
   DeepSpeedBatch batch{config.micro_batch, config.accumulation};
   if (!config.train_batch) {
-    // Without an accumulation it is 1; without either, neither is known.
+    // A missing accumulation is 1; if both are missing, both are unknown.
     if (batch.micro_batch && !batch.accumulation) batch.accumulation = 1;
     return batch;
   }
@@ -506,7 +505,7 @@ Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t worl
   if (batch.micro_batch && !batch.accumulation) batch.accumulation = train / *batch.micro_batch / world;
   if (!batch.accumulation) batch.accumulation = 1;
   if (!batch.micro_batch) batch.micro_batch = train / world / *batch.accumulation;
-  // Each is below 2^31: in int64 the product may not be.
+  // Each is below 2^31, but the product may overflow int64.
   const double product =
       static_cast<double>(*batch.micro_batch) * static_cast<double>(*batch.accumulation) * static_cast<double>(world);
   if (product == static_cast<double>(train)) return batch;

@@ -136,7 +136,7 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"zeropp_loco_param", Removed},
 };
 
-// Those of NVMe say nothing where the device is another.
+// Those of NVMe have no effect if the device is another one.
 constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
     {"device", Read},    {"pin_memory", Read},   {"ratio", Read},         {"super_offload", Usual, "false"},
     {"nvme_path", Read}, {"buffer_count", Read}, {"pipeline_read", Read}, {"pipeline_write", Read},
@@ -148,7 +148,7 @@ constexpr DeepSpeedKey kOffloadParamKeys[] = {
     {"buffer_count", Read}, {"buffer_size", Read}, {"max_in_cpu", Read},
 };
 
-// "thread_count" is what "intra_op_parallelism" was called; DeepSpeed takes it, and does nothing.
+// "thread_count" is the old name of "intra_op_parallelism"; DeepSpeed accepts and ignores it.
 constexpr DeepSpeedKey kAioKeys[] = {
     {"block_size", Read},
     {"intra_op_parallelism", Read},

@@ -1,12 +1,12 @@
 // Translates config.json of Hugging Face transformers into a model spec.
 //
-// A configuration says the sizes and switches of a class that transformers has; blocks of this program say what some of
-// those classes do. So each key of a kind of model is in one of three lists: it is read, and becomes an option of a
-// block; the blocks have one value for it, and any other is an error; it changes neither memory, nor work, nor what is
-// computed. A key that is in none of them is one that the class does not read, and the answer names it.
+// A configuration has the sizes and switches of a class in transformers; blocks of this program express some of those
+// classes. So each key of a kind of model is in one of three lists: it is read, and becomes an option of a block; the
+// blocks have one value for it, and any other is an error; or it changes neither memory, nor work, nor the result. The
+// class does not read any other key, and the answer names it.
 //
-// Sources: transformers 4.57.3, configuration_utils.py (PretrainedConfig: keys of all models, torch_dtype beside
-// dtype, defaults of generation) and modeling_utils.py (what from_pretrained reads).
+// Sources: transformers 4.57.3, configuration_utils.py (PretrainedConfig: keys of all models, torch_dtype beside dtype,
+// defaults of generation) and modeling_utils.py (from_pretrained).
 //
 // Not modeled: code that a model brings along (auto_map), quantized weights, adapters.
 
@@ -54,14 +54,14 @@ std::string text_of(const JsonValue* value) {
   return value != nullptr && value->type == JsonType::String ? value->text : std::string();
 }
 
-/// The first of "architectures"; empty: it names none.
+/// The first of "architectures"; empty if it names none.
 std::string architecture_of(const JsonValue& root) {
   const JsonValue* list = root.find("architectures");
   const bool has_one = list != nullptr && list->type == JsonType::Array && !list->elements.empty();
   return has_one ? text_of(&list->elements.front()) : std::string();
 }
 
-/// "Qwen3-8B" of "models/Qwen3-8B/config.json" and of the hub's cache; else what the file says of itself.
+/// "Qwen3-8B" for "models/Qwen3-8B/config.json" and for the hub's cache; otherwise the file's own name for itself.
 std::string model_name(const std::string& path, const JsonValue& root, const std::string& architecture) {
   const std::filesystem::path folder = std::filesystem::path(path).lexically_normal().parent_path();
   constexpr std::string_view kCached = "models--";
@@ -77,7 +77,7 @@ std::string model_name(const std::string& path, const JsonValue& root, const std
   return given.empty() ? architecture : given;
 }
 
-/// One sentence about a model that has no blocks here.
+/// One sentence about a model without blocks here.
 Error no_blocks(const JsonDocument& document, const std::string& architecture, const std::string& model_type) {
   std::string name = architecture.empty() ? model_type : architecture;
   if (!architecture.empty() && !model_type.empty()) name += fmt::format(" ({})", model_type);
@@ -87,7 +87,7 @@ Error no_blocks(const JsonDocument& document, const std::string& architecture, c
           fmt::format("There are some for {}; for another, {}", known, kCaptureInstead)};
 }
 
-/// The kind to plan, or the one sentence why there is none.
+/// The kind to plan. Error: the one sentence why there is none.
 Result<const Kind*> kind_of(const JsonDocument& document, std::string& architecture) {
   architecture = architecture_of(document.root);
   const std::string model_type = text_of(document.root.find("model_type"));
@@ -109,10 +109,10 @@ Result<const Kind*> kind_of(const JsonDocument& document, std::string& architect
       fmt::format("Of a {} they are those of {}; for another class, {}", kind->model_type, allowed, kCaptureInstead));
 }
 
-/// The dtype that the file states, or that of the weights, or float32, as transformers begins with.
+/// The dtype in the file, or that of the weights, or float32, which is transformers' default.
 Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype) {
   Dtype dtype = weights_dtype.value_or(Dtype::Float32);
-  // Where both are given, "dtype" counts.
+  // If both are given, "dtype" wins.
   for (const std::string_view key : {"torch_dtype", "dtype"}) {
     const JsonValue* value = config.find(key);
     if (value == nullptr || value->type == JsonType::Null) continue;
@@ -121,12 +121,12 @@ Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype) {
   return dtype;
 }
 
-/// Keys of every configuration that say nothing of a training step.
+/// Keys of every configuration that do not affect a training step.
 void pass_over_common_keys(HfConfigReader& config) {
   // The kind of the file, and its author.
   config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
                     "_commit_hash", "unsloth_version", "unsloth_fixed"});
-  // Keys of the first weights, of tokens, of classes that have their own lists, of outputs.
+  // Keys of initial weights, of tokens, of classes that have their own lists, of outputs.
   config.pass_over({"initializer_range",
                     "use_cache",
                     "bos_token_id",
@@ -199,7 +199,7 @@ void read_common_keys(HfConfigReader& config) {
   pass_over_common_keys(config);
 }
 
-/// The newer major version that wrote the file has other classes, whose experts are one tensor each.
+/// The newer major version that wrote the file has other classes, with one tensor for all experts.
 std::optional<std::string> version_note(const JsonValue& root) {
   const std::string version = text_of(root.find("transformers_version"));
   int major = 0;
@@ -246,7 +246,7 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
   FSDP_TRY(JsonDocument spec, parse_json(std::move(text), document.name));
   spec.is_translated = true;
   FSDP_TRY(ModelSpec result, read_model_spec(spec));
-  // Known only now that every key was asked for.
+  // Complete only after every key was requested.
   if (const auto unread = config.unread(); !unread.empty()) {
     result.notes.push_back(unread_note(unread, kind->model_type));
   }

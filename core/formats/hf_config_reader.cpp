@@ -165,7 +165,7 @@ std::optional<std::int64_t> HfConfigReader::padding_index(std::string_view key, 
 
 void HfConfigReader::only(std::string_view key, bool value) {
   const JsonValue* found = find(key);
-  // Python takes null for false.
+  // Python treats null as false.
   if (found == nullptr || (found->type == JsonType::Bool && found->boolean == value) || (!value && is_null(found))) {
     return;
   }

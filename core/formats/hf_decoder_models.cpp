@@ -1,14 +1,14 @@
 // Decoder-only language models of Hugging Face as specs: Llama, Mistral, Qwen2, Qwen3, Gemma-2, the mixtures of Mixtral
 // and Qwen3-MoE, and GPT-2.
 //
-// The first seven are one shape, blocks "decoder_layer" and "moe_layer", with other defaults and a few keys of their
-// own. Each key stands for what transformers reads of it, and an absent one for the default of its configuration class:
-// Qwen3 has heads of 128 whatever its width, Mistral looks 4096 tokens back unless it says null.
+// The first seven share one shape, blocks "decoder_layer" and "moe_layer", with other defaults and a few keys of their
+// own. Each key has the meaning that transformers gives it, and an absent one the default of its configuration class:
+// Qwen3 has heads of 128 whatever its width, Mistral looks 4096 tokens back unless the key is null.
 //
 // Sources: transformers 4.57.3, models/*/configuration_*.py for defaults, models/*/modeling_*.py for the keys that are
 // read, modeling_rope_utils.py for those of the rotary table.
 //
-// Not modeled: scalings of the rotary table but Llama-3's, the auxiliary loss of routers, jitter of their inputs.
+// Not modeled: scalings of the rotary table except Llama-3's, the auxiliary loss of routers, jitter of their inputs.
 
 #include <fmt/format.h>
 
@@ -39,8 +39,8 @@ struct Defaults {
   std::int64_t intermediate_size = 14336;
   std::int64_t layers = 32;
   std::int64_t heads = 32;
-  std::optional<std::int64_t> kv_heads;  ///< Nothing: as many as query heads.
-  std::optional<std::int64_t> head_dim;  ///< Nothing: the width over the heads.
+  std::optional<std::int64_t> kv_heads;  ///< Defaults to the number of query heads.
+  std::optional<std::int64_t> head_dim;  ///< Defaults to the width over the heads.
   std::int64_t positions = 32768;
   double norm_eps = 1e-6;
   double rope_theta = 10000;
@@ -94,9 +94,9 @@ struct Decoder {
   std::optional<std::int64_t> padding;
   double attention_dropout = 0;
   Rotary rotary = {};
-  // Settings of some families only.
+  // Settings of some families.
   bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
-  std::vector<std::int64_t> windows = {};  ///< For each layer; 0: all tokens. Empty: 0 of all.
+  std::vector<std::int64_t> windows = {};  ///< For each layer; 0 means all tokens. Empty means 0 for all.
   bool is_gemma = false;
   std::optional<double> attention_softcap = {}, logit_softcap = {};
   double query_scalar = 0;
@@ -104,10 +104,10 @@ struct Decoder {
   std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
   bool norm_topk_prob = true;
   bool is_mixtral = false;
-  std::vector<bool> dense = {};  ///< For each layer: has one MLP and no experts.
+  std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
 };
 
-/// The scaling of the rotary table, of an object that is not null.
+/// The scaling of the rotary table, from an object that is not null.
 void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& rotary) {
   if (value.type != JsonType::Object) {
     config.errors().add(value, fmt::format("The scaling of the rotary table is {}.", describe(value)),
@@ -133,7 +133,7 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
     rotary.high_freq_factor = scaling.positive("high_freq_factor", 4);
     rotary.original_positions = scaling.size("original_max_position_embeddings", 8192);
   }
-  // A key that belongs to another kind of scaling: nobody would know that it was not heard.
+  // A key of another kind of scaling is an error; otherwise nobody would notice that it has no effect.
   const JsonValue* named = scaling.find("rope_type");
   if (named != nullptr && named->text != type) return;
   for (const std::string& key : scaling.unread()) {
@@ -167,7 +167,7 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
   model.intermediate_size = config.size("intermediate_size", defaults.intermediate_size);
   model.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
   model.heads = config.size("num_attention_heads", defaults.heads);
-  // Null stands for as many as query heads, in every class.
+  // In every class, null means the number of query heads.
   model.kv_heads = config.size_or_null("num_key_value_heads", defaults.kv_heads).value_or(model.heads);
   const auto head_dim = config.size_or_null("head_dim", defaults.head_dim);
   model.states_head_dim = head_dim.has_value();
@@ -197,7 +197,7 @@ void read_activation(HfConfigReader& config, std::string_view key, std::string_v
   model.is_gelu = name == "gelu_pytorch_tanh";
 }
 
-/// "layer_types": of each layer whether it looks back `window` tokens; `otherwise` where the key is absent.
+/// "layer_types": for each layer whether it looks back `window` tokens; `otherwise` if the key is absent.
 void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window, Decoder& model,
                       bool (*otherwise)(std::int64_t layer, std::int64_t first), std::int64_t first) {
   std::vector<bool> slides;
@@ -230,7 +230,7 @@ void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window
   for (const bool slides_here : slides) model.windows.push_back(slides_here ? window.value_or(0) : 0);
 }
 
-/// For Qwen: a window counts where it is switched on.
+/// For Qwen: a window counts only if it is switched on.
 std::optional<std::int64_t> read_switched_window(HfConfigReader& config) {
   const bool is_on = config.flag("use_sliding_window", false);
   const auto window = config.size_or_null("sliding_window", 4096);
@@ -296,7 +296,7 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
   if (model.is_mixtral) json.member("naming", "mixtral");
 }
 
-/// Layers that are alike stand in one row.
+/// Writes equal layers as one row.
 void write_layers(HfSpecText& spec, const Decoder& model) {
   const auto is_dense = [&](std::int64_t layer) {
     return model.num_experts == 0 || (!model.dense.empty() && model.dense[layer]);
@@ -400,12 +400,12 @@ std::string gemma2(HfConfigReader& config, Target& target) {
   model.logit_softcap = config.positive_or_null("final_logit_softcapping", 30.0);
   const auto every_other = [](std::int64_t layer, std::int64_t /*first*/) { return layer % 2 == 0; };
   read_layer_types(config, config.size_or_null("sliding_window", 4096), model, every_other, 0);
-  // Its MLP reads "hidden_activation" alone, and its layers "sliding_window".
+  // Its MLP reads only "hidden_activation", and its layers "sliding_window".
   config.pass_over({"hidden_act", "cache_implementation", "sliding_window_size"});
   return spec_of_decoder(model, target);
 }
 
-/// The experts' keys that both mixtures have.
+/// The experts' keys of both mixtures.
 void read_experts(HfConfigReader& config, std::string_view count_key, std::int64_t experts, std::int64_t per_token,
                   Decoder& model) {
   config.text("hidden_act", "silu", {"silu", "swish"});
@@ -450,7 +450,7 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
     }
   }
   if (std::find(model.dense.begin(), model.dense.end(), false) == model.dense.end()) model.num_experts = 0;
-  // Keys that its class no longer reads, or reads for parallel plans of its own.
+  // Keys that its class no longer reads, or reads for its own parallel plans.
   config.pass_over({"max_window_layers"});
   return spec_of_decoder(model, target);
 }
@@ -480,7 +480,7 @@ std::string gpt2(HfConfigReader& config, Target& target) {
   config.only("scale_attn_by_inverse_layer_idx", false);
   config.only("reorder_and_upcast_attn", false);
   config.only("add_cross_attention", false);
-  // n_ctx is what n_positions was once called beside it, and summaries belong to other heads.
+  // n_ctx is an old name of n_positions, and summaries belong to other heads.
   config.pass_over({"n_ctx", "pad_token_id", "summary_type", "summary_use_proj", "summary_activation",
                     "summary_first_dropout", "summary_proj_to_labels"});
 

@@ -166,7 +166,7 @@ void write_t5_stack(HfSpecText& spec, const T5& model, std::string_view stack, s
   });
 }
 
-/// A T5Stack's own dropout, which gives the value another name after the encoder.
+/// A T5Stack's own dropout, which renames the value after the encoder.
 void write_t5_dropout(HfSpecText& spec, const T5& model, std::string_view stack, std::string_view output) {
   if (model.dropout == 0) return;
   spec.op(fmt::format("{}.dropout", stack), "Dropout", [&](JsonWriter& json) {
@@ -181,7 +181,7 @@ void write_t5_norm(HfSpecText& spec, const T5& model, std::string_view stack, bo
   const auto options = [&](JsonWriter& json) {
     json.member("eps", model.eps);
     if (decoder || model.dropout > 0) return;
-    // Nothing after it gives the encoder's output its name.
+    // Nothing after it names the encoder's output.
     nested_member(json, "outputs", "hidden", "encoder_hidden");
   };
   spec.module(fmt::format("{}.final_layer_norm", stack), "rms_norm", options, "T5LayerNorm");
@@ -218,7 +218,7 @@ void write_t5_modules(HfSpecText& spec, const T5& model) {
   spec.module("", "cross_entropy");
 }
 
-/// As Mesh TensorFlow draws them: queries are not scaled later, so that theirs are small.
+/// As in Mesh TensorFlow: queries are not scaled later, so their initial values are small.
 void write_t5_initial_values(HfSpecText& spec, const T5& model) {
   const double factor = model.initial_factor;
   const auto over_root = [factor](std::int64_t of) { return factor * std::pow(static_cast<double>(of), -0.5); };
@@ -296,7 +296,7 @@ Whisper read_whisper(HfConfigReader& config) {
   config.only("scale_embedding", false);
   config.only("apply_spec_augment", false);
   config.only("is_encoder_decoder", true);
-  // Layers of the encoder once more; masks of an augmentation that is off; heads for classes; what generation needs.
+  // The encoder's number of layers again; masks of an augmentation that is off; heads for classes; keys of generation.
   config.pass_over({"num_hidden_layers", "num_key_value_heads", "mask_time_prob", "mask_time_length",
                     "mask_time_min_masks", "mask_feature_prob", "mask_feature_length", "mask_feature_min_masks",
                     "use_weighted_layer_sum", "classifier_proj_size", "median_filter_width", "forced_decoder_ids",
@@ -359,7 +359,7 @@ struct Vit {
   double dropout = 0, attention_dropout = 0, eps = 0, initial_std = kUsualInitialStd;
 };
 
-/// The classes that the names of classes count.
+/// The number of classes, by their names.
 std::int64_t read_classes(HfConfigReader& config) {
   const std::int64_t stated = config.size("num_labels", 2);
   const JsonValue* names = config.find("id2label");

@@ -1,9 +1,9 @@
-// Holds the weights that lie beside a config.json against the model that it describes.
+// Compares the weights beside a config.json with its model.
 //
-// from_pretrained builds the model of config.json and puts into it what it finds by name. A tensor of another shape is
-// an error there, and here; one that the model lacks is left, and one that the files lack begins at random: both with a
-// warning, which is a note here. Names are the model's, or the model's without the prefix of its base ("wte.weight" of
-// GPT-2), with "gamma" and "beta" for the norms of old BERTs.
+// from_pretrained builds the model of config.json and loads the tensors that it finds by name. A tensor of another
+// shape is an error there, and here. It ignores one that the model lacks, and initializes one that the files lack at
+// random, both with a warning, which is a note here. Names are the model's, or the model's without the prefix of its
+// base ("wte.weight" of GPT-2), with "gamma" and "beta" for the norms of old BERTs.
 //
 // Sources: transformers 4.57.3, modeling_utils.py, _load_pretrained_model and _get_key_renaming_mapping.
 //
@@ -41,7 +41,7 @@ bool is_buffer(const StoredTensor& tensor) {
                      [&](std::string_view end) { return tensor.name.ends_with(end); });
 }
 
-/// How old checkpoints call a norm's weight and bias.
+/// The names of a norm's weight and bias in old checkpoints.
 std::string renamed(std::string name) {
   for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, std::pair{".beta", ".bias"}}) {
     if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string::npos, now);
@@ -85,7 +85,7 @@ std::string sizes(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Notes on what is in one of the two alone, and in another dtype.
+/// Adds notes on tensors that only one of the two has, and on other dtypes.
 void compare_names(const HfWeights& weights, const std::vector<std::string>& extra,
                    const std::set<const Parameter*>& found, const Model& model, ModelSpec& spec) {
   if (!extra.empty()) {

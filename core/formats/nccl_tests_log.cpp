@@ -5,9 +5,9 @@
 //       33554432       8388608     float     sum      -1   171.88  195.22  292.83      0   173.28  193.64  290.46 0
 //
 // Old versions leave the operation empty for all-gather and have no root; some print no in-place half, or N/A in it. So
-// a line is one that begins with two integers and the name of a type; after words and a root stand four or eight
-// figures, of which the first is the time in microseconds. Schedulers put names before each line ("node3: ",
-// "[1,0]<stdout>:"), which are dropped.
+// a line of the table begins with two integers and the name of a type; after words and a root come four or eight
+// figures, the first of which is the time in microseconds. Prefixes of schedulers ("node3: ", "[1,0]<stdout>:") are
+// dropped.
 //
 // Sources: nccl-tests, src/common.cu (writeBenchmarkLineBody and its predecessors), doc/PERFORMANCE.md for the size.
 
@@ -46,13 +46,13 @@ std::vector<std::string_view> words_of_line(std::string_view line) {
   return words;
 }
 
-/// The words of a line of the table from its size on; empty: another line.
+/// The words of a line of the table from its size on; empty for other lines.
 std::vector<std::string_view> words_of_row(std::string_view line) {
   std::vector<std::string_view> words = words_of_line(line);
   for (std::size_t i = 2; i < words.size(); ++i) {
     if (!is_type(words[i])) continue;
     words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(i) - 2);
-    // A scheduler's mark may stand right before the size.
+    // A scheduler's mark may touch the size.
     words[0] = words[0].substr(words[0].find_last_of(":>") + 1);
     return parse_integer(words[0]) && parse_integer(words[1]) ? words : std::vector<std::string_view>();
   }
@@ -73,7 +73,7 @@ std::optional<NcclTestsRow> read_row(const std::vector<std::string_view>& words)
   return NcclTestsRow{*bytes, Seconds(1e-6 * *time)};
 }
 
-/// "# Collective test starting: all_gather_perf", or the command that somebody typed.
+/// "# Collective test starting: all_gather_perf", or the typed command.
 void read_remark(std::string_view line, NcclTestsLog& log) {
   for (const std::string_view name : kCollectives) {
     if (line.find(fmt::format("{}_perf", name)) != std::string_view::npos) log.collective = std::string(name);
@@ -104,7 +104,7 @@ Result<NcclTestsLog> read_nccl_tests_log(std::string_view text, const std::strin
       continue;
     }
     const std::optional<NcclTestsRow> row = read_row(words);
-    // A size of 0 is how the test says that a rank had no part: nothing was sent.
+    // The test prints a size of 0 for a rank without a part: nothing was sent.
     if (row && row->bytes > 0) log.rows.push_back(*row);
     if (!row) {
       errors.push_back({fmt::format("{}:{}", name, number),

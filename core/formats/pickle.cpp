@@ -1,12 +1,12 @@
 // Reads pickles without running them.
 //
-// A pickle is a list of operations on a stack: each pushes a value, or takes some off and pushes what they make. A mark
-// on the stack says where the items of a list begin. A memo keeps values by number, so that one that occurs twice is
-// written once. That is all that dicts, lists, tuples, texts and numbers need, and all that is done here; the
-// operations that import, call or build objects are refused by their name, before anything of them is done.
+// A pickle is a list of operations on a stack: each pushes a value, or pops some and pushes the result. A mark on the
+// stack records where the items of a list begin. A memo stores values by number, so that a repeated value is written
+// once. Dicts, lists, tuples, texts and numbers need no more, so this reader does no more; it refuses the operations
+// that import, call or build objects by name, before it executes any part of them.
 //
-// Values lie in one array and know each other by index. A text is a piece of the file. So a memory snapshot of a
-// hundred megabytes takes some three times its size and no second reading.
+// Values lie in one array and refer to each other by index. A text is a view of the file. So a memory snapshot of a
+// hundred megabytes takes about three times its size and no second pass.
 //
 // Sources: PEP 307, PEP 3154 and PEP 574; the list of operations in Python's module pickletools.
 //
@@ -30,7 +30,7 @@ using namespace pickle_detail;
 constexpr std::string_view kPlainHint = "Only dicts, lists, tuples, strings, numbers and None are read.";
 constexpr std::size_t kMostNumberBytes = 16;
 
-/// The bytes of a number, lowest first, without those at the end that only repeat its sign.
+/// The bytes of a number, lowest first, without trailing ones that only repeat its sign.
 std::string_view without_sign_bytes(std::string_view bytes) {
   const auto is_negative = [](char byte) { return static_cast<signed char>(byte) < 0; };
   while (bytes.size() > 1) {
@@ -41,7 +41,7 @@ std::string_view without_sign_bytes(std::string_view bytes) {
   return bytes;
 }
 
-/// The nearest number that a double has.
+/// The nearest double.
 double rounded(std::string_view bytes) {
   double number = static_cast<signed char>(bytes.back());
   for (std::size_t i = bytes.size() - 1; i-- > 0;) number = number * 256 + static_cast<unsigned char>(bytes[i]);
@@ -74,7 +74,7 @@ class PickleReader {
  private:
   using Value = PickleDocument::Value;
 
-  /// The first error ends the reading: what follows it has no meaning.
+  /// The first error ends the reading: later ones have no meaning.
   void fail(std::string what, std::string hint = {}) {
     if (errors_.empty())
       errors_.push_back({fmt::format("{}: byte {}", name_, start_), std::move(what), std::move(hint)});
@@ -87,7 +87,7 @@ class PickleReader {
     if (marks_.size() > limits_.depth) fail(fmt::format("Values are nested more than {} deep.", limits_.depth));
   }
 
-  /// `count` bytes of the file, or nothing and an error.
+  /// `count` bytes of the file; `nullopt` and an error if they are missing.
   std::optional<std::string_view> take(std::uint64_t count) {
     const std::string_view data = document_.data_;
     if (count > data.size() - next_) {
@@ -99,7 +99,7 @@ class PickleReader {
     return taken;
   }
 
-  /// A number of that many bytes, the lowest first.
+  /// A number of that many bytes, lowest first.
   std::optional<std::uint64_t> take_number(int num_bytes) {
     const std::optional<std::string_view> bytes = take(static_cast<std::uint64_t>(num_bytes));
     if (!bytes) return std::nullopt;
@@ -138,7 +138,7 @@ class PickleReader {
   void push_number(int num_bytes) {
     const std::optional<std::uint64_t> number = take_number(num_bytes);
     if (!number) return;
-    // Among the short ones only that of four bytes has a sign.
+    // Among the short forms only that of four bytes has a sign.
     push_int(num_bytes == 4 ? static_cast<std::int32_t>(*number) : static_cast<std::int64_t>(*number));
   }
 
@@ -178,7 +178,7 @@ class PickleReader {
     document_.containers_.push_back(std::move(items));
   }
 
-  /// Where the values above the last mark begin; takes the mark away. Nothing without one.
+  /// Removes the last mark and returns where the values above it begin; `nullopt` without a mark.
   std::optional<std::size_t> take_mark() {
     if (marks_.empty()) {
       fail("A mark is missing.");
@@ -189,7 +189,7 @@ class PickleReader {
     return begin;
   }
 
-  /// Values that may be taken off: not those below a mark.
+  /// Whether this many values can be popped: not those below a mark.
   bool has(std::size_t count) {
     const std::size_t floor = marks_.empty() ? 0 : marks_.back();
     if (stack_.size() >= floor + count) return true;
@@ -238,7 +238,7 @@ class PickleReader {
 
   void remember(std::optional<std::uint64_t> number) {
     if (!number || !has(1)) return;
-    // Pickles number from 0 without a hole; a high number would cost memory only.
+    // Pickles number from 0 without gaps; a high number would only cost memory.
     if (*number > memo_.size()) return fail("A memo number is out of order.");
     if (*number == memo_.size()) memo_.push_back(0);
     memo_[*number] = stack_.back();
@@ -383,10 +383,10 @@ class PickleReader {
   PickleLimits limits_;
   PickleDocument document_;
   std::vector<std::uint32_t> stack_;
-  std::vector<std::size_t> marks_;  ///< Sizes of the stack where marks were set.
+  std::vector<std::size_t> marks_;  ///< Sizes of the stack at the marks.
   std::vector<std::uint32_t> memo_;
   std::size_t next_ = 0;
-  std::size_t start_ = 0;  ///< Start of the operation that is done.
+  std::size_t start_ = 0;  ///< Start of the current operation.
   bool is_done_ = false;
   Errors errors_;
 };

@@ -1,13 +1,13 @@
-// The bytes of a file are [8, header) and then one tensor after the other, without gaps; so a header that is consistent
-// with the size of its file says where everything is, and a file that was cut is noticed before a byte of it is used.
+// The bytes of a file are [8, header) and then one tensor after the other, without gaps. So a header that matches the
+// size of its file locates everything, and a truncated file is noticed before any of it is used.
 //
-// A part of a tensor says where it begins under the key DCP_SHARDING_INFO of the metadata: a JSON text of its own,
-// {"NAME": {"saved_offsets": [rows, 0, ...]}}.
+// A part of a tensor has its offset under the key DCP_SHARDING_INFO of the metadata: a JSON text of its own, {"NAME":
+// {"saved_offsets": [rows, 0, ...]}}.
 //
-// Sources: https://huggingface.co/docs/safetensors (the format) and safetensors/src/tensor.rs (what its reader
-// refuses); torch/distributed/checkpoint/_hf_utils.py and filesystem.py, torch 2.11, for parts.
+// Sources: https://huggingface.co/docs/safetensors (the format) and safetensors/src/tensor.rs (the errors of its
+// reader); torch/distributed/checkpoint/_hf_utils.py and filesystem.py, torch 2.11, for parts.
 //
-// Not modeled: types of less than a byte, whose bytes are only checked for their order.
+// Not modeled: types of less than a byte; only the order of their bytes is checked.
 
 #include "core/formats/safetensors.h"
 
@@ -29,7 +29,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 60;  // The sum of two of them is a number, too.
+constexpr std::int64_t kMost = std::int64_t{1} << 60;  // The sum of two fits 64 bits.
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::string_view kParts = "DCP_SHARDING_INFO";
 

@@ -1,5 +1,5 @@
-// Rows of a tensor lie one after the other, and so do their elements: a part that was cut along dimension 0 is a range
-// of flat elements, and so is what one rank of FSDP2 holds. A reader cuts the one range with the others.
+// Rows of a tensor are contiguous, and so are their elements: a part that was cut along dimension 0 is a range of flat
+// elements, and so is the shard of one rank of FSDP2. A reader intersects the two kinds of ranges.
 //
 // Sources: https://huggingface.co/docs/transformers/big_models (the index: {"weight_map": {NAME: FILE}}).
 
@@ -32,7 +32,7 @@ constexpr std::string_view kIndexEnding = ".index.json";
 constexpr std::string_view kModelIndex = "model.safetensors.index.json";
 constexpr std::string_view kModelFile = "model.safetensors";
 
-/// An entry of an index: which file has a tensor.
+/// An entry of an index: the file of a tensor.
 struct Promise {
   std::string index;
   std::string tensor;
@@ -117,7 +117,7 @@ Sources find_sources(const std::vector<std::string>& paths, Errors& errors) {
   return sources;
 }
 
-/// Parts of a tensor as they come, before they are put together.
+/// Parts of a tensor in the order of reading, before they are joined.
 struct Found {
   Dtype dtype = Dtype::Float32;
   std::vector<std::pair<StoredPart, const SafetensorsEntry*>> parts;
@@ -127,7 +127,7 @@ std::int64_t elements_of(const Shape& shape) {
   return *checked_bytes(shape, Dtype::UInt8);
 }
 
-/// The shape of the whole tensor, and its parts one after the other.
+/// The shape of the whole tensor, and its parts in order.
 Result<StoredTensor> put_together(const std::string& name, const Found& found, const std::vector<std::string>& files) {
   const auto where = [&](std::size_t i) { return files[found.parts[i].first.file]; };
   StoredTensor tensor{.name = name, .dtype = *found.parts[0].second->dtype, .shape = {}, .parts = {}};

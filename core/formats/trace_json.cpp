@@ -1,15 +1,15 @@
 // A step as PyTorch's profiler would have recorded it.
 //
-// Readers know a collective by its kernel's name, which begins with "nccl", and what it moves by the arguments that
-// Kineto gives such a kernel. Everything else on a stream counts as computation, so that the copies in and out of
-// FSDP2's buffers do, as in a real recording. Slices of one thread may not overlap: a stream is a thread, and starts
-// and ends are rounded to nanoseconds before they are subtracted. Perfetto does not stack counters; so every category
-// has a counter of its own beside that of the sum, and chrome://tracing gets one with all of them.
+// Readers recognize a collective by its kernel's name, which begins with "nccl", and its payload by the arguments that
+// Kineto adds to such a kernel. Everything else on a stream counts as computation, also the copies in and out of
+// FSDP2's buffers, as in a real recording. Slices of one thread may not overlap: a stream is a thread, and starts and
+// ends are rounded to nanoseconds before they are subtracted. Perfetto does not stack counters, so every category has
+// its own counter beside that of the sum, and chrome://tracing gets one with all of them.
 //
 // A run on CPU has no NCCL: its collectives are named as PyTorch's profiler names Gloo's, "gloo:all_gather".
 //
 // Sources: the Trace Event Format; libkineto/src/output_json.cpp (schemaVersion 1, distributedInfo, names of
-// arguments); HolisticTraceAnalysis, hta/common/trace_parser.py (what it asks for) and trace_filter.py ("^nccl").
+// arguments); HolisticTraceAnalysis, hta/common/trace_parser.py (required keys) and trace_filter.py ("^nccl").
 //
 // Not modeled: the CPU's side, its operators and launches.
 
@@ -25,7 +25,7 @@ namespace fsdp {
 
 namespace {
 
-// Kineto's thread of a stream is the stream's number; PyTorch's default one is 7 there.
+// Kineto's thread of a stream is the stream's number; PyTorch's default stream is 7 there.
 constexpr std::array<int, kNumStreams> kThreads = {7, 20, 24, 28, 16, 32};
 constexpr int kStepThread = 1;
 /// The device of a run on CPU (core/cluster/cpu_cluster.cpp, executor/backend_cpu.cpp).
@@ -178,7 +178,7 @@ class TraceWriter {
     }
   }
 
-  // HolisticTraceAnalysis cuts a trace by these.
+  // HolisticTraceAnalysis splits a trace by these.
   void step() {
     begin("X", "ProfilerStep#0", "user_annotation");
     place(device_, kStepThread, 0);
@@ -240,7 +240,7 @@ class TraceWriter {
     for (const StreamEvent& event : trace_.events) {
       for (const std::int32_t other : event.waits_for) {
         const StreamEvent& source = trace_.events[other];
-        // An arrow belongs to the slice around its end, which does not hold its own last moment.
+        // An arrow belongs to the slice around its end; a slice excludes its own last moment.
         const std::int64_t from = std::max(nanoseconds(source.start), nanoseconds(source.end) - 1);
         ++number;
         arrow("s", number, source.stream, from);

@@ -27,7 +27,7 @@ bool is_folder(const std::string& path) {
 
 /// Errors for a folder without a config.json.
 Errors no_configuration(const std::string& folder) {
-  // Files that say what they are.
+  // Files with a recognizable kind.
   for (const char* name : {"adapter_config.json", "model_index.json"}) {
     const std::filesystem::path file = std::filesystem::path(folder) / name;
     if (!lies_there(file)) continue;
@@ -39,7 +39,7 @@ Errors no_configuration(const std::string& folder) {
            "A folder of Hugging Face has one next to the weights, as save_pretrained writes it; else name a file."}};
 }
 
-/// A JSON text that has nothing of a model, where a list of all that it lacks would help nobody.
+/// A JSON text without any key of a model, for which a list of all missing keys would not help.
 bool is_no_model(const JsonDocument& document) {
   const JsonValue& root = document.root;
   if (root.type != JsonType::Object) return true;
@@ -49,7 +49,7 @@ bool is_no_model(const JsonDocument& document) {
   return true;
 }
 
-/// A config.json, held against the weights beside it.
+/// A config.json, compared with the weights beside it.
 Result<ModelSpec> read_configured(const JsonDocument& document, const std::string& path) {
   const std::string folder = path == "-" ? "" : std::filesystem::path(path).parent_path().string();
   const HfWeights weights = path == "-" ? HfWeights() : read_hf_weights(folder);

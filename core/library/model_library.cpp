@@ -88,7 +88,7 @@ std::string in_folder(const std::string& library, const std::string& name) {
   return (std::filesystem::path(library) / (name + std::string(kSpecEnding))).string();
 }
 
-/// A name as it is compared: small letters and digits only.
+/// A name for comparison: lower case letters and digits only.
 std::string model_key(std::string_view name) {
   std::string result;
   for (const char c : name) {
@@ -99,7 +99,7 @@ std::string model_key(std::string_view name) {
   return result;
 }
 
-/// "owner/name" where there is no such folder.
+/// "owner/name" if no such folder exists.
 bool is_hub_name(const std::string& argument) {
   const std::size_t slash = argument.find('/');
   const bool has_one = slash != std::string::npos && slash > 0 && slash + 1 < argument.size() &&
@@ -108,7 +108,7 @@ bool is_hub_name(const std::string& argument) {
          !is_there(argument.substr(0, slash));
 }
 
-/// "Qwen/Qwen3-8B" of each shipped model whose figures are those of the Hugging Face hub, with the model's own name.
+/// "Qwen/Qwen3-8B" for each shipped model whose figures come from the Hugging Face hub, with the model's own name.
 std::vector<std::pair<std::string, std::string>> hub_names(const std::string& library,
                                                            const std::vector<std::string>& names) {
   constexpr std::string_view kHub = "https://huggingface.co/";
@@ -123,13 +123,13 @@ std::vector<std::pair<std::string, std::string>> hub_names(const std::string& li
   return result;
 }
 
-/// Names of the hub differ in more than the case of their letters.
+/// Whether names of the hub are equal but for the case of their letters.
 bool same_letters(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-/// The shipped model of which this is the name on the Hugging Face hub, with its owner or without:
+/// The shipped model with this name on the Hugging Face hub, with or without its owner:
 /// "meta-llama/Llama-3.1-70B-Instruct". Tuned versions are the same model.
 std::optional<std::string> model_of_hub_name(std::string_view hub_name, const std::vector<std::string>& names) {
   const std::size_t slash = hub_name.find('/');
@@ -149,13 +149,13 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   return std::nullopt;
 }
 
-/// Whether it is the name of a shipped model, as `fsdp-plan models` lists them.
+/// Whether `fsdp-plan models` lists this name.
 bool is_named(const std::string& argument, const std::string& library) {
   const std::vector<std::string> names = model_names(library);
   return std::find(names.begin(), names.end(), argument) != names.end();
 }
 
-/// A shipped model by the page that its figures are from, whatever it is called here.
+/// A shipped model by the page of its figures, whatever its name here.
 Result<std::string> find_hub_name(const std::string& argument, const std::string& library) {
   const std::vector<std::string> names = model_names(library);
   const auto on_hub = hub_names(library, names);
@@ -176,7 +176,8 @@ Result<std::string> find_hub_name(const std::string& argument, const std::string
 }  // namespace
 
 Result<std::string> find_model_file(const std::string& argument, const std::string& library, const std::string& near) {
-  // A folder of results may be called as a shipped model is; one with a model in it comes before the library.
+  // A folder of results may have the name of a shipped model; one that contains a model takes precedence over the
+  // library.
   const bool is_shipped = is_named(argument, library);
   const auto has_model = [&](const std::filesystem::path& path) {
     std::error_code ignored;
@@ -206,7 +207,7 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
                              : "Run \"fsdp-plan models\" for the names of the models.");
     }
   }
-  // The reader's own message says what is there instead.
+  // The reader's own message describes what is there instead.
   const Result<std::string> text = read_text_file(argument);
   if (!text) return tl::unexpected(text.error());
   return argument;
