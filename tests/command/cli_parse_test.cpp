@@ -24,7 +24,7 @@ std::string first_error_of(const Words& words) {
   return line ? "" : to_string(line.error().front());
 }
 
-TEST(CommandLine, AnEmptyValueIsAValueAndTakesNoOtherWord) {
+TEST(CommandLine, EmptyValueIsAValue) {
   for (const Words& words : {Words{"mlp", "--alloc-conf=", "--gpus", "4"}, {"mlp", "--alloc-conf", "", "--gpus=4"}}) {
     const CommandLine line = parsed(words);
     EXPECT_EQ(line.value(Option::AllocConf), "");
@@ -33,7 +33,7 @@ TEST(CommandLine, AnEmptyValueIsAValueAndTakesNoOtherWord) {
   }
 }
 
-TEST(CommandLine, AValueMayBeginAsAnOptionDoes) {
+TEST(CommandLine, ValueMayBeginWithADash) {
   const CommandLine line = parsed({"execute", "plan.json", "--eps", "-.5", "--betas", "-1", "-.5", "--lr=-.5e-3"});
   EXPECT_EQ(line.value(Option::Epsilon), "-.5");
   EXPECT_EQ(line.all(Option::Betas), (Words{"-1", "-.5"}));
@@ -51,7 +51,7 @@ TEST(CommandLine, AListTakesAllWordsUpToTheNextOption) {
   EXPECT_EQ(line.value(Option::Output), "plan.json");
 }
 
-TEST(CommandSet, HasTheCommandsThatItIsMadeOf) {
+TEST(CommandSet, ContainsExactlyItsCommands) {
   constexpr CommandSet kTwo = Command::Plan | Command::Completions;
   EXPECT_TRUE(kTwo.has(Command::Plan) && kTwo.has(Command::Completions));
   EXPECT_FALSE(kTwo.has(Command::Simulate));

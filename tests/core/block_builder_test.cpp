@@ -48,7 +48,7 @@ TEST(BlockBuilder, NamesFollowTheScopes) {
 //   y = self.part(x)               op 1: z = silu(x); op 2: return relu(z)
 //   x = y + hidden                 op 3
 //   return x
-TEST(BlockBuilder, AVariableKeepsItsValueUntilItGetsAnotherOrItsForwardReturns) {
+TEST(BlockBuilder, VariableKeepsItsValueUntilReassignedOrForwardReturns) {
   BlockBuilder b("layer", "Layer", kHidden);
   const BlockValue hidden = b.input("hidden");
   const BlockValue x = b.local("x", b.layer_norm("norm", hidden));
@@ -79,7 +79,7 @@ TEST(BlockBuilder, DeclaredModulesKeepTheOrderOfRegistration) {
   EXPECT_EQ(definition->block.ops[0].kind, OpKind::LayerNorm);
 }
 
-TEST(BlockBuilder, InputsComeFirstHoweverLateTheyAreAskedFor) {
+TEST(BlockBuilder, InputsComeFirstInAnyOrderOfUse) {
   BlockBuilder b("layer", "Layer", {Value{.name = "a", .shape = {2, 4}}, Value{.name = "b", .shape = {2, 4}}});
   const BlockValue a = b.silu(b.input("a"));
   b.output("sum", b.add(a, b.input("b")));
@@ -161,7 +161,7 @@ TEST(BlockBuilder, ModuleListsAreNotCalledAndUndeclaredParentsAreContainers) {
   EXPECT_EQ(modules[4].parent, 3);
 }
 
-TEST(BlockBuilder, ReportsWhatDoesNotFit) {
+TEST(BlockBuilder, ReportsEveryMistake) {
   BlockBuilder b("layer", "Layer", kHidden);
   const BlockValue hidden = b.input("hidde");
   b.linear("fc", b.input("hidden"), 4);

@@ -16,7 +16,7 @@ Model model_with_call(const std::string& module, const std::string& block) {
   return model;
 }
 
-TEST(NameOfCall, IsTheModulesAndNoInnerWord) {
+TEST(NameOfCall, NamesTheModuleOrTheLoss) {
   const Call inside{.block = 0, .module = 0};
   EXPECT_EQ(name_of_call(model_with_call("model.layers.3", "decoder_layer"), inside), "model.layers.3");
   EXPECT_EQ(name_of_call(model_with_call("", "cross_entropy"), inside), "cross_entropy");

@@ -96,7 +96,7 @@ Model model_in_file(std::string text) {
   return model.value_or(Model{});
 }
 
-TEST(CapturedModel, IsASpecWithARecipeOfItsOwn) {
+TEST(CapturedModel, FileIsASpecWithItsOwnRecipe) {
   const ModelSpec spec = read_file();
   ASSERT_NE(spec.captured, nullptr);
   EXPECT_EQ(spec.name, "Net");
@@ -115,7 +115,7 @@ TEST(CapturedModel, IsASpecWithARecipeOfItsOwn) {
   EXPECT_EQ(spec.dimensions[0].value.text, "2");
 }
 
-TEST(CapturedModel, IsAModelWhoseOpsWereRecorded) {
+TEST(CapturedModel, BuildsAModelOfRecordedOps) {
   const auto model = build_model(read_file());
   ASSERT_TRUE(model.has_value());
   EXPECT_EQ(model->modules[3].parent, 1);
@@ -139,7 +139,7 @@ TEST(CapturedModel, IsAModelWhoseOpsWereRecorded) {
   EXPECT_FALSE(can_checkpoint(*model, Dtype::Float32));
 }
 
-TEST(CapturedModel, SaysWhereItsScriptClearsGradientsAndWhatABatchHolds) {
+TEST(CapturedModel, ReadsGradientClearingAndBatchContents) {
   std::string text(kFile);
   const std::string before = "\"inputs\": [0], \"loss\": 3,";
   const std::size_t place = text.find(before);
@@ -157,7 +157,7 @@ TEST(CapturedModel, SaysWhereItsScriptClearsGradientsAndWhatABatchHolds) {
   EXPECT_FALSE(begins_with_gradients(*build_model(read_file(), {})));
 }
 
-TEST(CapturedModel, SaysWhatIsACopyOfAParameter) {
+TEST(CapturedModel, ReadsWhichBuffersCopyAParameter) {
   const std::string scale = R"({"name": "scale", "shape": [4], "dtype": "float32", "persistent": false})";
   const std::string copy =
       R"({"name": "beside/copies/0", "shape": [4, 4], "dtype": "bfloat16", "registered": false, "copy_of": )";
@@ -169,7 +169,7 @@ TEST(CapturedModel, SaysWhatIsACopyOfAParameter) {
             "/buffers/0/copy_of: There is no parameter \"layers.2.weight\".");
 }
 
-TEST(CapturedModel, SaysWhetherItsLoopTellsTheLastMicroBatch) {
+TEST(CapturedModel, ReadsWhetherTheLoopMarksItsLastMicroBatch) {
   EXPECT_FALSE(model_in_file(std::string(kFile)).says_last_micro_batch);
   EXPECT_TRUE(model_in_file(with("\"accumulation\": 2,", "\"accumulation\": 2, \"says_last_micro_batch\": true,"))
                   .says_last_micro_batch);
@@ -213,7 +213,7 @@ TEST(CapturedModel, ComputesInAPrecisionThatWasRecorded) {
   EXPECT_EQ(spec.recipes[0].mixed_precision.reduce_dtype, Dtype::Float32);
 }
 
-TEST(CapturedModel, SaysWhoseOptimizerIsNotPredicted) {
+TEST(CapturedModel, NotesAnOptimizerThatIsNotPredicted) {
   const ModelSpec spec = read_file(with(R"("kind": "sgd", "class": "SGD")", R"("kind": null, "class": "Muon")"));
   ASSERT_EQ(spec.notes.size(), 2U);
   EXPECT_EQ(spec.notes[1], "The script's optimizer, Muon, is not predicted: AdamW stands in for it.");
@@ -246,7 +246,7 @@ TEST(CapturedModel, NamesCollectivesOfTheScripts) {
 }
 
 // What the walk needs and a recorder need not say.
-TEST(CapturedModel, NamesWhatHasNoKnownCostAndWhatAWeightStandsFor) {
+TEST(CapturedModel, NamesOpsWithoutKnownCostAndCountsPackedWeights) {
   const Model known = model_in_file(std::string(kFile));
   EXPECT_TRUE(known.without_cost.empty());
   EXPECT_EQ(known.least_time_share, 1);
@@ -261,7 +261,7 @@ TEST(CapturedModel, NamesWhatHasNoKnownCostAndWhatAWeightStandsFor) {
             80);
 }
 
-TEST(CapturedModel, IsCompletedWhereARecorderSaysLess) {
+TEST(CapturedModel, AddsReleasesThatTheRecorderOmits) {
   using enum RecordedEvent::Kind;
   std::string text = with(R"(["release_input", 0], )", "");
   const std::string_view one = R"(["param_grad", 0, 32], ["alloc", 1, 16])";
@@ -275,12 +275,12 @@ TEST(CapturedModel, IsCompletedWhereARecorderSaysLess) {
   EXPECT_EQ(kinds, (std::vector{ParamGrad, AddGrad, ParamGrad, Alloc, ReleaseGrad, AddGrad, EmitGrad, ReleaseInput}));
 }
 
-TEST(CapturedModel, SaysWhyACaptureCameToNothing) {
+TEST(CapturedModel, ReportsWhyTheCaptureFailed) {
   EXPECT_EQ(error_of(R"({"format_version": "1.0", "kind": "captured_model", "error": "The script never trained."})"),
             "/error: The script could not be captured: The script never trained. Capture the script again.");
 }
 
-TEST(CapturedModel, IsOnlyWrittenByACapture) {
+TEST(CapturedModel, HandwrittenSpecCannotUseRecordedOps) {
   const auto spec = parse_model_spec(R"({"format_version": "1.0", "name": "n", "source": "s", "dtype": "float32",
     "dimensions": {"batch": 1}, "inputs": {"x": {"shape": ["batch", 4]}},
     "modules": [{"name": "m", "class": "M", "ops": [{"op": "recorded", "inputs": ["x"], "outputs": ["loss"]}]}]})",
@@ -291,7 +291,7 @@ TEST(CapturedModel, IsOnlyWrittenByACapture) {
 }
 
 // Autocast: products in another dtype than the activations.
-TEST(CapturedModel, SaysWhatItsProductsAreComputedIn) {
+TEST(CapturedModel, ReadsTheDtypeOfItsProducts) {
   constexpr std::string_view kWork = R"("work": [[64, 0, 0, 0, 1, 128, 0, 0, 0, 2]]})";
   const std::string with_dtype = std::string(kWork.substr(0, kWork.size() - 1)) + R"(, "arithmetic": ["float16"]})";
   const auto model = build_model(read_file(with(kWork, with_dtype)));
@@ -302,7 +302,7 @@ TEST(CapturedModel, SaysWhatItsProductsAreComputedIn) {
 }
 
 /// What is wrong with a damaged file, and where.
-TEST(CapturedModel, IsRefusedWhereItsTapesCannotBeWalked) {
+TEST(CapturedModel, RefusesTapesThatCannotBeWalked) {
   struct Case {
     std::string_view before;
     std::string_view after;
@@ -336,7 +336,7 @@ TEST(CapturedModel, IsRefusedWhereItsTapesCannotBeWalked) {
   }
 }
 
-TEST(CapturedModel, IsRefusedWhereItsNumbersPointNowhere) {
+TEST(CapturedModel, RefusesIndicesOutOfRange) {
   struct Case {
     std::string_view before;
     std::string_view after;

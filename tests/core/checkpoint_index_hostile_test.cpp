@@ -36,7 +36,7 @@ class CheckpointIndexTest : public testing::Test {
   CheckpointIndex index_;
 };
 
-TEST_F(CheckpointIndexTest, IsReadAsItWasWritten) {
+TEST_F(CheckpointIndexTest, ReadsBackAsWritten) {
   write(to_json(index_));
   const auto read = read_checkpoint_index(folder_.string());
   ASSERT_TRUE(read) << to_string(read.error()[0]);
@@ -52,7 +52,7 @@ TEST_F(CheckpointIndexTest, CutAtAnyByteIsRefused) {
   }
 }
 
-TEST_F(CheckpointIndexTest, WithAnyByteChangedIsRefusedOrMeansTheSame) {
+TEST_F(CheckpointIndexTest, AnyChangedByteIsRefusedOrHarmless) {
   const std::string good = to_json(index_);
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (const int flip : {1, 64}) {

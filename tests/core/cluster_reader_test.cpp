@@ -50,7 +50,7 @@ Cluster again(const Cluster& cluster, const ClusterLibrary& library) {
   return read.value_or(Cluster());
 }
 
-TEST(ReadCluster, WhatIsWrittenIsReadAsItWas) {
+TEST(ReadCluster, WrittenClusterReadsBackUnchanged) {
   const auto library = read_cluster_library("model_specs/clusters");
   ASSERT_TRUE(library);
   for (const Cluster& cluster : library->clusters) EXPECT_EQ(again(cluster, *library), cluster) << cluster.name;
@@ -68,7 +68,7 @@ TEST(ReadCluster, WhatIsWrittenIsReadAsItWas) {
   EXPECT_GT(others, 100);
 }
 
-TEST(ReadCluster, ALinkThatAFileNamesHasNothingOfTheCards) {
+TEST(ReadCluster, NamedLinkTakesNothingFromTheCard) {
   const auto library = read_cluster_library("model_specs/clusters");
   ASSERT_TRUE(library);
   const std::string figure = R"({"value": "32GB/s", "provenance": "given", "source": "us"})";
@@ -120,7 +120,7 @@ TEST(ReadCluster, AFigureNeedsItsProvenanceAndItsSource) {
       "given.");
 }
 
-TEST(ReadCluster, AFileOfAnotherKindOrVersionSaysSo) {
+TEST(ReadCluster, OtherKindOrVersionIsReported) {
   EXPECT_EQ(message(R"({"format_version": "2.0", "kind": "gpu", "name": "x", "gpu": "T4", "gpus_per_node": 1})"),
             "c.json:1:20: /format_version: Format version \"2.0\" is not known. Write \"1.0\".\n"
             "c.json:1:35: /kind: This file describes a gpu. A file of kind \"cluster\" belongs here.");
@@ -135,7 +135,7 @@ TEST(ReadCluster, ComputeCapabilityIsTwoNumbers) {
             "g.json:1:24: /compute_capability: \"8\" is not a compute capability. Write it as \"8.0\".");
 }
 
-TEST(ReadClusterLibrary, AMissingFolderSaysWhereItBelongs) {
+TEST(ReadClusterLibrary, MissingFolderErrorNamesItsPlace) {
   const auto library = read_cluster_library("no/such/folder");
   ASSERT_FALSE(library);
   EXPECT_EQ(

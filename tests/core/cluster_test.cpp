@@ -40,7 +40,7 @@ std::string message(const Result<T>& result) {
   return lines;
 }
 
-TEST(ClusterLibrary, HasTheGpusThatPeopleHave) {
+TEST(ClusterLibrary, HasTheCommonGpus) {
   Lines names;
   for (const Gpu& card : library().gpus) names.push_back(card.name);
   EXPECT_EQ(names, (Lines{"A100 40GB PCIe",
@@ -84,7 +84,7 @@ TEST(ClusterLibrary, HasInstancesAndMultiNodeClusters) {
   EXPECT_EQ(p4d.network.nic_bandwidth.value * 8 * (8.0 / p4d.network.gpus_per_nic), BytesPerSecond(400e9));
 }
 
-TEST(ClusterLibrary, FiguresAreThoseOfTheSources) {
+TEST(ClusterLibrary, FiguresMatchTheirSources) {
   const Gpu t4 = gpu("T4");
   EXPECT_EQ(t4.memory.value, 15360_MiB);
   EXPECT_EQ(t4.usable_memory.value, 14909_MiB);  // 14.56 GiB
@@ -95,7 +95,7 @@ TEST(ClusterLibrary, FiguresAreThoseOfTheSources) {
   EXPECT_EQ(gpu("H200").memory.value, 143771_MiB);
 }
 
-TEST(ClusterLibrary, FiguresFitTogether) {
+TEST(ClusterLibrary, FiguresAreConsistent) {
   for (const Gpu& card : library().gpus) {
     SCOPED_TRACE(card.name);
     EXPECT_LT(card.usable_memory.value, card.memory.value);
@@ -149,7 +149,7 @@ TEST(WriteCluster, ReadsBackAsTheSameCluster) {
   }
 }
 
-TEST(FindGpu, TakesTheNamesThatUsersAndDriversHave) {
+TEST(FindGpu, AcceptsNamesOfUsersAndDrivers) {
   EXPECT_EQ(gpu("t4").name, "T4");
   EXPECT_EQ(gpu("Tesla T4").name, "T4");
   EXPECT_EQ(gpu("NVIDIA A100-SXM4-80GB").name, "A100 80GB SXM");
@@ -181,7 +181,7 @@ TEST(PeakRate, FollowsTheHardware) {
   EXPECT_EQ(peak_rate(gpu("A100"), Dtype::Int64), std::nullopt);
 }
 
-TEST(MakeCluster, TakesTheLinksThatAreUsualAndSaysSo) {
+TEST(MakeCluster, AssumesUsualLinksAndListsThem) {
   const auto cluster = make_cluster(gpu("T4"), 4, 2);
   ASSERT_TRUE(cluster) << message(cluster);
   EXPECT_EQ(cluster->name, "2 nodes of 4x T4");
@@ -193,7 +193,7 @@ TEST(MakeCluster, TakesTheLinksThatAreUsualAndSaysSo) {
              "The nodes are linked by Ethernet, one NIC per node of 3.12 GB/s each way, as is usual for T4."}));
 }
 
-TEST(MakeCluster, WhatIsNotThereIsNotAssumed) {
+TEST(MakeCluster, OneGpuNeedsNoAssumptions) {
   EXPECT_EQ(make_cluster(gpu("T4"), 1, 1)->assumptions, Lines{});
   EXPECT_EQ(make_cluster(gpu("T4"), 1, 1)->name, "1x T4");
 }
@@ -205,7 +205,7 @@ TEST(MakeCluster, SixteenThousandGpusCostNoMoreThanOne) {
   EXPECT_EQ(cluster->assumptions.size(), 2U);
 }
 
-TEST(MakeCluster, TheUserHasTheLastWord) {
+TEST(MakeCluster, UserValuesOverrideDefaults) {
   const auto cluster = make_cluster(gpu("RTX 3090"), 2, 2,
                                     {.memory = 20_GiB,
                                      .intra_link = IntraLink::NvLink,
@@ -226,7 +226,7 @@ TEST(MakeCluster, TheUserHasTheLastWord) {
   EXPECT_EQ(cluster->assumptions, Lines{});
 }
 
-TEST(MakeCluster, TheBusBandwidthThatIsGivenHoldsForTheLinkThatIsGivenBesideIt) {
+TEST(MakeCluster, GivenBusBandwidthAppliesToTheGivenLink) {
   const auto cluster =
       make_cluster(gpu("A100"), 4, 1, {.intra_link = IntraLink::PcieHost, .bus_bandwidth = BytesPerSecond(12e9)});
   ASSERT_TRUE(cluster) << message(cluster);
@@ -244,7 +244,7 @@ TEST(MakeCluster, ANetworkOfAnotherKindHasTheHopsOfThatKind) {
   EXPECT_GT(efa->network.latency.value, 3 * kNcclNetworkLatency);
 }
 
-TEST(MakeCluster, NcclIsSetUpAsItsVariablesSay) {
+TEST(MakeCluster, NcclSettingsAreReadAndChecked) {
   const auto cluster =
       make_cluster(gpu("T4"), 4, 2,
                    {.sharp = true, .nccl_version = "2.27.5", .nccl_algorithms = "Ring", .nccl_protocols = "^LL128"});
@@ -256,7 +256,7 @@ TEST(MakeCluster, NcclIsSetUpAsItsVariablesSay) {
   EXPECT_EQ(make_cluster(gpu("T4"), 0, 2, {.nccl_protocols = "simpel"}).error().size(), 2U);
 }
 
-TEST(ShippedMachines, StateTheLatencyThatIsUsualForTheirNetwork) {
+TEST(ShippedMachines, HaveTheUsualLatencyOfTheirNetwork) {
   const auto library = read_cluster_library("model_specs/clusters");
   ASSERT_TRUE(library);
   const auto expect_usual = [](const Network& network, const std::string& machine) {
@@ -269,19 +269,19 @@ TEST(ShippedMachines, StateTheLatencyThatIsUsualForTheirNetwork) {
   for (const Cluster& cluster : library->clusters) expect_usual(cluster.network, cluster.name);
 }
 
-TEST(MakeCluster, MoreMemoryThanTheGpuHasIsTakenAndNoted) {
+TEST(MakeCluster, MemoryAboveTheGpusIsAcceptedWithANote) {
   EXPECT_EQ(make_cluster(gpu("T4"), 1, 1, {.memory = 80_GiB})->assumptions,
             Lines{"Assumes 80.0 GiB of device memory, as given: more than the 15.0 GiB of T4."});
 }
 
-TEST(MakeCluster, WithoutNvlinkTheLinkIsThatToTheHost) {
+TEST(MakeCluster, WithoutNvlinkGpusUseTheHostLink) {
   const auto cluster = make_cluster(gpu("A100"), 4, 1, {.intra_link = IntraLink::PcieHost});
   ASSERT_TRUE(cluster);
   EXPECT_EQ(cluster->intra_node.bandwidth, cluster->host_link.bandwidth);
   EXPECT_GT(cluster->intra_node.latency.value, gpu("A100").intra_node.latency.value);
 }
 
-TEST(MakeCluster, NumbersThatMakeNoSenseAreAllReported) {
+TEST(MakeCluster, InvalidNumbersAreAllReported) {
   EXPECT_EQ(
       message(make_cluster(gpu("T4"), 0, -1, {.memory = 0_B, .nic_bandwidth = BytesPerSecond(0), .gpus_per_nic = 0})),
       "--gpus: 0 is not a valid number of GPUs per node. Write an integer from 1 to 1024.\n"
@@ -315,7 +315,7 @@ TEST(AssumedCluster, SixteenGigabytesAreASlowGpuWithBf16) {
              "The GPUs of a node are linked by PCIe through host memory at 31.5 GB/s each way, as is usual for L4."}));
 }
 
-TEST(AssumedCluster, KeepsItsCardUnderOtherMemoryAndSaysThatMemory) {
+TEST(AssumedCluster, OtherMemoryKeepsTheAssumedCard) {
   const auto cluster = override_cluster(*assumed_cluster(library().gpus, 4, 2, 16_GiB), {.memory = 12_GiB});
   ASSERT_TRUE(cluster) << message(cluster);
   EXPECT_EQ(cluster->name, "2 nodes of 4 GPUs of 12.0 GiB");
@@ -323,7 +323,7 @@ TEST(AssumedCluster, KeepsItsCardUnderOtherMemoryAndSaysThatMemory) {
   EXPECT_EQ(cluster->assumptions.front(), "No GPU named: an L4's speed and PCIe links, memory capped at 12.0 GiB.");
 }
 
-TEST(AssumedCluster, StandsInByTheMemoryGiven) {
+TEST(AssumedCluster, GivenMemoryDecidesTheAssumedCard) {
   const auto like = [](Bytes memory) {
     const std::string name = assumed_cluster(library().gpus, 8, 1, memory)->gpu.name;
     return name.substr(0, name.find(" with"));
@@ -339,7 +339,7 @@ TEST(AssumedCluster, StandsInByTheMemoryGiven) {
   EXPECT_EQ(like(1000_GiB), "GB300");
 }
 
-TEST(AssumedCluster, InAClassOfLikeMemoryTheSlowestStandsIn) {
+TEST(AssumedCluster, AssumesTheSlowestCardOfAMemorySize) {
   const auto card = [](std::string name, Bytes memory, double bandwidth) {
     Gpu made = gpu("L4");
     made.name = std::move(name);
@@ -363,7 +363,7 @@ TEST(AssumedCluster, NoMemoryIsAnError) {
             "--mem: The memory of a GPU must be above 0. Write it as \"16G\".");
 }
 
-TEST(UnprovenFigures, AreThoseThatAreAssumedOrGiven) {
+TEST(UnprovenFigures, ListAssumedAndGivenFigures) {
   const Lines lines = unproven_figures(*make_cluster(gpu("T4"), 1, 1, {.memory = 12_GiB}));
   ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[0], "Device memory 12.0 GiB (given: --mem)");

@@ -44,7 +44,7 @@ TEST(Compare, PutsTheWorstTermFirst) {
   EXPECT_TRUE(is_within(comparison, 0.5));
 }
 
-TEST(Compare, OfEqualReportsEveryTermIsExact) {
+TEST(Compare, EqualReportsHaveExactTermsOnly) {
   const Comparison comparison = compare(small_report(), small_report());
   // Four peaks of the run and four of its phase, all-gathers by count and payload, two counts of parameters.
   EXPECT_EQ(comparison.terms.size(), 12);
@@ -52,7 +52,7 @@ TEST(Compare, OfEqualReportsEveryTermIsExact) {
   EXPECT_TRUE(comparison.notes.empty());
 }
 
-TEST(Compare, WhatOneReportDoesNotKnowIsNoTerm) {
+TEST(Compare, ValuesMissingFromOneReportAreLeftOut) {
   StepReport measured = small_report();
   for (MemoryPeaks* peaks : {&measured.memory.peaks, &measured.memory.phases[0].peaks}) {
     peaks->allocated = peaks->reserved = peaks->device = Bytes(-1);
@@ -64,7 +64,7 @@ TEST(Compare, WhatOneReportDoesNotKnowIsNoTerm) {
   EXPECT_TRUE(comparison.notes.empty());
 }
 
-TEST(Compare, CollectivesAreComparedPlaceByPlaceAndThePeakByCategory) {
+TEST(Compare, CollectivesCompareInOrderAndPeaksByCategory) {
   StepReport predicted = small_report();
   predicted.traffic.collectives = {{.kind = CollectiveKind::AllGather, .unit = "a", .elements = 4, .payload = 16_B},
                                    {.kind = CollectiveKind::AllGather, .unit = "b", .elements = 4, .payload = 16_B}};
@@ -94,7 +94,7 @@ StepReport own_run_of(StepReport report) {
   return report;
 }
 
-TEST(Compare, WhatAFrameworkSaysOfItsCollectivesIsComparedPlaceByPlace) {
+TEST(Compare, FrameworkCollectivesAreComparedInOrder) {
   StepReport predicted = small_report();
   predicted.traffic.collectives = {
       {.kind = CollectiveKind::AllGather, .unit = "a", .phase = StepPhase::Forward, .elements = 4, .payload = 16_B},
@@ -120,7 +120,7 @@ TEST(Compare, WhatAFrameworkSaysOfItsCollectivesIsComparedPlaceByPlace) {
   EXPECT_EQ(same(measured), -1);
 }
 
-TEST(Compare, WhatWasNeverMeasuredIsInfinitelyFarOff) {
+TEST(Compare, CollectivesMissingFromMeasurementAreInfinitelyFarOff) {
   const StepReport predicted = small_report();
   StepReport measured = small_report();
   measured.traffic.totals[0] = {};
@@ -140,7 +140,7 @@ TEST(Compare, OnlyPhasesThatBothHaveAreCompared) {
   EXPECT_EQ(compare(predicted, measured).terms.size(), 8);
 }
 
-TEST(Compare, SaysWhyTwoReportsMayNotBeAboutTheSame) {
+TEST(Compare, NotesDifferencesOfRanksMemoryAndVerdict) {
   const StepReport predicted = small_report();
   StepReport measured = small_report();
   measured.nodes = 2;
@@ -152,7 +152,7 @@ TEST(Compare, SaysWhyTwoReportsMayNotBeAboutTheSame) {
                                       "The verdicts differ: \"fits\" and \"does_not_fit\"."}));
 }
 
-TEST(ReportReader, NamesEverythingThatIsWrong) {
+TEST(ReportReader, ReportsEveryError) {
   const auto document = parse_json(R"({"format_version": "2.0", "kind": "mesured", "runtime": "r", "verdict": "fits",
  "model": {"name": "m", "parameters": -1, "trainable_parameters": 1}, "cluster": 3, "memory": {}, "news": 1})",
                                    "r.json");
@@ -169,7 +169,7 @@ TEST(ReportReader, NamesEverythingThatIsWrong) {
   EXPECT_EQ(text.find("news"), std::string::npos) << "Keys may be added.";
 }
 
-TEST(Compare, AComparisonIsReadBackFromTheReportThatHoldsIt) {
+TEST(Compare, ComparisonReadsBackFromItsReport) {
   StepReport measured = small_report();
   measured.gpus_per_node = 2;
   measured.memory.peaks.live = 80_B;

@@ -40,7 +40,7 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, int micro_
                        [&](const Instruction& step) { return step.kind == kind && step.micro_batch == micro_batch; });
 }
 
-TEST(Ddp, TheBucketsOfGpt2AreThoseOfTheRealOne) {
+TEST(Ddp, BucketsOfGpt2MatchRealDdp) {
   const Model model = model_of("gpt2.json");
   const Lowered lowered = lowered_of(model, ddp_plan(2));
   std::vector<std::int64_t> expected = {9446400};
@@ -63,7 +63,7 @@ TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModel) {
   EXPECT_EQ(first.front().ready, lowered.layout.buckets.back().ready);
 }
 
-TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {
+TEST(Ddp, UsersCapAppliesToTheFirstBucketToo) {
   Plan plan = ddp_plan(2);
   plan.ddp.bucket_cap_mb = 40;
   const Lowered lowered = lowered_of(model_of("gpt2.json"), plan);
@@ -71,7 +71,7 @@ TEST(Ddp, ACapOfTheUsersIsThatOfTheFirstBucketToo) {
   EXPECT_GE(lowered.layout.buckets.front().bytes(), Bytes(40 << 20));
 }
 
-TEST(Ddp, GradientsAreReadyFromTheLastOpToTheFirstAndABiasBeforeItsWeight) {
+TEST(Ddp, GradientsBecomeReadyInReverseOpOrderBiasFirst) {
   const Model model = small_model();
   const ModelIndex index = index_of(model);
   std::vector<std::string> names;
@@ -84,7 +84,7 @@ TEST(Ddp, GradientsAreReadyFromTheLastOpToTheFirstAndABiasBeforeItsWeight) {
   EXPECT_EQ(names.back(), "stem.weight");
 }
 
-TEST(Ddp, UnusedParametersAreLookedForInBucketsOfTheModelsOrderFromItsEnd) {
+TEST(Ddp, FindUnusedParametersUsesReverseModelOrder) {
   const Model model = model_of("qwen3_tts.json");
   Plan plan = ddp_plan(4);
   const ModelIndex index = index_of(model);
@@ -105,7 +105,7 @@ TEST(Ddp, UnusedParametersAreLookedForInBucketsOfTheModelsOrderFromItsEnd) {
                                     [](const Parameter& parameter) { return parameter.trainable; })));
 }
 
-TEST(Ddp, OnlyTheLastMicroBatchReducesWhereTheOthersDoNot) {
+TEST(Ddp, WithoutSyncOnlyTheLastMicroBatchReduces) {
   Plan plan = ddp_plan(4);
   plan.accumulation = 3;
   plan.sync_every_micro_batch = false;
@@ -118,7 +118,7 @@ TEST(Ddp, OnlyTheLastMicroBatchReducesWhereTheOthersDoNot) {
   }
 }
 
-TEST(Ddp, BuffersAreSentInFrontOfAForwardBehindASynchronizedOne) {
+TEST(Ddp, BuffersAreBroadcastBeforeForwardsThatFollowASync) {
   const Model model = model_of("qwen3_0_6b.json");
   Plan plan = ddp_plan(2);
   plan.accumulation = 3;
@@ -141,7 +141,7 @@ TEST(Ddp, OneGpuHasNoWrapper) {
   }
 }
 
-TEST(Ddp, ABrokenScheduleIsFound) {
+TEST(Ddp, BrokenScheduleIsFound) {
   Plan plan = ddp_plan(2);
   plan.ddp.bucket_cap_mb = 1;
   const Model model = model_of("gpt2.json");
@@ -175,7 +175,7 @@ TEST(Ddp, ABrokenScheduleIsFound) {
   EXPECT_NE(short_of.front().find("buckets are reduced."), std::string::npos);
 }
 
-TEST(Ddp, WhatItCannotDoIsRefusedAtOnce) {
+TEST(Ddp, UnsupportedPlansReportEveryError) {
   Plan plan = ddp_plan(2);
   plan.mesh = {1, 2};
   plan.units = {{{"transformer.h.0"}, {}}, {{""}, {}}};
@@ -189,7 +189,7 @@ TEST(Ddp, WhatItCannotDoIsRefusedAtOnce) {
   }
 }
 
-TEST(Ddp, APlanIsReadAsItIsWritten) {
+TEST(Ddp, PlanReadsBackAsWritten) {
   PlanFile file;
   file.plan = ddp_plan(2);
   file.plan.model = file.plan.model_file = "gpt2";

@@ -33,7 +33,7 @@ std::vector<std::string> refusals_of(const std::string& text) {
   return lines;
 }
 
-TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
+TEST(DeepSpeedConfig, MissingKeysTakeDeepSpeedsDefaults) {
   const DeepSpeedConfig config = *read_ds(stage2(""));
   EXPECT_EQ(config.framework, Framework::Zero2);
   EXPECT_EQ(config.zero, default_zero_options(Framework::Zero2));
@@ -44,7 +44,7 @@ TEST(DeepSpeedConfig, WhatIsLeftOutIsDeepSpeedsDefault) {
   EXPECT_TRUE(read_ds(R"({"zero_optimization": {"stage": 3}})")->zero.overlap_comm);
 }
 
-TEST(DeepSpeedConfig, WhatIsOnADriveIsRead) {
+TEST(DeepSpeedConfig, NvmeOffloadIsRead) {
   const std::string optimizer = R"("offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 9,
       "pipeline_read": true, "pipeline_write": true, "fast_init": FAST})";
   const std::string param = R"("offload_param": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 7,
@@ -97,7 +97,7 @@ TEST(DeepSpeedConfig, EverySizeOfStage3IsRead) {
       default_zero_options(Framework::Zero2));
 }
 
-TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
+TEST(DeepSpeedConfig, AutoValuesStayUnset) {
   const DeepSpeedConfig config = *read_ds(stage2(
       R"("bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "gradient_clipping": "auto", "train_batch_size": "auto",
          "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
@@ -109,7 +109,7 @@ TEST(DeepSpeedConfig, AutoIsLeftToWhoeverFillsItIn) {
   EXPECT_EQ(config.accumulation, std::nullopt);
 }
 
-TEST(DeepSpeedConfig, SizesThatAreAutoAreFilledInAsTransformersDoes) {
+TEST(DeepSpeedConfig, AutoSizesAreFilledAsTransformersDoes) {
   const auto filled = [](const std::string& zero) {
     const DeepSpeedConfig config = *read_ds("{\"zero_optimization\": " + zero + "}");
     ZeroOptions options = config.zero;
@@ -130,14 +130,14 @@ TEST(DeepSpeedConfig, SizesThatAreAutoAreFilledInAsTransformersDoes) {
   EXPECT_EQ(filled(R"({"stage": 3, "prefetch_bucket_size": "auto"})"), default_zero_options(Framework::Zero3));
 }
 
-TEST(DeepSpeedConfig, KeysThatDeepSpeedTakesNoNoticeOfAreNamedAndNoError) {
+TEST(DeepSpeedConfig, KeysThatDeepSpeedIgnoresAreListed) {
   const auto config = read_ds(
       R"({"zero_optimization": {"stage": 2}, "comms_config": {"comms_logger": null}, "monitor_config": {}, "xyzzy": 1})");
   ASSERT_TRUE(config.has_value()) << to_string(config.error()[0]);
   EXPECT_EQ(config->ignored, (std::vector<std::string>{"comms_config", "monitor_config", "xyzzy"}));
 }
 
-TEST(DeepSpeedConfig, AnOptimizerIsDeepSpeedsOwnUnlessItSaysTorch) {
+TEST(DeepSpeedConfig, OptimizerIsDeepSpeedsUnlessTorchAdamIsSet) {
   const auto optimizer = [](const std::string& text) { return *read_ds(stage2("\"optimizer\": " + text)); };
   EXPECT_EQ(optimizer(R"({"type": "Adam"})").optimizer, OptimizerKind::AdamW);
   EXPECT_EQ(optimizer(R"({"type": "Adam", "params": {"adam_w_mode": false}})").optimizer, OptimizerKind::Adam);
@@ -152,7 +152,7 @@ TEST(DeepSpeedConfig, AnOptimizerIsDeepSpeedsOwnUnlessItSaysTorch) {
             (std::vector<std::string>{"The optimizer the string \"OneBitAdam\" is not predicted."}));
 }
 
-TEST(DeepSpeedConfig, ASlipInAKeyIsNotTakenInSilence) {
+TEST(DeepSpeedConfig, MisspelledKeysAreReported) {
   const auto config = read_ds(R"({"zero_optimization": {"stage": 2, "overlapcomm": true}, "step_per_print": 1})");
   ASSERT_FALSE(config.has_value());
   EXPECT_EQ(to_string(config.error()[0]),
@@ -163,7 +163,7 @@ TEST(DeepSpeedConfig, ASlipInAKeyIsNotTakenInSilence) {
       "ds.json:1:58: /step_per_print: DeepSpeed has no key \"step_per_print\". Did you mean \"steps_per_print\"?");
 }
 
-TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
+TEST(DeepSpeedConfig, UnpredictedFeaturesAreRefused) {
   for (const char* members :
        {R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})", R"("torch_autocast": {"enabled": true})",
         R"("tensor_parallel": {"autotp_size": 2})", R"("compile": {"deepcompile": true})",
@@ -196,7 +196,7 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
   }
 }
 
-TEST(DeepSpeedConfig, WhatIsSwitchedOffIsTaken) {
+TEST(DeepSpeedConfig, DisabledFeaturesAreAccepted) {
   EXPECT_EQ(refusals_of(stage2(
                 R"("fp16": {"enabled": false, "loss_scale": 0}, "torch_autocast": {}, "communication_data_type": null,
                              "gradient_predivide_factor": 1.0, "wandb": {"enabled": true}, "scheduler": {"type": "WarmupLR"},
@@ -206,7 +206,7 @@ TEST(DeepSpeedConfig, WhatIsSwitchedOffIsTaken) {
             std::vector<std::string>{});
 }
 
-TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
+TEST(DeepSpeedConfig, CpuOffloadIsRead) {
   const DeepSpeedConfig plain = *read_ds(stage2("", R"("offload_optimizer": {"device": "cpu"})"));
   EXPECT_TRUE(plain.offload);
   EXPECT_TRUE(plain.zero.pin_memory);
@@ -229,7 +229,7 @@ TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
   EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", "")), std::vector<std::string>{});
 }
 
-TEST(DeepSpeedConfig, ThePrecisionIsWhatIsEnabled) {
+TEST(DeepSpeedConfig, PrecisionIsTheEnabledOne) {
   const auto precision = [](const std::string& members) { return read_ds(stage2(members))->precision; };
   EXPECT_EQ(precision(R"("bf16": {"enabled": true})"), DeepSpeedPrecision::BFloat16);
   EXPECT_EQ(precision(R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
@@ -277,7 +277,7 @@ TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
   EXPECT_FALSE(batch(most, most, most, most).has_value());
 }
 
-TEST(DeepSpeedConfig, NoKeyStandsTwiceInATable) {
+TEST(DeepSpeedConfig, TablesHaveNoDuplicateKey) {
   for (const auto keys : {deepspeed_keys(), deepspeed_zero_keys(), deepspeed_bf16_keys(), deepspeed_fp16_keys(),
                           deepspeed_dtype_keys(), deepspeed_checkpointing_keys()}) {
     std::vector<std::string_view> names;

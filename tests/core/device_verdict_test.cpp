@@ -20,7 +20,7 @@ DeviceVerdict of(std::int64_t peak, std::int64_t margin, std::int64_t held = 0, 
 constexpr DeviceVerdict kRoom{Verdict::Fits, Tightness::None};
 constexpr DeviceVerdict kNo{Verdict::DoesNotFit, Tightness::None};
 
-TEST(DeviceVerdict, RoomIsThePeakAndItsMargin) {
+TEST(DeviceVerdict, RoomIncludesTheMargin) {
   EXPECT_EQ(of(75, 5), kRoom);
   EXPECT_TRUE(of(75, 5).has_room());
   EXPECT_EQ(of(75, 6), (DeviceVerdict{Verdict::Fits, Tightness::Margin}));
@@ -29,19 +29,19 @@ TEST(DeviceVerdict, RoomIsThePeakAndItsMargin) {
 }
 
 // T5-3B under FSDP1 on one A100: a peak of 55 GiB, and 66 that a CPU far ahead would find held.
-TEST(DeviceVerdict, WhatStreamsHoldMakesAPlanTightAndRefusesNone) {
+TEST(DeviceVerdict, StreamMemoryMakesAPlanTightButRefusesNone) {
   EXPECT_EQ(of(55, 69, 66), (DeviceVerdict{Verdict::Fits, Tightness::Streams}));
   EXPECT_EQ(of(70, 10, 5), kRoom);
   EXPECT_EQ(of(78, 10, 5), (DeviceVerdict{Verdict::Fits, Tightness::Margin}));
 }
 
-TEST(DeviceVerdict, AnAllocatorThatSurvivesByEmptyingItsCacheRuns) {
+TEST(DeviceVerdict, PlanThatEmptiesTheCacheRunsAndIsTight) {
   EXPECT_EQ(of(84, 5, 0, 1), (DeviceVerdict{Verdict::Fits, Tightness::Flushes}));
   EXPECT_EQ(of(84, 5, 0, 0), (DeviceVerdict{Verdict::Fits, Tightness::Flushes}));
   EXPECT_EQ(of(84, 5, 0, -1), kNo);
 }
 
-TEST(DeviceVerdict, OfAReportIsOfItsDeviceAlone) {
+TEST(DeviceVerdict, ConsidersTheDeviceAlone) {
   StepReport report{.verdict = Verdict::DoesNotFit};
   report.memory.budget = Bytes(80 * kGiB);
   report.memory.peaks.device = Bytes(77 * kGiB);

@@ -66,7 +66,7 @@ TEST(T5, HasThePublishedNamesInOrderAndOneEmbedding) {
   EXPECT_EQ(ops_of(model, "shared").size(), 2U);  // The encoder's and the decoder's tokens.
 }
 
-TEST(T5, OnlyTheFirstBlockOfEachStackHasABiasTableAndAllBlocksReadIt) {
+TEST(T5, FirstBlockOfEachStackHasTheBiasTableThatAllRead) {
   const Model model = model_of("t5_3b.json", {.dimensions = {{"batch", 3}, {"seq", 64}, {"target_seq", 16}}});
   EXPECT_EQ(find_parameter(model, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight")->shape,
             (Shape{32, 32}));
@@ -177,7 +177,7 @@ TEST(Whisper, TheSecondConvolutionHalvesTheFrames) {
 }
 
 // FSDP2 hangs its pre-backward hook on each output of a module; the bias that block 0 makes for all blocks is one.
-TEST(T5, TheUnitThatMakesTheBiasIsEnteredOnceForEachOutput) {
+TEST(T5, UnitOfTheBiasRunsOncePerOutput) {
   const Model model = model_of("t5_3b.json", {.dimensions = {{"batch", 1}, {"seq", 16}, {"target_seq", 8}}});
   const ModelIndex index = index_of(model);
   Plan plan;

@@ -23,7 +23,7 @@ std::string message_of(std::string_view expression) {
   return value.error().front().what;
 }
 
-TEST(Expression, IsArithmeticOverDimensions) {
+TEST(Expression, EvaluatesArithmeticOverDimensions) {
   EXPECT_EQ(value_of("4096"), 4096);
   EXPECT_EQ(value_of("ceil(12.5 * seconds)"), 125);
   EXPECT_EQ(value_of("ceil(12.51 * seconds)"), 126);
@@ -37,7 +37,7 @@ TEST(Expression, IsArithmeticOverDimensions) {
   EXPECT_EQ(value_of("1e3"), 1000);
 }
 
-TEST(Expression, SaysWhatIsWrong) {
+TEST(Expression, ReportsEachMistake) {
   EXPECT_EQ(message_of("second"), "There is no second.");
   EXPECT_EQ(message_of("1 +"), "The expression \"1 +\" does not work: It ends too early.");
   EXPECT_EQ(message_of("1 2"),
@@ -56,7 +56,7 @@ TEST(Expression, DeepNestingIsAnErrorAndNoCrash) {
   EXPECT_NE(message_of(std::string(100'000, '-')).find("It is nested too deeply."), std::string::npos);
 }
 
-TEST(Expression, KnowsItsNames) {
+TEST(Expression, ListsItsDimensionNames) {
   EXPECT_EQ(names_in("ceil(12.5 * seconds) + batch * 2e3"), (std::vector<std::string>{"seconds", "batch"}));
   EXPECT_TRUE(is_dimension_name("seq"));
   EXPECT_TRUE(is_dimension_name("image_size2"));

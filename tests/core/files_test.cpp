@@ -49,7 +49,7 @@ class Files : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(Files, AMissingFileGetsTheNearestNameOfItsFolder) {
+TEST_F(Files, MissingFileErrorSuggestsTheNearestName) {
   put("qwen3_tts.json", "{}");
   EXPECT_EQ(read_message("qwen3_tt.json"),
             "DIR/qwen3_tt.json: There is no such file. Did you mean \"DIR/qwen3_tts.json\"?");
@@ -59,7 +59,7 @@ TEST_F(Files, AMissingFileGetsTheNearestNameOfItsFolder) {
             "DIR/qwen3_tts.json/x: There is no such file. The folder \"DIR/qwen3_tts.json\" does not exist either.");
 }
 
-TEST_F(Files, WhatIsNoReadableTextIsNamed) {
+TEST_F(Files, UnreadableTextIsReportedByCause) {
   put("empty.json", "");
   put("lfs.json", "version https://git-lfs.github.com/spec/v1\noid sha256:1234\nsize 12\n");
   put("huge.json", "x");
@@ -74,7 +74,7 @@ TEST_F(Files, WhatIsNoReadableTextIsNamed) {
             "/dev/zero: The file has more than 64 MiB. No file that this program reads is that large.");
 }
 
-TEST_F(Files, AFileThatMayNotBeReadSaysSo) {
+TEST_F(Files, MissingReadPermissionIsReported) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
   put("secret.json", "{}");
   fs::permissions(path("secret.json"), fs::perms::none);
@@ -86,7 +86,7 @@ TEST_F(Files, ErrorsOfAJsonFileStartWithItsPath) {
   EXPECT_EQ(message(read_json_file(path("bad.json"))), "DIR/bad.json:2:8: Expected a value, found ']'.");
 }
 
-TEST_F(Files, WritesAndLeavesNothingElseBehind) {
+TEST_F(Files, WriteLeavesNoOtherFile) {
   EXPECT_EQ(write_message("plan.json"), "good");
   EXPECT_EQ(get("plan.json"), "new");
   EXPECT_EQ(num_files(), 1U);
@@ -102,7 +102,7 @@ TEST_F(Files, OverwritesOnlyWhenAllowed) {
   EXPECT_EQ(num_files(), 1U);
 }
 
-TEST_F(Files, KeepsThePermissionsOfWhatItReplacesAndObeysTheMaskElse) {
+TEST_F(Files, WriteKeepsPermissionsOrObeysTheUmask) {
   put("plan.json", "old");
   ASSERT_EQ(chmod(path("plan.json").c_str(), 0640), 0);
   EXPECT_EQ(write_message("plan.json", Overwrite::Allow), "good");
@@ -118,7 +118,7 @@ TEST_F(Files, KeepsThePermissionsOfWhatItReplacesAndObeysTheMaskElse) {
   EXPECT_EQ(mode_of("other.json"), 0640U);
 }
 
-TEST_F(Files, FollowsALinkAndKeepsIt) {
+TEST_F(Files, WriteFollowsASymbolicLink) {
   put("target.json", "old");
   fs::create_symlink("target.json", path("link.json"));
   EXPECT_EQ(write_message("link.json", Overwrite::Allow), "good");
@@ -143,7 +143,7 @@ TEST_F(Files, APipeIsWrittenToAndStaysAPipe) {
   EXPECT_TRUE(fs::is_fifo(path("pipe")));
 }
 
-TEST_F(Files, AFolderThatIsInTheWayOrMissingIsNamed) {
+TEST_F(Files, FolderAsTargetAndMissingFolderAreReported) {
   fs::create_directory(path("sub"));
   EXPECT_EQ(write_message("sub", Overwrite::Allow), "DIR/sub: This is a folder, not a file. Name a file in it.");
   EXPECT_EQ(write_message("no/plan.json"), "DIR/no/plan.json: The folder \"DIR/no\" does not exist. Create it first.");
@@ -157,13 +157,13 @@ TEST_F(Files, AFullDiskIsReported) {
             "with -o.");
 }
 
-TEST_F(Files, ANamedPipeThatNobodyWritesToIsNotWaitedFor) {
+TEST_F(Files, NamedPipeWithoutAWriterDoesNotBlock) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_EQ(read_message("pipe"),
             "DIR/pipe: This is a named pipe without a writer. Name a file, or - for the standard input.");
 }
 
-TEST_F(Files, ANamedPipeThatSomebodyWritesToIsRead) {
+TEST_F(Files, NamedPipeWithAWriterIsRead) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   // A reader of the test's own keeps what is written until the file is read, however the two threads are scheduled.
   const int keeper = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
@@ -179,13 +179,13 @@ TEST_F(Files, ANamedPipeThatSomebodyWritesToIsRead) {
   EXPECT_EQ(text, "one line\n");
 }
 
-TEST_F(Files, ALinkToNothingSaysWhereItPoints) {
+TEST_F(Files, BrokenLinkErrorNamesItsTarget) {
   fs::create_symlink("gone.json", path("link.json"));
   EXPECT_EQ(read_message("link.json"),
             "DIR/link.json: There is no such file. It is a link to \"gone.json\", which does not exist.");
 }
 
-TEST_F(Files, AFolderOfAHuggingFaceModelIsKnownForWhatItIs) {
+TEST_F(Files, FolderOfAHuggingFaceModelIsRecognized) {
   fs::create_directory(path("hub"));
   put("hub/config.json", "{}");
   EXPECT_EQ(read_message("hub"),

@@ -70,7 +70,7 @@ TEST(ForeignFiles, TensorsAndPickles) {
   EXPECT_EQ(answers(R"({"metadata": {}, "weight_map": {}})"), thrice("This is an index of safetensors files."));
 }
 
-TEST(ForeignFiles, WhatLiesBesideAModelOfHuggingFace) {
+TEST(ForeignFiles, OtherFilesOfAHuggingFaceModel) {
   EXPECT_EQ(answers(R"({"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-8B", "r": 8})"),
             thrice("This is the configuration of an adapter (PEFT), which is added to a model."));
   EXPECT_EQ(answers(R"({"_class_name": "FluxPipeline", "_diffusers_version": "0.30.0"})"),
@@ -90,7 +90,7 @@ TEST(ForeignFiles, AProgramIsToBeCaptured) {
             "train.py: This is a Python program. Capture it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
-TEST(ForeignFiles, WhatIsTooLargeToBeReadIsKnownByItsBeginning) {
+TEST(ForeignFiles, LargeFilesAreRecognizedByTheirFirstBytes) {
   const std::string path = testing::TempDir() + "/large." + std::to_string(getpid());
   std::ofstream(path, std::ios::binary) << "PK\x03\x04";
   std::filesystem::resize_file(path, (std::uintmax_t{64} << 20) + 1);
@@ -111,7 +111,7 @@ TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {
   EXPECT_EQ(read_cluster_file(folder + "mlp.json", {}).error().front().what, "This is a model spec, not a cluster.");
 }
 
-TEST(ForeignFiles, WhatIsOursAndBrokenKeepsItsPlaces) {
+TEST(ForeignFiles, ErrorsInOurOwnFilesKeepTheirPlaces) {
   const std::string path = testing::TempDir() + "/own." + std::to_string(getpid()) + ".json";
   std::ofstream(path) << R"({"format_version": "1.0", "mesh": {}, "units": 3})";
   const auto plan = read_plan_file(path);

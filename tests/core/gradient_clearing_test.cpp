@@ -37,12 +37,12 @@ std::size_t place_of_clearing(const Schedule& schedule) {
   return static_cast<std::size_t>(std::find_if(steps.begin(), steps.end(), is_clearing) - steps.begin());
 }
 
-TEST(GradientClearing, IsBehindTheOptimizerWhereNothingElseIsKnown) {
+TEST(GradientClearing, FollowsTheOptimizerByDefault) {
   const Schedule schedule = lowered(chain());
   EXPECT_EQ(place_of_clearing(schedule) + 1, schedule.instructions.size());
 }
 
-TEST(GradientClearing, IsInFrontOfTheBackwardOfTheFirstMicroBatch) {
+TEST(GradientClearing, CanPrecedeTheFirstBackward) {
   Model model = chain();
   model.clears_gradients_at = static_cast<int>(model.calls.size());
   const std::vector<Instruction> steps = lowered(model, 3).instructions;
@@ -54,7 +54,7 @@ TEST(GradientClearing, IsInFrontOfTheBackwardOfTheFirstMicroBatch) {
   EXPECT_EQ(steps[place + 1].micro_batch, 0);
 }
 
-TEST(GradientClearing, IsInFrontOfACallOfTheForward) {
+TEST(GradientClearing, CanPrecedeACallOfTheForward) {
   Model model = chain();
   model.clears_gradients_at = 2;
   const std::vector<Instruction> steps = lowered(model).instructions;
@@ -64,7 +64,7 @@ TEST(GradientClearing, IsInFrontOfACallOfTheForward) {
   EXPECT_EQ(steps[place + 1].call, 2);
 }
 
-TEST(GradientClearing, IsNowhereWhereGradientsAreKept) {
+TEST(GradientClearing, IsAbsentIfGradientsAccumulateAcrossSteps) {
   Model model = chain();
   model.keeps_gradients = true;
   const Schedule schedule = lowered(model);

@@ -44,7 +44,7 @@ TEST(GradientFlow, AFrozenLayerPassesGradientsThrough) {
   EXPECT_EQ(flow.requires_grad[1], (std::vector<bool>{true, true}));  // h and the logits.
 }
 
-TEST(GradientFlow, WithTheFirstLayerFrozenItsOutputRequiresNone) {
+TEST(GradientFlow, OutputOfAFrozenFirstLayerRequiresNoGradient) {
   const Model model = model_with(kTwoLinears, Workload{.frozen = {"first"}});
   EXPECT_TRUE(receives(model, "second.weight"));
   const GradientFlow flow = gradient_flow(model);
@@ -53,7 +53,7 @@ TEST(GradientFlow, WithTheFirstLayerFrozenItsOutputRequiresNone) {
   EXPECT_EQ(flow.reaches_loss[1], (std::vector<bool>{true, true}));
 }
 
-TEST(GradientFlow, ADetachCutsWhatStandsBeforeIt) {
+TEST(GradientFlow, DetachStopsGradientsBeforeIt) {
   const Model model = model_with(R"({"name": "side", "class": "Linear", "ops": [
       {"op": "linear", "inputs": ["x"], "out_features": 4, "outputs": ["side"]}, {"op": "detach", "outputs": ["cut"]}]},
     {"name": "main", "class": "Linear", "ops": [
@@ -65,7 +65,7 @@ TEST(GradientFlow, ADetachCutsWhatStandsBeforeIt) {
   EXPECT_EQ(gradient_flow(model).requires_grad[0], (std::vector<bool>{false, true, false}));
 }
 
-TEST(GradientFlow, WhatNothingUsesGetsNoGradient) {
+TEST(GradientFlow, UnusedModuleGetsNoGradient) {
   const Model model = model_with(std::string(R"({"name": "idle", "class": "Linear", "ops": [
       {"op": "linear", "inputs": ["x"], "out_features": 4, "outputs": ["unused"]}]},)") +
                                  kTwoLinears);
@@ -83,7 +83,7 @@ TEST(GradientFlow, AModuleThatIsNeverCalledIsRegisteredWithoutACall) {
   EXPECT_FALSE(receives(model, "spare.weight"));
 }
 
-TEST(GradientFlow, IdsCarryNoneButTheirTableReceivesOne) {
+TEST(GradientFlow, IdsCarryNoGradientButTheirTableGetsOne) {
   const Model model = model_with(R"({"name": "embed", "class": "Embedding", "ops": [
       {"op": "embedding", "inputs": ["ids"], "num_embeddings": 10, "embedding_dim": 3, "outputs": ["logits"]}]})");
   EXPECT_TRUE(receives(model, "embed.weight"));
@@ -92,7 +92,7 @@ TEST(GradientFlow, IdsCarryNoneButTheirTableReceivesOne) {
   EXPECT_EQ(flow.reaches_loss[0], (std::vector<bool>{false, true}));
 }
 
-TEST(GradientFlow, RoutingIndicesCarryNoneWeightsDo) {
+TEST(GradientFlow, RoutingWeightsCarryGradientsButIndicesDoNot) {
   const Model model = model_of("mixtral_8x7b.json");
   const Call& call = model.calls[model.stacks[0].calls[3]];
   const Block& block = model.blocks[call.block];

@@ -55,7 +55,7 @@ TEST(HfConfig, ASmallLlamaIsAModel) {
   EXPECT_EQ(num_parameters(*model), 2 * 128 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 11008 + 2 * 64) + 64);
 }
 
-TEST(HfConfig, EachKeyThatTheBlocksHaveNoWordForIsRefusedByName) {
+TEST(HfConfig, UnsupportedKeysAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {config("llama", R"("hidden_act": "relu")"), R"("hidden_act" is the string "relu".)"},
       {config("llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4})"),
@@ -112,7 +112,7 @@ TEST(HfConfig, EachKeyThatTheBlocksHaveNoWordForIsRefusedByName) {
   for (const auto& [text, sentence] : cases) EXPECT_EQ(refused(text), Sentences{sentence}) << text;
 }
 
-TEST(HfConfig, AllThatIsWrongIsSaidAtOnce) {
+TEST(HfConfig, ReportsEveryError) {
   EXPECT_EQ(refused(config("llama", R"("hidden_act": "relu", "rms_norm_eps": 0, "tie_word_embeddings": 1)")).size(),
             3u);
   const Result<ModelSpec> spec = read("{\"model_type\": \"llama\",\n  \"hidden_act\": \"relu\"}");
@@ -120,7 +120,7 @@ TEST(HfConfig, AllThatIsWrongIsSaidAtOnce) {
   EXPECT_EQ(spec.error()[0].where, "m/config.json:2:17: /hidden_act");
 }
 
-TEST(HfConfig, AnotherArchitectureIsOneSentence) {
+TEST(HfConfig, UnknownArchitectureIsOneError) {
   EXPECT_EQ(refused(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": "x"})"),
             Sentences{"This is the configuration of a DeepseekV3ForCausalLM (deepseek_v3), whose blocks are not "
                       "built in."});
@@ -136,7 +136,7 @@ TEST(HfConfig, AnotherArchitectureIsOneSentence) {
       "for another, capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
-TEST(HfConfig, WhatTheClassDoesNotReadIsNoted) {
+TEST(HfConfig, KeysThatTheClassIgnoresAreNoted) {
   EXPECT_EQ(read(config("llama", R"("bos_token_id": 1, "temperature": 0.6, "pretraining_tp": 2)"))->notes, Sentences{});
   EXPECT_EQ(read(config("mistral", R"("attention_bias": true, "mlp_bias": false, "foo": 0)"))->notes,
             Sentences{"config.json has keys that the mistral of transformers 4.57 does not read; they are taken to "
@@ -146,14 +146,14 @@ TEST(HfConfig, WhatTheClassDoesNotReadIsNoted) {
                       "it."});
 }
 
-TEST(HfConfig, TheDtypeIsStatedOrThatOfTheWeights) {
+TEST(HfConfig, DtypeDefaultsToThatOfTheWeights) {
   EXPECT_EQ(read(config("llama", R"("torch_dtype": "bfloat16")"))->dtype, Dtype::BFloat16);
   EXPECT_EQ(read(config("llama", R"("torch_dtype": "bfloat16", "dtype": "float16")"))->dtype, Dtype::Float16);
   EXPECT_EQ(read(config("llama", R"("torch_dtype": null)"), Dtype::BFloat16)->dtype, Dtype::BFloat16);
   EXPECT_EQ(read(config("llama", R"("dtype": "float32")"), Dtype::BFloat16)->dtype, Dtype::Float32);
 }
 
-TEST(HfConfig, TheNameIsThatOfTheFolderOrOfTheHub) {
+TEST(HfConfig, NameComesFromTheFolderOrTheHub) {
   const auto name_at = [](const std::string& path, const std::string& more) {
     return read_hf_config(*parse_json(config("llama", more), path))->name;
   };
@@ -164,7 +164,7 @@ TEST(HfConfig, TheNameIsThatOfTheFolderOrOfTheHub) {
   EXPECT_EQ(name_at("standard input", ""), "LlamaForCausalLM");
 }
 
-TEST(HfConfig, OtherFilesAreNone) {
+TEST(HfConfig, OtherJsonFilesAreNotConfigurations) {
   for (const char* text :
        {R"({"format_version": "1.0", "model_type": "llama"})", R"({"modules": [], "architectures": []})",
         R"({"transformers_version": "4.57.3"})", R"([])", R"({"model_type": 3})"}) {

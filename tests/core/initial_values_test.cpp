@@ -44,7 +44,7 @@ std::string errors_with(const std::string& initial) {
   return text;
 }
 
-TEST(InitialValues, WithoutAWordWeightsAreUniformNormsOnesAndBiasesZeros) {
+TEST(InitialValues, DefaultsAreUniformWeightsUnitNormsZeroBiases) {
   const Result<Model> model = model_beginning("");
   EXPECT_EQ(initial_of(model, "a.up.weight"), (InitialValues{.distribution = Distribution::Uniform, .std = 0.02}));
   EXPECT_EQ(initial_of(model, "a.up.bias"), (InitialValues{.distribution = Distribution::Constant, .std = 0}));
@@ -71,7 +71,7 @@ TEST(InitialValues, AFanDividesByARoot) {
   EXPECT_DOUBLE_EQ(up("average"), 0.18257418583505536);
 }
 
-TEST(InitialValues, WhatCannotBeIsSaid) {
+TEST(InitialValues, ReportsImpossibleExceptions) {
   EXPECT_EQ(
       errors_with(R"({"source": "x", "exceptions": [{"pattern": "nobody", "std": 1}]})"),
       "small.json:9:97: /initial_values/exceptions/0: The pattern \"nobody\" matches no parameter of Small. Write "
@@ -90,7 +90,7 @@ TEST(InitialValues, WhatCannotBeIsSaid) {
 }
 
 // What a plan or a checkpoint fits does not depend on it.
-TEST(InitialValues, TheFingerprintLeavesThemOut) {
+TEST(InitialValues, FingerprintDoesNotDependOnThem) {
   const Result<Model> usual = model_beginning("");
   const Result<Model> other = model_beginning(R"({"source": "x", "std": 0.5})");
   ASSERT_TRUE(usual && other);

@@ -59,7 +59,7 @@ TEST(ParseJson, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(document->position(document->root.find("a")->offset), "spec.json:1:7");
 }
 
-TEST(JsonDocument, KnowsWhereEverythingStands) {
+TEST(JsonDocument, KnowsThePlaceOfEveryValue) {
   const auto document =
       parse_json("{\n  \"é\": 1,\n  \"layers\": [\n    {\"a/b~c\": \"é\", \"shape\": 7}\n  ]\n}\n", "spec.json");
   ASSERT_TRUE(document);
@@ -84,7 +84,7 @@ std::string counted(const std::string& text, std::size_t offset) {
 }
 
 // Stretches of a large text are counted once; what is answered is the same as of a small one.
-TEST(JsonDocument, KnowsWhereEverythingStandsInLargeTexts) {
+TEST(JsonDocument, KnowsThePlaceOfEveryValueInLargeTexts) {
   std::string lines = "[";
   for (int i = 0; i < 6000; ++i)
     lines += (i == 0 ? "" : i % 7 == 0 ? ",\n" : ", ") + ("\"käse " + std::to_string(i)) + "\"";
@@ -106,7 +106,7 @@ TEST(JsonDocument, KnowsWhereEverythingStandsInLargeTexts) {
 
 // Each of 200,000 values of one line is asked for its place, as readers do: counted from the begin that is 200 billion
 // bytes.
-TEST(JsonDocument, SaysQuicklyWhereTheValuesOfALongLineStand) {
+TEST(JsonDocument, FindsPlacesInALongLineQuickly) {
   std::string text = "[1";
   for (int i = 1; i < 200'000; ++i) text += ",        1";
   const auto document = parse_json(text + "]", "f");
@@ -121,7 +121,7 @@ TEST(ParseJson, AnEmptyTextIsNoJson) {
   EXPECT_EQ(messages(" \n "), "spec.json:2:2: The text is empty. JSON starts with a value, such as {}.");
 }
 
-TEST(ParseJson, ATextThatIsCutOffNamesWhatIsOpen) {
+TEST(ParseJson, TruncatedTextErrorNamesTheOpenValue) {
   const std::string cut = " is never closed: the text ends inside it. The file seems to be truncated.";
   EXPECT_EQ(messages("{\n  \"a\": [1, 2"), "spec.json:2:8: This list" + cut);
   EXPECT_EQ(messages("{\n  \"a\": [1, 2],"), "spec.json:1:1: This object" + cut);
@@ -131,7 +131,7 @@ TEST(ParseJson, ATextThatIsCutOffNamesWhatIsOpen) {
   EXPECT_EQ(messages("{\"a\": \"xyz\\"), "spec.json:1:7: Invalid string: forbidden character after backslash.");
 }
 
-TEST(ParseJson, TheUsualSlipsGetTheirOwnWords) {
+TEST(ParseJson, CommonMistakesHaveTheirOwnMessages) {
   EXPECT_EQ(messages("[1, 2,]"),
             "spec.json:1:7: Found a comma before ]. Remove the comma: JSON has none after the last element.");
   EXPECT_EQ(messages("{\"a\": 1,}"),
@@ -185,7 +185,7 @@ TEST(ParseJson, StringsAreUtf8WithoutControlCharacters) {
   EXPECT_EQ(messages("\xFF\xFE{"), "spec.json:1:1: The text is UTF-16. Save it as UTF-8.");
 }
 
-TEST(ParseJson, EveryKeyThatAnObjectHasTwiceIsReported) {
+TEST(ParseJson, EveryDuplicateKeyIsReported) {
   EXPECT_EQ(messages("{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2},\n \"a\": 3}"),
             "spec.json:1:24: The key \"c\" appears twice. Remove one of the two.\nspec.json:2:2: The key \"a\" appears "
             "twice. Remove one of the two.");

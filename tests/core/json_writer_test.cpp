@@ -59,7 +59,7 @@ TEST(JsonWriter, AListOfExactlyTheLineWidthStaysOnIt) {
   EXPECT_EQ(list_of(97), "[\n  \"" + std::string(97, 'x') + "\"\n]\n");
 }
 
-TEST(JsonWriter, AListThatTurnsOutToHoldObjectsBreaksItsLine) {
+TEST(JsonWriter, ListOfObjectsBreaksItsLine) {
   JsonWriter json;
   json.begin_array();
   json.value(1);
@@ -73,7 +73,7 @@ TEST(JsonWriter, AListThatTurnsOutToHoldObjectsBreaksItsLine) {
   EXPECT_EQ(std::move(json).take(), "[\n  1,\n  2,\n  [3],\n  {}\n]\n");
 }
 
-TEST(JsonWriter, AnObjectCanStayOnOneLineWithAllThatIsInIt) {
+TEST(JsonWriter, ObjectCanStayOnOneLine) {
   JsonWriter json;
   json.begin_array();
   for (int i = 0; i < 2; ++i) {
@@ -175,7 +175,7 @@ void rewrite(const JsonValue& value, JsonWriter& json) {
   }
 }
 
-RC_GTEST_PROP(JsonWriter, WhatItWritesIsJsonAndWritesAgainTheSame, ()) {
+RC_GTEST_PROP(JsonWriter, OutputIsJsonAndRoundTrips, ()) {
   JsonWriter json;
   write_any(json, 4);
   const auto document = parse_json(std::move(json).take(), "any");

@@ -64,7 +64,7 @@ std::string flat_events(const Model& model, const Plan& plan, int micro_batch = 
   return text;
 }
 
-TEST(LowerFsdp1, AStepReadsLikeThis) {
+TEST(LowerFsdp1, StepMatchesItsListing) {
   std::string text;
   lower_flat(flat_chain(1), flat_plan(1), false, &text);
   EXPECT_EQ(text, R"(LoadInputs
@@ -112,7 +112,7 @@ TEST(LowerFsdp1, BackwardPrefetchMovesAGather) {
 }
 
 // The views of a unit are older than the ops of the unit before it then, and so is what makes its gradient one.
-TEST(LowerFsdp1, ForwardPrefetchMovesReductionsBehindTheBackwardOfTheUnitBefore) {
+TEST(LowerFsdp1, ForwardPrefetchDelaysReductionsByOneUnit) {
   Plan plan = flat_plan(3);
   plan.fsdp1.forward_prefetch = true;
   EXPECT_EQ(flat_events(flat_chain(3), plan),
@@ -120,7 +120,7 @@ TEST(LowerFsdp1, ForwardPrefetchMovesReductionsBehindTheBackwardOfTheUnitBefore)
   EXPECT_EQ(flat_events(flat_chain(3), plan, 0, true), flat_events(flat_chain(3), flat_plan(3)));
 }
 
-TEST(LowerFsdp1, ShardGradOpKeepsUnitsAndWithoutSyncGathersThemOnce) {
+TEST(LowerFsdp1, ShardGradOpGathersUnitsOncePerStepWithoutSync) {
   Plan plan = flat_plan(2, Kind::Never);
   EXPECT_EQ(flat_events(flat_chain(2), plan), "AG root, AG 0, AG 1 | -1, RS 1, -0, RS 0, -root, RS root");
   plan.accumulation = 2;
@@ -129,7 +129,7 @@ TEST(LowerFsdp1, ShardGradOpKeepsUnitsAndWithoutSyncGathersThemOnce) {
   EXPECT_EQ(flat_events(flat_chain(2), plan, 1), "| -1, RS 1, -0, RS 0, -root, RS root");
 }
 
-TEST(LowerFsdp1, AFrozenUnitIsFreedWhenTheGradientOfItsArgumentIsThere) {
+TEST(LowerFsdp1, FrozenUnitIsFreedOnceItsInputHasAGradient) {
   Model model = flat_chain(3);
   for (Parameter& parameter : model.parameters) {
     if (parameter.name.starts_with("blocks.1.")) parameter.trainable = false;
@@ -173,7 +173,7 @@ std::vector<std::string> refusals(const Plan& plan) {
   return texts;
 }
 
-TEST(FlatUnits, WhatFsdp1HasNoWordsForIsRefused) {
+TEST(FlatUnits, PlansThatFsdp1CannotExpressAreRefused) {
   using Texts = std::vector<std::string>;
   EXPECT_EQ(refusals(flat_plan(2)), Texts{});
   Plan mixed = flat_plan(2);

@@ -97,7 +97,7 @@ std::int64_t gathered_elements(const Schedule& schedule, const Layout& layout) {
   return sum;
 }
 
-RC_GTEST_PROP(LowerFsdp2Properties, EveryScheduleKeepsItsPromises, ()) {
+RC_GTEST_PROP(LowerFsdp2Properties, EveryScheduleIsValid, ()) {
   const Model model = any_model();
   const Plan plan = any_plan_for(model);
   const ModelIndex index = index_of(model);
@@ -113,7 +113,7 @@ bool complains(const Schedule& schedule, const ModelIndex& index, const Layout& 
                      [&](const Error& error) { return error.what.find(what) != std::string::npos; });
 }
 
-RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
+RC_GTEST_PROP(LowerFsdp2Properties, RepeatedOrMissingFreeIsAlwaysFound, ()) {
   const Model model = any_model();
   Plan plan = any_plan_for(model);
   plan.runtime.quirks.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>();

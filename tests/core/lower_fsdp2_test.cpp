@@ -90,7 +90,7 @@ std::string collectives(const Model& model, const Plan& plan, int micro_batch = 
          events(model, plan, StepPhase::Backward, "AG RS", micro_batch);
 }
 
-TEST(LowerFsdp2, AStepReadsLikeThis) {
+TEST(LowerFsdp2, StepMatchesItsListing) {
   std::string text;
   lower(chain(2), plan_of_blocks(2), &text);
   EXPECT_EQ(text, R"(LoadInputs
@@ -168,7 +168,7 @@ TEST(LowerFsdp2, ARootThatReshardsIsGatheredAgainFirst) {
   EXPECT_EQ(collectives(chain(2), plan), "AG root, AG 0, AG 1 | AG root, AG 1, AG 0, RS 1, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, WithoutSyncGradientsAreKeptUntilTheLastMicroBatch) {
+TEST(LowerFsdp2, WithoutSyncOnlyTheLastMicroBatchReduces) {
   Plan plan = plan_of_blocks(2);
   plan.accumulation = 2;
   plan.sync_every_micro_batch = false;
@@ -176,14 +176,14 @@ TEST(LowerFsdp2, WithoutSyncGradientsAreKeptUntilTheLastMicroBatch) {
   EXPECT_EQ(events(chain(2), plan, StepPhase::Backward, "AG RS keep", 1), "AG 1, AG 0, RS 1, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, WithSyncEachMicroBatchIsReduced) {
+TEST(LowerFsdp2, WithSyncEveryMicroBatchReduces) {
   Plan plan = plan_of_blocks(2);
   plan.accumulation = 2;
   EXPECT_EQ(collectives(chain(2), plan, 0), collectives(chain(2), plan, 1));
   EXPECT_EQ(collectives(chain(2), plan, 1), "AG root, AG 0, AG 1 | AG 1, AG 0, RS 1, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, ForwardPrefetchGathersTheNextUnitsAfterTheOwnCopyOut) {
+TEST(LowerFsdp2, ForwardPrefetchGathersNextUnitsAfterTheCopyOut) {
   Plan plan = plan_of_blocks(3);
   plan.forward_prefetch = 1;
   EXPECT_EQ(events(chain(3), plan, StepPhase::Forward, "AG use"),
@@ -199,7 +199,7 @@ TEST(LowerFsdp2, BackwardPrefetchReachesFurtherBack) {
   EXPECT_EQ(collectives(chain(3), plan), "AG root, AG 0, AG 1, AG 2 | AG 2, AG 1, AG 0, RS 2, RS 1, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, AFrozenPrefixIsGatheredOnceForNothing) {
+TEST(LowerFsdp2, FrozenPrefixHasOneUselessPrefetch) {
   Model model = chain(3);
   for (const char* name : {"stem", "blocks.0", "blocks.1"}) freeze(model, name);
   EXPECT_EQ(events(model, plan_of_blocks(3), StepPhase::Backward, "AG use free RS"),
@@ -222,14 +222,14 @@ TEST(LowerFsdp2, AModuleThatIsCalledTwiceIsGatheredTwiceAndReducedOnce) {
             "AG root, AG 0, AG 0, AG 1, AG 1 | AG 1, AG 1, AG 0, RS 1, AG 0, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, WhatEarlierMicroBatchesLeftIsReducedAfterTheFirstBackwardOfSuchAModule) {
+TEST(LowerFsdp2, ReusedModuleReducesEarlierGradientsAfterFirstBackward) {
   Plan plan = plan_of_blocks(1);
   plan.accumulation = 2;
   plan.sync_every_micro_batch = false;
   EXPECT_EQ(collectives(chain(1, {{"reuse", "2"}}), plan, 1), "AG root, AG 0, AG 0 | AG 0, RS 0, AG 0, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, ACalledAgainFirstBlockOnRawDataWaitsForTheEndOfBackward) {
+TEST(LowerFsdp2, ReusedFirstBlockOnRawDataReducesAtEndOfBackward) {
   EXPECT_EQ(collectives(chain(1, {{"reuse", "2"}, {"in", "0"}}), plan_of_blocks(1)),
             "AG root, AG 0, AG 0 | AG 0, AG 0, RS root, RS 0");
 }
@@ -268,7 +268,7 @@ Model two_tables() {
   return model.finish("loss");
 }
 
-TEST(LowerFsdp2, AUnitThatBackwardEntersAgainBeforeItWasLeftPrefetchesOnce) {
+TEST(LowerFsdp2, UnitReenteredByBackwardPrefetchesOnce) {
   Model model = two_tables();
   freeze(model, "first");
   // Its second use prefetches the layer. Its first use would prefetch the frozen table, which nobody needs.
@@ -285,7 +285,7 @@ TEST(LowerFsdp2, NestedUnitsAreEnteredFromOutsideAndLeftFromInside) {
             "RS 0.self_attn, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, RecomputationUsesTheUnitsInsideTheBlockThatWereNotEnteredYet) {
+TEST(LowerFsdp2, RecomputationGathersInnerUnitsNotYetEntered) {
   Plan plan = nested_plan();
   plan.checkpointing.entries = {{"model.layers.0", CheckpointMode::Full}, {"model.layers.1", CheckpointMode::Full}};
   // The feed-forward is entered with the gradient of its output, before anything is recomputed.
@@ -308,7 +308,7 @@ TEST(LowerFsdp2, AUnitOfSeveralModulesLivesFromItsFirstToItsLast) {
   EXPECT_EQ(events(chain(3), plan, StepPhase::Backward, "AG RS"), "AG 2, AG 0, RS 2, AG stem, RS 0, RS root, RS stem");
 }
 
-TEST(LowerFsdp2, APassThatIsNotLeftHasNoPreBackwardHook) {
+TEST(LowerFsdp2, UnfinishedPassHasNoPreBackwardHook) {
   // The second block alone runs again: FSDP2 still waits for the first, so the post-forward hook does not run, nothing
   // hangs on what comes out, and the unit stays unsharded until the post-backward hook of that pass. Only then the
   // gather.
@@ -357,7 +357,7 @@ std::string buffers(const Model& model, const Plan& plan, StepPhase phase, int m
   return text;
 }
 
-TEST(LowerFsdp2, TheForwardKeepsAGatherUntilTheNextIsCopiedOut) {
+TEST(LowerFsdp2, ForwardFreesAGatherAfterTheNextCopyOut) {
   EXPECT_EQ(buffers(chain(2), plan_of_blocks(2), StepPhase::Forward),
             "AG root, use root, AG 0, use 0, -AG root, AG 1, use 1, -AG 0, -AG 1, left");
   Plan before = plan_of_blocks(2);
@@ -366,12 +366,12 @@ TEST(LowerFsdp2, TheForwardKeepsAGatherUntilTheNextIsCopiedOut) {
             "AG root, use root, AG 0, -AG root, use 0, AG 1, -AG 0, use 1, -AG 1, left");
 }
 
-TEST(LowerFsdp2, TheBackwardFreesAGatherAtOnceAndAnInputWithTheNextReduction) {
+TEST(LowerFsdp2, BackwardFreesGathersAtOnceAndInputsAtTheNextReduction) {
   EXPECT_EQ(buffers(chain(2), plan_of_blocks(2), StepPhase::Backward),
             "AG 1, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 1, RS 0, -RS 0, RS root, -RS root, end");
 }
 
-TEST(LowerFsdp2, SeveralInputsOfReductionsLiveAtOnceWhereThePlanHasRoomForThem) {
+TEST(LowerFsdp2, PlanWithSeveralReduceBuffersKeepsSeveralInputs) {
   Plan plan = plan_of_blocks(3);
   plan.reduce_scatter_buffers = 2;
   EXPECT_EQ(
@@ -381,7 +381,7 @@ TEST(LowerFsdp2, SeveralInputsOfReductionsLiveAtOnceWhereThePlanHasRoomForThem) 
 }
 
 // The loop variable of post_backward.
-TEST(LowerFsdp2, Torch212KeepsTheInputOfAReductionUntilTheNextReturns) {
+TEST(LowerFsdp2, Torch212FreesAReduceInputAfterTheNextReduction) {
   Plan plan = plan_of_blocks(2);
   set_torch_version(plan.runtime, *find_torch_version("2.12"));
   EXPECT_EQ(buffers(chain(2), plan, StepPhase::Backward),
@@ -389,7 +389,7 @@ TEST(LowerFsdp2, Torch212KeepsTheInputOfAReductionUntilTheNextReturns) {
 }
 
 // post_backward recycles inputs before it asks whether there are gradients.
-TEST(LowerFsdp2, AFrozenUnitFreesTheInputOfAReductionFromTorch212On) {
+TEST(LowerFsdp2, FrozenUnitFreesAReduceInputSinceTorch212) {
   Model model = chain(3);
   freeze(model, "blocks.1");
   Plan plan = plan_of_blocks(3);
@@ -407,14 +407,14 @@ TEST(LowerFsdp2, AUnitThatIsCalledTwiceInARowHasTwoGathersAtOnce) {
             "AG root, use root, AG 0, use 0, -AG root, AG 0', use 0', -AG 0, -AG 0', left");
 }
 
-TEST(LowerFsdp2, AGatherThatNobodyWaitedForIsFreedWithTheReshard) {
+TEST(LowerFsdp2, UnusedGatherIsFreedByTheReshard) {
   Model model = chain(3);
   for (const char* name : {"stem", "blocks.0", "blocks.1"}) freeze(model, name);
   EXPECT_EQ(buffers(model, plan_of_blocks(3), StepPhase::Backward),
             "AG 2, use 2, -AG 2, AG 1, RS root, -AG 1, -RS root, RS 2, -RS 2, end");
 }
 
-TEST(LowerFsdp2, HsdpKeepsWhatWasAllReducedUntilTheEndOfBackward) {
+TEST(LowerFsdp2, HsdpKeepsAllReduceOutputsUntilTheEndOfBackward) {
   Plan plan = plan_of_blocks(1);
   plan.mesh = {2, 4};
   EXPECT_EQ(buffers(chain(1), plan, StepPhase::Backward),
@@ -424,7 +424,7 @@ TEST(LowerFsdp2, HsdpKeepsWhatWasAllReducedUntilTheEndOfBackward) {
 }
 
 // FSDPParamGroup.post_backward calls _wait_for_post_backward before it makes the input of the reduction.
-TEST(LowerFsdp2, AUnitThatIsReducedTwiceInABackwardGivesUpItsFirstAllReduceBefore) {
+TEST(LowerFsdp2, SecondReductionOfAUnitFreesItsFirstAllReduceOutput) {
   Plan plan = plan_of_blocks(1);
   plan.mesh = {2, 4};
   plan.accumulation = 2;
@@ -434,7 +434,7 @@ TEST(LowerFsdp2, AUnitThatIsReducedTwiceInABackwardGivesUpItsFirstAllReduceBefor
             "root, end");
 }
 
-TEST(LowerFsdp2, InstructionsSayWhatElseARuntimeDoesOtherwise) {
+TEST(LowerFsdp2, InstructionsCarryDifferencesOfReleases) {
   Plan plan = plan_of_blocks(1);
   plan.optimizer.clip_grad_norm = 1.0;
   const auto all = [&](auto&& holds) {
@@ -459,7 +459,7 @@ TEST(LowerFsdp2, InstructionsSayWhatElseARuntimeDoesOtherwise) {
   EXPECT_TRUE(all(is_old));
 }
 
-TEST(LowerFsdp2, GradientsAreClippedBeforeTheOptimizerWhenAskedFor) {
+TEST(LowerFsdp2, ClippingPrecedesTheOptimizer) {
   Plan plan = plan_of_blocks(1);
   const auto tail = [&] {
     std::vector<InstructionKind> kinds;

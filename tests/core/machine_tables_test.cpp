@@ -22,25 +22,25 @@ double microseconds(const std::optional<LookedUp>& found) {
   return found ? 1e6 * found->time.count() : -1;
 }
 
-TEST(LookUpWork, IsAPowerLawBetweenTheSizes) {
+TEST(LookUpWork, InterpolatesSizesByAPowerLaw) {
   EXPECT_NEAR(microseconds(look_up(attention(), "linear", 0, 100)), 10, 1e-9);
   EXPECT_NEAR(microseconds(look_up(attention(), "linear", 0, 1000, WorkDirection::Backward)), 300, 1e-9);
   EXPECT_NEAR(microseconds(look_up(attention(), "attention", 16, 200)), 14.142135623, 1e-6);
 }
 
-TEST(LookUpWork, IsAPowerLawBetweenTheDepths) {
+TEST(LookUpWork, InterpolatesDepthsByAPowerLaw) {
   EXPECT_NEAR(microseconds(look_up(attention(), "attention", 32, 100)), 20, 1e-9);
   EXPECT_DOUBLE_EQ(look_up(attention(), "attention", 32, 100)->beyond, 1);
 }
 
-TEST(LookUpWork, SaysHowFarOutsideItIs) {
+TEST(LookUpWork, ReportsTheDistanceOutsideTheTable) {
   EXPECT_DOUBLE_EQ(look_up(attention(), "linear", 0, 2000)->beyond, 2);
   EXPECT_DOUBLE_EQ(look_up(attention(), "linear", 0, 5)->beyond, .5);
   EXPECT_DOUBLE_EQ(look_up(attention(), "attention", 128, 100)->beyond, 2);
   EXPECT_NEAR(microseconds(look_up(attention(), "linear", 0, 2000)), 100, 1e-9);
 }
 
-TEST(LookUpWork, KnowsNothingOfOtherWork) {
+TEST(LookUpWork, FindsNothingForOtherWork) {
   EXPECT_FALSE(look_up(attention(), "lin", 0, 100));
   EXPECT_FALSE(look_up(attention(), "zero", 0, 100));
   EXPECT_FALSE(look_up(attention(), "attention", 16, 100, WorkDirection::Backward));
@@ -107,7 +107,7 @@ std::string with(std::string text, const std::string& old, const std::string& no
   return text.replace(at, old.size(), now);
 }
 
-TEST(MachineOfACluster, IsReadAsItWasWritten) {
+TEST(MachineOfACluster, ReadsBackAsWritten) {
   const Cluster cluster = with_tables();
   const auto document = parse_json(text_of(cluster), "c.json");
   ASSERT_TRUE(document);
@@ -118,7 +118,7 @@ TEST(MachineOfACluster, IsReadAsItWasWritten) {
   EXPECT_EQ(read->gpu.machine.of_ranks(3), nullptr);
 }
 
-TEST(MachineOfACluster, IsSortedWhoeverWroteIt) {
+TEST(MachineOfACluster, TablesAreSortedWhenRead) {
   Cluster cluster = with_tables();
   MachineTables tables = *cluster.gpu.machine.of_ranks(1);
   std::swap(tables.ops[0], tables.ops[2]);
@@ -129,7 +129,7 @@ TEST(MachineOfACluster, IsSortedWhoeverWroteIt) {
   EXPECT_TRUE(look_up(read->gpu.machine.of_ranks(1)->ops, "attention", 16, 100));
 }
 
-TEST(MachineOfACluster, WhatIsWrongIsSaidWithItsPlace) {
+TEST(MachineOfACluster, ReportsErrorsWithTheirPlaces) {
   const std::string good = text_of(with_tables());
   EXPECT_EQ(errors_of(good), "good");
   EXPECT_NE(errors_of(with(good, "\"ranks\": 1", "\"ranks\": 2")).find("two measurements of 2 ranks"),

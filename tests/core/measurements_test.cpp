@@ -17,12 +17,12 @@ MeasuredProducts products() {
           .share = {.1, .1, .1, .1, .2, .2, .2, .2, .4, .4, .4, .4}};
 }
 
-TEST(MeasuredShare, IsAPowerLawBetweenThePointsOfTheGrid) {
+TEST(MeasuredShare, InterpolatesTheGridByAPowerLaw) {
   EXPECT_NEAR(measured_share(products(), 200, 1000, 10), .2, 1e-12);
   EXPECT_NEAR(measured_share(products(), 150, 77, 300), .15, 1e-12);
 }
 
-TEST(MeasuredShare, IsThatOfTheEdgeBeyondTheGrid) {
+TEST(MeasuredShare, TakesTheEdgeBeyondTheGrid) {
   EXPECT_NEAR(measured_share(products(), 1, 1, 1), .1, 1e-12);
   EXPECT_NEAR(measured_share(products(), 9000, 9000, 9000), .4, 1e-12);
 }
@@ -33,7 +33,7 @@ TEST(MeasuredShare, TheLastAxisRunsFastest) {
   EXPECT_NEAR(measured_share(attention, 10, 100), .3, 1e-12);
 }
 
-TEST(MeasuredTime, IsKnownBetweenTheSizesAndForTheMeasuredGroupsAlone) {
+TEST(MeasuredTime, ExistsOnlyForMeasuredSizesAndGroups) {
   const MeasuredCollectives tables{.bytes = {1000, 4000}, .times = {{MeasuredCollective::AllGather, 4, {10, 40}}}};
   EXPECT_NEAR(measured_time(tables, MeasuredCollective::AllGather, 4, 2000)->count(), 20e-6, 1e-12);
   EXPECT_FALSE(measured_time(tables, MeasuredCollective::AllGather, 4, 999));
@@ -65,7 +65,7 @@ std::string file_errors_of(std::string text) {
   return lines;
 }
 
-TEST(Measurements, AllThatIsWrongIsSaidAtOnce) {
+TEST(Measurements, ReportsEveryError) {
   const std::string said = file_errors_of(R"({"format_version": "1.0", "kind": "measurements", "gpus": ["T4"],
  "package": {"name": "a", "version": "1", "license": "MIT", "copyright": "b"},
  "collectives": {"table": "t", "library": "NCCL 1", "link": "nvswitch", "bandwidth": "1GB/s", "bytes": [],

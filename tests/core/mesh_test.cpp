@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-TEST(Mesh, RanksOfAShardGroupAreNeighborsAndCopiesLieAShardGroupApart) {
+TEST(Mesh, ShardGroupsAreContiguousAndReplicasStrided) {
   const Mesh mesh{2, 4};
   EXPECT_EQ(mesh.world_size(), 8);
   EXPECT_EQ(mesh.data_parallel_size(), 8);

@@ -109,7 +109,7 @@ TEST(ModelConstants, EpsilonsAndFrequenciesAreThePublishedOnes) {
   EXPECT_EQ(files, std::set<std::string>{}) << "their constants are not in the table";
 }
 
-TEST(ModelConstants, WhatOneFamilyComputesWithIsThePublishedNumber) {
+TEST(ModelConstants, ConstantsOfSingleFamiliesAreThePublishedOnes) {
   const Model gemma = model_of("gemma2_9b.json");
   for (const OpAttributes& a : attributes_of(gemma, OpKind::Attention)) EXPECT_EQ(a.score_scale, 1 / std::sqrt(256.0));
   EXPECT_EQ(op_of(gemma, "model.embed_tokens", OpKind::Scale).attributes.scale, std::sqrt(3584.0));

@@ -31,7 +31,7 @@ TEST(ModelIndex, NumbersAllOpsInForwardOrder) {
   EXPECT_EQ(index.call_at(20), 6);
 }
 
-TEST(ModelIndex, AModuleThatIsCalledTwiceRunsTwiceAndTheOneAboveOnce) {
+TEST(ModelIndex, ModuleCalledTwiceRunsTwiceAndItsParentOnce) {
   const Model model = called_twice();
   const ModelIndex index = index_of(model);
   EXPECT_EQ(runs_of(index, "blocks.0"), (Spans{{1, 5}, {5, 9}}));
@@ -40,7 +40,7 @@ TEST(ModelIndex, AModuleThatIsCalledTwiceRunsTwiceAndTheOneAboveOnce) {
   EXPECT_EQ(runs_of(index, ""), (Spans{{0, 21}}));
 }
 
-TEST(ModelIndex, OpsOfItsOwnBetweenCallsDoNotCutAModulesRun) {
+TEST(ModelIndex, OwnOpsBetweenCallsDoNotSplitAModulesRun) {
   ModelAssembler assembler("outer", Dtype::Float32);
   assembler.input("x", {2, 4}, std::nullopt);
   const auto relu = [&](const std::string& name, const std::string& out) {
@@ -61,7 +61,7 @@ TEST(ModelIndex, OpsOfItsOwnBetweenCallsDoNotCutAModulesRun) {
   EXPECT_EQ(runs_of(index, ""), (Spans{{0, 5}}));
 }
 
-TEST(ModelIndex, TheArgumentOfAModuleAboveSeveralCallsIsHeldUntilItReturns) {
+TEST(ModelIndex, ArgumentOfAParentModuleLivesUntilItReturns) {
   ModelAssembler assembler("outer", Dtype::Float32);
   assembler.input("x", {2, 4}, std::nullopt);
   const auto relu = [&](const std::string& name, const std::string& in, const std::string& out) {
@@ -92,7 +92,7 @@ TEST(ModelIndex, TheArgumentOfAModuleAboveSeveralCallsIsHeldUntilItReturns) {
   EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3, body}, {inside, 3, body}}));
 }
 
-TEST(ModelIndex, FindsModulesAndWhatLiesBelowThem) {
+TEST(ModelIndex, FindsModulesAndTheirDescendants) {
   const Model model = called_twice();
   const ModelIndex index = index_of(model);
   EXPECT_EQ(index.find(""), 0);
@@ -104,7 +104,7 @@ TEST(ModelIndex, FindsModulesAndWhatLiesBelowThem) {
   EXPECT_FALSE(index.contains(block, index.find("blocks")));
 }
 
-TEST(ModelIndex, OnlyWhatLeadsFromATrainableParameterToTheLossHasABackward) {
+TEST(ModelIndex, OnlyOpsFromTrainableParametersToTheLossHaveABackward) {
   Model model = called_twice();
   for (Parameter& parameter : model.parameters) parameter.trainable = parameter.name.starts_with("head");
   derive_gradient_flow(model);

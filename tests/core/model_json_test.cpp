@@ -58,7 +58,7 @@ TEST(ModelJson, WritesASharedBlockOutForEachOfItsCalls) {
             (json{{"module", "layers.1"}, {"block", "layer"}, {"repeated", true}, {"first_op", 2}, {"num_ops", 2}}));
 }
 
-TEST(ModelJson, ATensorKeepsItsNumberWhereverItGoes) {
+TEST(ModelJson, TensorKeepsItsNumberAcrossOps) {
   const json model = expanded(two_layers());
   const json& ops = model.at("ops");
   EXPECT_EQ(model.at("inputs"), json::array({0}));
@@ -112,7 +112,7 @@ TEST(ModelJson, BothTiesOfBertStandInTheirOwnModules) {
   EXPECT_EQ(biases, 2);
 }
 
-TEST(ModelJson, SaysWhatIsTrainedAndWhatReceivesAGradient) {
+TEST(ModelJson, MarksTrainedParametersAndThoseWithGradients) {
   const json model = expanded(model_of("qwen3_tts.json"));
   const json encoder = entry_of(model.at("parameters"), "speaker_encoder.fc.weight");
   EXPECT_EQ(encoder.at("trainable"), true);

@@ -69,7 +69,7 @@ TEST(ModelMessages, TheGoodSpecIsGood) {
   EXPECT_EQ(messages_of(kGood), std::vector<std::string>{});
 }
 
-TEST(ModelMessages, OfTheTopLevel) {
+TEST(ModelMessages, ErrorsAtTheTopLevel) {
   expect({
       {R"("name": "Small",)", R"("nam": "Small",)", {R"(m.json:3:3: /nam: Unknown key "nam". Did you mean "name"?)"}},
       {R"("1.0")",
@@ -103,7 +103,7 @@ TEST(ModelMessages, OfTheTopLevel) {
   });
 }
 
-TEST(ModelMessages, OfWhatRunsAfterTheRoot) {
+TEST(ModelMessages, ErrorsInBlocksAfterTheRoot) {
   expect({
       {R"("block": "lm_head",)",
        R"("block": "lm_head", "after_root": true,)",
@@ -122,7 +122,7 @@ TEST(ModelMessages, OfWhatRunsAfterTheRoot) {
   });
 }
 
-TEST(ModelMessages, OfNamesThatAreEmptyOrTwiceThere) {
+TEST(ModelMessages, ErrorsOfEmptyAndDuplicateNames) {
   expect({
       {R"("tied": {)",
        R"("registration": ["embed", "rotary", "embed"],
@@ -141,12 +141,12 @@ TEST(ModelMessages, OfNamesThatAreEmptyOrTwiceThere) {
   });
 }
 
-TEST(ModelMessages, OfAWorkloadBlameTheWorkload) {
+TEST(ModelMessages, WorkloadErrorsNameTheWorkload) {
   EXPECT_EQ(messages_of(kGood, {.dimensions = {{"seq", 1.5}}}),
             std::vector<std::string>{R"(dimension seq: "seq" is 1.5. It must be an integer from 1 to 2^53.)"});
 }
 
-TEST(ModelMessages, OfSizes) {
+TEST(ModelMessages, ErrorsInSizes) {
   expect({
       {R"("seq": 16)",
        R"("seq": 0)",
@@ -171,7 +171,7 @@ TEST(ModelMessages, OfSizes) {
   });
 }
 
-TEST(ModelMessages, OfModules) {
+TEST(ModelMessages, ErrorsInModules) {
   expect({
       {R"("name": "embed",)",
        R"("name": "embed layer",)",
@@ -207,7 +207,7 @@ TEST(ModelMessages, OfModules) {
   });
 }
 
-TEST(ModelMessages, OfBlocks) {
+TEST(ModelMessages, ErrorsInBlocks) {
   expect({
       {R"("intermediate_size": 64)",
        R"("intermediate_size": 64, "qk_norm": 1)",
@@ -247,7 +247,7 @@ TEST(ModelMessages, OfBlocks) {
   });
 }
 
-TEST(ModelMessages, OfPlainOps) {
+TEST(ModelMessages, ErrorsInPlainOps) {
   expect({
       {R"("block": "lm_head", "vocab_size": 100)",
        R"("ops": [{"op": "linear", "out_features": 100, "outputs": ["logits"]}])",
@@ -267,7 +267,7 @@ TEST(ModelMessages, OfPlainOps) {
   });
 }
 
-TEST(ModelMessages, OfTiesPatternsAndNames) {
+TEST(ModelMessages, ErrorsInTiesPatternsAndNames) {
   expect({
       {R"("embed.weight"})",
        R"("embed.weigth"})",
@@ -308,7 +308,7 @@ TEST(ModelMessages, OfTiesPatternsAndNames) {
   });
 }
 
-TEST(ModelMessages, AllOfAFileComeAtOnceAndInItsOrder) {
+TEST(ModelMessages, EveryErrorComesInTheOrderOfTheFile) {
   std::string text = with(R"("dtype": "float32")", R"("dtype": "float33")");
   text.replace(text.find("head_dim"), 8, "head_dims");
   text.replace(text.find("decoder_layer"), 13, "decoder_layr");
@@ -319,7 +319,7 @@ TEST(ModelMessages, AllOfAFileComeAtOnceAndInItsOrder) {
                 R"(m.json:11:40: /modules/2/block: Unknown block "decoder_layr". Did you mean "decoder_layer"?)"}));
 }
 
-TEST(ModelMessages, OfWorkloads) {
+TEST(ModelMessages, ErrorsInWorkloads) {
   const auto expect_message = [](const Workload& workload, const std::string& message) {
     EXPECT_EQ(messages_of(kGood, workload), std::vector<std::string>{message});
   };
@@ -338,7 +338,7 @@ TEST(ModelMessages, OfWorkloads) {
       R"(--freeze: The pattern "xyz" matches no parameter of Small. Write a module or a parameter, with * for any characters.)");
 }
 
-TEST(ModelMessages, OfPositionsThatTheModelLacks) {
+TEST(ModelMessages, SequenceBeyondThePositionsIsAnError) {
   const auto spec = read_model_spec("model_specs/gpt2.json");
   const auto model = build_model(*spec, Workload{.dimensions = {{"seq", 2048}}});
   ASSERT_FALSE(model.has_value());

@@ -93,7 +93,7 @@ void read_and_build(const std::string& text, const Workload& workload) {
   for (const Block& block : model->blocks) RC_ASSERT(check_block(block).empty());
 }
 
-RC_GTEST_PROP(ModelSpecHostile, PoisonInPlaceOfValues, ()) {
+RC_GTEST_PROP(ModelSpecHostile, PoisonedValuesAreReadOrRefused, ()) {
   std::string text = *rc::gen::elementOf(seeds());
   const int num_changes = *rc::gen::inRange(1, 4);
   for (int i = 0; i < num_changes; ++i) {
@@ -104,7 +104,7 @@ RC_GTEST_PROP(ModelSpecHostile, PoisonInPlaceOfValues, ()) {
   read_and_build(text, {});
 }
 
-RC_GTEST_PROP(ModelSpecHostile, CutsAndCopies, ()) {
+RC_GTEST_PROP(ModelSpecHostile, CutOrDuplicatedTextIsReadOrRefused, ()) {
   std::string text = *rc::gen::elementOf(seeds());
   const auto begin = *rc::gen::inRange<std::size_t>(0, text.size());
   const auto length = *rc::gen::inRange<std::size_t>(1, 200);
@@ -116,7 +116,7 @@ RC_GTEST_PROP(ModelSpecHostile, CutsAndCopies, ()) {
   read_and_build(text, {});
 }
 
-RC_GTEST_PROP(ModelSpecHostile, WorkloadsOfAnySize, ()) {
+RC_GTEST_PROP(ModelSpecHostile, WorkloadsOfAnySizeAreBuiltOrRefused, ()) {
   const std::string text = *rc::gen::elementOf(seeds());
   Workload workload;
   workload.recipe = *rc::gen::element<std::string>("", "finetune", "nonsense");

@@ -71,7 +71,7 @@ TEST(ModelSpec, ALossAfterTheRootRunsInNoModule) {
   EXPECT_EQ(build(parse(text), Workload{.loss_after_root = true}), after);
 }
 
-TEST(ModelSpec, LogitsThatTheModelCastsAreAnOpOfItsOwn) {
+TEST(ModelSpec, CastOfLogitsIsAnOpOfItsOwn) {
   const std::string text = spec_with(kStack);
   const Model model = build(parse(text), Workload{.float_logits = true});
   ASSERT_EQ(model.calls.size(), 6u);
@@ -87,7 +87,7 @@ TEST(ModelSpec, LogitsThatTheModelCastsAreAnOpOfItsOwn) {
       << "one cast is enough";
 }
 
-TEST(ModelSpec, AModuleThatHoldsOthersFirstHasItsOwnClassAllTheSame) {
+TEST(ModelSpec, ModuleFirstSeenAsAParentKeepsItsClass) {
   const std::string text = spec_with(R"("dimensions": {"batch": 2, "width": 8},
     "modules": [{"name": "mlp", "class": "Mlp", "ops": [
       {"op": "linear", "module": "gate.up", "inputs": ["x"], "out_features": 8},
@@ -102,7 +102,7 @@ TEST(ModelSpec, AModuleThatHoldsOthersFirstHasItsOwnClassAllTheSame) {
   EXPECT_TRUE(gate->called);
 }
 
-TEST(ModelSpec, AVariableOfAForwardHoldsItsValueUntilItReturnsOrGetsAnother) {
+TEST(ModelSpec, VariableKeepsItsValueUntilReassignedOrForwardReturns) {
   const std::string text = spec_with(R"("dimensions": {"batch": 2, "width": 8},
     "modules": [{"name": "mix", "class": "Mix", "ops": [
       {"op": "linear", "module": "attn.q", "inputs": ["x"], "out_features": 8, "outputs": ["q"], "variables": ["attn.q"]},

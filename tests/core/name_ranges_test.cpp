@@ -26,7 +26,7 @@ TEST(FoldNames, AGapEndsARow) {
   EXPECT_EQ(fold_names(NameList{"a.0", "a.1", "a.3"}), (NameList{"a.{0..1}", "a.3"}));
 }
 
-TEST(FoldNames, WhatDoesNotCountUpStaysAsItIs) {
+TEST(FoldNames, NamesThatDoNotCountUpAreUnchanged) {
   const NameList names = {"", "lm_head", "a.1", "a.0", "a.01", "a.2.x", "b.3.x"};
   EXPECT_EQ(fold_names(names), names);
 }
@@ -49,7 +49,7 @@ TEST(UnfoldName, ARangeIsEachOfItsNames) {
   EXPECT_EQ(unfold_name("lm_head", "x"), NameList{"lm_head"});
 }
 
-TEST(UnfoldName, BracesThatHoldNoRangeAreExplained) {
+TEST(UnfoldName, BracesWithoutARangeAreReported) {
   const std::string hint =
       "Write a row of modules as \"model.layers.{0..27}\", with a step as \"model.layers.{0..26..2}\".";
   const std::vector<std::pair<std::string, std::string>> cases = {

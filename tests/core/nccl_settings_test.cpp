@@ -17,11 +17,11 @@ std::string first_error(const NcclSettings& settings) {
   return rules ? "none" : to_string(rules.error().front());
 }
 
-TEST(NcclSettings, NothingSaidForbidsNothing) {
+TEST(NcclSettings, EmptySettingsForbidNothing) {
   EXPECT_EQ(*nccl_rules({}), NcclRules{});
 }
 
-TEST(NcclSettings, AListIsWhatMayBeChosenInAnyCase) {
+TEST(NcclSettings, ListAllowsItsNamesInAnyCase) {
   const NcclRules rules = *nccl_rules({.algorithms = "ring,TREE", .protocols = "simple"});
   EXPECT_TRUE(rules.allows(kAllReduce, Ring, Simple));
   EXPECT_TRUE(rules.allows(kAllReduce, Tree, Simple));
@@ -29,7 +29,7 @@ TEST(NcclSettings, AListIsWhatMayBeChosenInAnyCase) {
   EXPECT_FALSE(rules.allows(kAllGather, Ring, LL128));
 }
 
-TEST(NcclSettings, ACaretIsWhatMayNot) {
+TEST(NcclSettings, CaretForbidsItsNames) {
   const NcclRules rules = *nccl_rules({.algorithms = "^NVLS,NVLSTree"});
   EXPECT_FALSE(rules.allows(kAllReduce, Nvls, Simple));
   EXPECT_FALSE(rules.allows(kAllReduce, NvlsTree, Simple));
@@ -37,7 +37,7 @@ TEST(NcclSettings, ACaretIsWhatMayNot) {
   EXPECT_TRUE(rules.allows(kAllGather, Pat, Simple));
 }
 
-TEST(NcclSettings, FunctionsAreToldApart) {
+TEST(NcclSettings, RulesApplyPerCollective) {
   const NcclRules rules = *nccl_rules({.algorithms = "allreduce:Tree;allgather:Ring"});
   EXPECT_FALSE(rules.allows(kAllReduce, Ring, Simple));
   EXPECT_FALSE(rules.allows(kAllGather, Pat, Simple));

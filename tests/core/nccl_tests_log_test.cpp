@@ -11,7 +11,7 @@ const std::string kRow =
     "    33554432       8388608     float     sum      -1   171.88  195.22  292.83      0   173.28  193.64  290.46     "
     " 0\n";
 
-TEST(NcclTestsLog, AnswersSizeAndTimeOfEachLineOutOfPlace) {
+TEST(NcclTestsLog, ReadsSizeAndOutOfPlaceTimeOfEachLine) {
   const auto log = read_nccl_tests_log("# nccl-tests version 2.13\n" + kRow + "# Avg bus bandwidth : 1\n", "x.log");
   ASSERT_TRUE(log);
   ASSERT_EQ(log->rows.size(), 1U);
@@ -21,7 +21,7 @@ TEST(NcclTestsLog, AnswersSizeAndTimeOfEachLineOutOfPlace) {
   EXPECT_EQ(log->ranks, std::nullopt);
 }
 
-TEST(NcclTestsLog, NamesTheCollectiveAndCountsTheRanksWhereItSaysThem) {
+TEST(NcclTestsLog, ReadsTheCollectiveAndTheRanksIfPrinted) {
   const auto log = read_nccl_tests_log(
       "# Collective test starting: all_gather_perf\n#  Rank  0 Group  0 Pid 11 on node device  0 [0x01] NVIDIA H100\n"
       "#  Rank  1 Group  0 Pid 11 on node device  1 [0x02] NVIDIA H100\n" +
@@ -57,7 +57,7 @@ TEST(NcclTestsLog, LinesThatCannotBeReadAreNamed) {
   EXPECT_EQ(log.error()[1].where, "x.log:3");
 }
 
-TEST(NcclTestsLog, WithoutATableItIsNone) {
+TEST(NcclTestsLog, FileWithoutATableIsNoLog) {
   const auto log = read_nccl_tests_log("Hello\n# size count type\n", "x.log");
   ASSERT_FALSE(log);
   EXPECT_EQ(log.error()[0].what, "There is no line of a table of nccl-tests.");

@@ -14,14 +14,14 @@ namespace {
 constexpr std::array<std::string_view, 6> kFlags = {"--gpus",    "--nodes",       "--mem",
                                                     "--cluster", "--micro-batch", "--forward-prefetch"};
 
-TEST(NearestName, FindsASlipOfOneLetter) {
+TEST(NearestName, FindsANameWithOneWrongLetter) {
   EXPECT_EQ(nearest_name("--gpu", kFlags), "--gpus");    // missing
   EXPECT_EQ(nearest_name("--gpuss", kFlags), "--gpus");  // too many
   EXPECT_EQ(nearest_name("--gpis", kFlags), "--gpus");   // wrong
   EXPECT_EQ(nearest_name("--gpsu", kFlags), "--gpus");   // swapped
 }
 
-TEST(NearestName, CaseAndSeparatorsCountNothing) {
+TEST(NearestName, IgnoresCaseAndSeparators) {
   constexpr std::array<std::string_view, 3> gpus = {"RTX 3090", "RTX 4090", "A100 80GB SXM"};
   EXPECT_EQ(nearest_name("rtx-4090", gpus), "RTX 4090");
   EXPECT_EQ(nearest_name("Micro_Batch", kFlags), "--micro-batch");
@@ -33,7 +33,7 @@ TEST(NearestName, FindsANameLeftShortOrTurnedAround) {
   EXPECT_EQ(nearest_name("--prefetch-forward", kFlags), "--forward-prefetch");
 }
 
-TEST(NearestName, SaysNothingRatherThanNonsense) {
+TEST(NearestName, FindsNothingIfAllNamesAreFar) {
   EXPECT_EQ(nearest_name("banana", kFlags), std::nullopt);
   EXPECT_EQ(nearest_name("x", kFlags), std::nullopt);
   EXPECT_EQ(nearest_name("", kFlags), std::nullopt);
@@ -47,7 +47,7 @@ TEST(NearestName, TheFirstOfEqualsWins) {
   EXPECT_EQ(nearest_name("match", names), "batch");
 }
 
-TEST(SuggestName, AsksOrLists) {
+TEST(SuggestName, AsksAboutTheNearestNameOrListsAll) {
   constexpr std::array<std::string_view, 3> dtypes = {"float32", "float16", "bfloat16"};
   EXPECT_EQ(suggest_name("bfloat6", dtypes), "Did you mean \"bfloat16\"?");
   EXPECT_EQ(suggest_name("int4", dtypes), "Known are float32, float16 and bfloat16.");

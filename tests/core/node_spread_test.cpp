@@ -6,7 +6,7 @@ namespace fsdp {
 namespace {
 
 // Expected largest of normal values: 0.564, 1.030, 1.424, 1.766, 2.344 and 2.827 of 2, 4, 8, 16, 64 and 256.
-TEST(NodeSpread, TheSlowestOfMoreNodesIsAsMuchSlowerAsOrderStatisticsSay) {
+TEST(NodeSpread, SlowestNodeFollowsOrderStatistics) {
   EXPECT_EQ(slowest_of(1), 0);
   EXPECT_NEAR(slowest_of(2), .564, .03);
   EXPECT_NEAR(slowest_of(4), 1.030, .03);
@@ -16,7 +16,7 @@ TEST(NodeSpread, TheSlowestOfMoreNodesIsAsMuchSlowerAsOrderStatisticsSay) {
   EXPECT_NEAR(slowest_of(256), 2.827, .02);
 }
 
-TEST(NodeSpread, OneNodeWaitsForNobodyAndSixteenForSixPercent) {
+TEST(NodeSpread, OneNodeLosesNothingAndSixteenLoseSixPercent) {
   Cluster cluster;
   EXPECT_EQ(slowest_node(cluster), 1);
   cluster.nodes = 16;
@@ -27,7 +27,7 @@ TEST(NodeSpread, OneNodeWaitsForNobodyAndSixteenForSixPercent) {
   EXPECT_EQ(slowest_node(cluster), 1);
 }
 
-TEST(NodeSpread, TheUserSaysItAndAFileKeepsIt) {
+TEST(NodeSpread, UserSetsItAndAFileStoresIt) {
   const auto given = override_cluster({}, {.nodes = 4, .node_spread = .02});
   ASSERT_TRUE(given);
   EXPECT_EQ(node_spread(*given), (Sourced<double>{.02, Provenance::Given, "--node-spread"}));

@@ -126,12 +126,12 @@ TEST(ObjectReader, AnUnknownKeyFarFromAllGetsTheList) {
       "parts, peak, serial, shape, share, spare and used.");
 }
 
-TEST(ObjectReader, AKeyThatIsThereIsNotSuggested) {
+TEST(ObjectReader, PresentKeyIsNotSuggested) {
   // "nam" is nearest to "name", but that one is there.
   EXPECT_EQ(messages(R"({"name": "a", "nam": "b"})").find("Did you mean \"name\""), std::string::npos);
 }
 
-TEST(ObjectReader, WrongTypesSayWhatWasFound) {
+TEST(ObjectReader, WrongTypeErrorNamesTheFoundType) {
   const auto of = [](const std::string& member) { return messages("{\"name\": \"a\", " + member + "}"); };
   EXPECT_EQ(messages("[]"), "m.json:1:1: Expected an object, found a list.");
   EXPECT_EQ(messages("{\"name\": null}"), "m.json:1:10: /name: Expected a string, found null.");
@@ -174,7 +174,7 @@ TEST(ObjectReader, QuantitiesNeedTheirUnit) {
             "m.json:1:23: /used: -1 is out of range. Write an integer from 0 to 4611686018427387904.");
 }
 
-TEST(ObjectReader, AFileOfOneRepeatedMistakeIsCutAt50) {
+TEST(ObjectReader, RepeatedErrorsStopAt50) {
   std::string text = "{\"name\": \"a\", \"shape\": [-1";
   for (int i = 0; i < 99; ++i) text += ", -1";
   const auto machine = read_machine(text + "]}");

@@ -157,7 +157,7 @@ TEST(OpShapes, EveryKindRefusesAnInputTooMany) {
 }
 
 /// What does not go together, and the sentence that says so.
-TEST(OpShapes, SayWhatDoesNotGoTogether) {
+TEST(OpShapes, ReportEachMismatch) {
   struct Case {
     OpKind kind;
     Example example;

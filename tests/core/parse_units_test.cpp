@@ -75,14 +75,14 @@ TEST(ParseSize, WholeNumbersAreExactAndEndAt2To62) {
             "\"99999999999999999999B\" is more than 2^62 bytes.");
 }
 
-TEST(ParseSize, ABareNumberGetsTheUnitThatItProbablyLacks) {
+TEST(ParseSize, BareNumberErrorSuggestsAUnit) {
   EXPECT_EQ(size_message("80"), "--mem: \"80\" has no unit. Did you mean \"80G\"?");
   EXPECT_EQ(size_message("1.5"), "--mem: \"1.5\" has no unit. Did you mean \"1.5G\"?");
   EXPECT_EQ(size_message("15360"), "--mem: \"15360\" has no unit. Did you mean \"15360MiB\"?");
   EXPECT_EQ(size_message("17179869184"), "--mem: \"17179869184\" has no unit. Did you mean \"16GiB\"?");
 }
 
-TEST(ParseSize, EveryOtherSlipIsNamed) {
+TEST(ParseSize, EveryOtherMistakeIsReported) {
   const std::string hint = " Write a number and K, M, G, T (powers of 1024), KiB to TiB or KB to TB, such as \"16G\".";
   EXPECT_EQ(size_message(""), "--mem: \"\" is empty where a size belongs." + hint);
   EXPECT_EQ(size_message("  "), "--mem: \"  \" is empty where a size belongs." + hint);
@@ -137,7 +137,7 @@ TEST(ParseTime, IsTheNearestDouble) {
             "latency: \"3.5\" has no unit. Write a number and ns, us, ms, s, min or h, such as \"3.5us\".");
 }
 
-TEST(FormatBytes, HasThreeDigitsOrSo) {
+TEST(FormatBytes, PrintsAboutThreeDigits) {
   EXPECT_EQ(format_bytes(0_B), "0 B");
   EXPECT_EQ(format_bytes(1023_B), "1023 B");
   EXPECT_EQ(format_bytes(1_KiB), "1.00 KiB");
@@ -159,7 +159,7 @@ TEST(Format, OtherQuantitiesAreDecimal) {
   EXPECT_EQ(format_time(Seconds(90)), "90.0 s");
 }
 
-TEST(Exact, IsWhatAPersonWouldWrite) {
+TEST(Exact, PrintsNumbersAsAPersonWould) {
   EXPECT_EQ(exact_size(16_GiB), "16GiB");
   EXPECT_EQ(exact_size(15361_MiB), "15361MiB");
   EXPECT_EQ(exact_size(0_B), "0B");
@@ -203,7 +203,7 @@ std::vector<std::string> mixtures_of(std::string text) {
   return found;
 }
 
-TEST(ParseUnits, PatternsTakeWhatTheParsersTake) {
+TEST(ParseUnits, PatternsMatchTheParsers) {
   const std::regex size(size_pattern()), bandwidth(bandwidth_pattern()), rate(flops_rate_pattern()),
       time(time_pattern());
   int taken = 0;

@@ -219,7 +219,7 @@ TEST(Passes, FollowEachOtherInOneStep) {
             "OptimizerStep\n");
 }
 
-TEST(Passes, AModelThatIsResharededIsGatheredForItsBackward) {
+TEST(Passes, ReshardedModelIsGatheredForItsBackward) {
   using Kind = ReshardAfterForward::Kind;
   const Schedule schedule = lowered_gan(gan_of(gan_text()), plan_of_gan({Kind::Always, 0}));
   int gathers = 0;
@@ -228,7 +228,7 @@ TEST(Passes, AModelThatIsResharededIsGatheredForItsBackward) {
   EXPECT_EQ(gathers, 7);
 }
 
-TEST(Passes, AModelThatIsFrozenInABackwardIsNotReducedInIt) {
+TEST(Passes, ModelFrozenInABackwardIsNotReducedInIt) {
   const auto reductions = [](const Model& model) {
     const Schedule schedule = lowered_gan(model, plan_of_gan());
     return std::count_if(schedule.instructions.begin(), schedule.instructions.end(),
@@ -240,7 +240,7 @@ TEST(Passes, AModelThatIsFrozenInABackwardIsNotReducedInIt) {
   EXPECT_EQ(reductions(model), 2);
 }
 
-TEST(Passes, WhatAStepLeavesGatheredTheNextOneFinds) {
+TEST(Passes, NextStepReusesGatheredUnits) {
   // The generator learns first; the critic from images that the generator makes after its step, without a backward.
   Model model = gan_of(gan_text());
   Call again = model.calls.front();
@@ -267,7 +267,7 @@ TEST(Passes, WhatAStepLeavesGatheredTheNextOneFinds) {
   EXPECT_TRUE(validate(steady, index, *layout).empty());
 }
 
-TEST(Passes, AScheduleThatBreaksAPromiseIsFound) {
+TEST(Passes, InvalidScheduleIsFound) {
   const Schedule good = lowered_gan(gan_of(gan_text()), plan_of_gan());
   EXPECT_EQ(wrong_with_gan(good), "nothing");
   const auto place_of = [](const Schedule& schedule, InstructionKind kind, int which) {
@@ -306,7 +306,7 @@ TEST(Passes, EachModelIsAUnit) {
       "module \"Generator\" behind those inside it.");
 }
 
-TEST(Passes, WhatIsNotPredictedOfThemIsRefused) {
+TEST(Passes, UnpredictedFeaturesAreRefused) {
   const Model model = gan_of(gan_text());
   EXPECT_FALSE(passes_misfit(plan_of_gan(), model).has_value());
   const auto why = [&](auto change) {

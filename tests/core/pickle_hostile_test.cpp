@@ -43,7 +43,7 @@ void read_and_walk(const std::string& bytes) {
   }
 }
 
-TEST(BrokenPickle, TheGoodOneIsGood) {
+TEST(BrokenPickle, IntactFileIsRead) {
   ASSERT_TRUE(read_pickle(kGood, "p"));
 }
 
@@ -51,7 +51,7 @@ TEST(BrokenPickle, CutAtAnyByteIsAnError) {
   for (std::size_t size = 0; size < kGood.size(); ++size) EXPECT_FALSE(read_pickle(kGood.substr(0, size), "p")) << size;
 }
 
-TEST(BrokenPickle, WithAnyByteChangedIsReadOrRefused) {
+TEST(BrokenPickle, AnyChangedByteIsReadOrRefused) {
   for (std::size_t at = 0; at < kGood.size(); ++at) {
     for (int byte = 0; byte < 256; ++byte) {
       std::string changed = kGood;
@@ -78,7 +78,7 @@ TEST(BrokenPickle, MadeOfRandomOperationsIsReadOrRefused) {
   }
 }
 
-TEST(BrokenPickle, NestedWithoutMarksDoesNotUseUpTheStack) {
+TEST(BrokenPickle, DeepNestingDoesNotExhaustTheStack) {
   std::string bytes = "\x80\x04N";
   bytes.append(50'000, '\x85');
   read_and_walk(bytes + ".");

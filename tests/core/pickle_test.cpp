@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Protocols, PickleOfPython,
                          testing::Values(std::string(kProtocol3), std::string(kProtocol4),
                                          "8005" + std::string(kProtocol4.substr(4))));
 
-TEST(PickleValue, OfTheWrongKindHasNothing) {
+TEST(PickleValue, ReadAsTheWrongKindIsEmpty) {
   const Result<PickleDocument> document = read_pickle(std::string("\x80\x03K\x07.", 5), "p");
   ASSERT_TRUE(document);
   EXPECT_EQ(document->root().as_int(), 7);
@@ -100,7 +100,7 @@ std::string error_of(std::string bytes) {
 
 using namespace std::string_literals;
 
-TEST(PickleReader, NamesTheOperationThatItWillNotDo) {
+TEST(PickleReader, NamesTheRefusedOperation) {
   // os.system("true"), as an attacker writes it.
   EXPECT_EQ(error_of("\x80\x02"s + "cos\nsystem\nX\4\0\0\0true\x85R."s),
             "s.pickle: byte 2: It uses GLOBAL. Only dicts, lists, tuples, strings, numbers and None are read.");
@@ -111,7 +111,7 @@ TEST(PickleReader, NamesTheOperationThatItWillNotDo) {
   EXPECT_EQ(error_of("\x80\x04\x01."s), "s.pickle: byte 2: There is no operation 0x01. Is it a pickle?");
 }
 
-TEST(PickleReader, SaysWhatIsWrongAndWhere) {
+TEST(PickleReader, ReportsErrorsWithTheirByte) {
   EXPECT_EQ(error_of("\x80\x04K"s),
             "s.pickle: byte 2: The file ends in the middle of a value. Write the snapshot again; was the disk full?");
   EXPECT_EQ(error_of("\x80\x04N"s),
@@ -139,14 +139,14 @@ TEST(PickleReader, SaysWhatIsWrongAndWhere) {
             "s.pickle: byte 1002: Values are nested more than 1000 deep.");
 }
 
-TEST(PickleReader, KeepsToItsLimits) {
+TEST(PickleReader, EnforcesItsLimits) {
   const std::string many = "\x80\x04"s + std::string(100, ']') + ".";
   const Result<PickleDocument> document = read_pickle(many, "p", {.values = 1000, .containers = 50, .depth = 10});
   ASSERT_FALSE(document);
   EXPECT_EQ(to_string(document.error().front()), "p: byte 52: There are more values than any useful snapshot has.");
 }
 
-TEST(PickleReader, IsNotUpsetByAListInsideOfItself) {
+TEST(PickleReader, ReadsAListThatContainsItself) {
   const Result<PickleDocument> document = read_pickle(
       "\x80\x04]\x94h\x00"
       "a."s,

@@ -29,7 +29,7 @@ std::string damaged(std::string text) {
   return text;
 }
 
-RC_GTEST_PROP(PlanFileHostile, ADamagedFileIsReadOrRefusedWithItsPlace, ()) {
+RC_GTEST_PROP(PlanFileHostile, DamagedFileIsReadOrRefusedWithItsPlace, ()) {
   const std::string text = damaged(to_text(PlanFile{.plan = *any_plan()}));
   const Result<JsonDocument> document = parse_json(text, "p.json");
   if (!document) {
@@ -54,7 +54,7 @@ RC_GTEST_PROP(PlanFileHostile, ADamagedFileIsReadOrRefusedWithItsPlace, ()) {
   }
 }
 
-RC_GTEST_PROP(PlanFileHostile, AFileThatIsCutOffIsNeverAPlan, ()) {
+RC_GTEST_PROP(PlanFileHostile, TruncatedFileIsNeverAPlan, ()) {
   const std::string text = to_text(PlanFile{.plan = *any_plan()});
   // Without the last bracket and the newline after it.
   const auto length = *rc::gen::inRange<std::size_t>(0, text.size() - 2);

@@ -39,7 +39,7 @@ std::string line_with(const std::string& text, const std::string& key) {
   return line.substr(line.find_first_not_of(' '));
 }
 
-TEST(PlanJson, MuonIsWrittenWhereItIsUsed) {
+TEST(PlanJson, MuonOptionsAreWrittenOnlyIfUsed) {
   Plan plan;
   plan.units = {{{""}}};
   EXPECT_EQ(to_json(plan).find("muon"), std::string::npos);
@@ -49,7 +49,7 @@ TEST(PlanJson, MuonIsWrittenWhereItIsUsed) {
   EXPECT_EQ(read->optimizer, plan.optimizer);
 }
 
-TEST(PlanJson, OptionsOfFsdp1AreWrittenForThatRuntimeAlone) {
+TEST(PlanJson, Fsdp1OptionsAreWrittenOnlyForFsdp1) {
   Plan plan;
   plan.model = plan.model_file = "m";
   plan.units = {{{""}, {}}};
@@ -74,7 +74,7 @@ Plan plan_of_layers(int count, int per_unit) {
   return plan;
 }
 
-TEST(PlanJson, UnitsThatAreAlikeAreOneLine) {
+TEST(PlanJson, EqualUnitsAreOneLine) {
   const std::string text = to_json(plan_of_layers(28, 1));
   EXPECT_EQ(line_with(text, "model.layers"),
             R"({"modules": ["model.layers.{0..27}"], "modules_per_unit": 1, "reshard_after_forward": true},)");
@@ -99,7 +99,7 @@ TEST(PlanJson, OneUnitOfSeveralModulesIsNotARow) {
   EXPECT_EQ(from_json(text).value().units, plan.units);
 }
 
-TEST(PlanJson, APlanWrittenByHandNeedsNoMoreThanModelMeshAndUnits) {
+TEST(PlanJson, HandwrittenPlanNeedsOnlyModelMeshAndUnits) {
   const Plan plan = from_json(R"({"format_version": "1.0", "model": {"name": "m", "file": "m.json"},
                                   "mesh": {"replicate": 2, "shard": 4}, "units": [{"modules": [""]}]})")
                         .value();
@@ -111,7 +111,7 @@ TEST(PlanJson, APlanWrittenByHandNeedsNoMoreThanModelMeshAndUnits) {
   EXPECT_EQ(plan, expected);
 }
 
-TEST(PlanJson, EverythingThatIsWrongIsSaidAtOnceWithItsPlace) {
+TEST(PlanJson, ReportsEveryErrorWithItsPlace) {
   const auto plan = from_json(R"({
   "format_version": "2.0",
   "model": {"name": "m", "file": 7},
@@ -162,7 +162,7 @@ TEST(PlanJson, VersionsAreReadUpToOurs) {
   }
 }
 
-RC_GTEST_PROP(PlanJson, ReadingGivesBackWhatWasWritten, ()) {
+RC_GTEST_PROP(PlanJson, ReadsBackAsWritten, ()) {
   const Plan plan = *any_plan();
   const std::string text = to_json(plan);
   const Result<Plan> read = from_json(text);
@@ -171,7 +171,7 @@ RC_GTEST_PROP(PlanJson, ReadingGivesBackWhatWasWritten, ()) {
   RC_ASSERT(to_json(*read) == text);
 }
 
-TEST(PlanJson, EveryFlavorIsReadAndAnotherIsToldAllOfThem) {
+TEST(PlanJson, UnknownFlavorErrorListsAllFlavors) {
   for (const std::string_view flavor : flavors()) {
     const Result<Runtime> runtime = runtime_of_flavor(std::string(flavor));
     ASSERT_TRUE(runtime) << flavor;

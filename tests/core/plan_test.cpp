@@ -37,7 +37,7 @@ TEST(PlanCheck, PyTorchHasNoFusedSgdForShardedParameters) {
                                      "foreach or for_loop; Adam and AdamW can be fused."});
 }
 
-TEST(PlanCheck, MuonNeedsMatricesThatAllRanksHaveTheSamePartOf) {
+TEST(PlanCheck, MuonNeedsMatricesWithEqualShards) {
   Model model = model_of("mlp.json");
   Plan plan = plan_of(model);
   plan.mesh = {1, 2};
@@ -67,7 +67,7 @@ TEST(PlanCheck, MuonNeedsMatricesThatAllRanksHaveTheSamePartOf) {
   EXPECT_EQ(errors_of(other, model), std::vector<std::string>{}) << "each rank has it whole";
 }
 
-TEST(PlanCheck, UnitsReturnWhatTheyComputeIn) {
+TEST(PlanCheck, UnitsReturnTheirComputeDtype) {
   const Model model = model_of("mlp.json");
   Plan plan = plan_of(model);
   plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .output_dtype = Dtype::BFloat16};
@@ -97,7 +97,7 @@ TEST(PlanCheck, FrozenParametersAreMultipliedInTheirOwnDtype) {
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
 }
 
-TEST(PlanCheck, ALossThatIsNoCrossEntropyHasNoImplementationOfOne) {
+TEST(PlanCheck, OtherLossesTakeNoCrossEntropyImplementation) {
   Model model = model_of("mlp.json");
   Plan plan = plan_of(model);
   set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);

@@ -7,11 +7,11 @@
 namespace fsdp {
 namespace {
 
-TEST(Printable, TextStaysAsItIs) {
+TEST(Printable, PlainTextIsUnchanged) {
   EXPECT_EQ(printable("talker.model.layers.{0..27}\n\tα β µs 中"), "talker.model.layers.{0..27}\n\tα β µs 中");
 }
 
-TEST(Printable, WhatATerminalWouldObeyIsWrittenOut) {
+TEST(Printable, TerminalControlsAreEscaped) {
   EXPECT_EQ(printable("\x1b[31mred\x1b]0;title\x07"), "\\x1b[31mred\\x1b]0;title\\x07");
   EXPECT_EQ(printable("a\rb\x7f"), "a\\x0db\\x7f");
   EXPECT_EQ(printable("\xc2\x9b"
@@ -23,11 +23,11 @@ TEST(Printable, WhatATerminalWouldObeyIsWrittenOut) {
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
 }
 
-TEST(Printable, BytesThatAreNoTextAreWrittenOut) {
+TEST(Printable, InvalidTextIsEscaped) {
   EXPECT_EQ(printable("\x80\xff\xc3("), "\\x80\\xff\\xc3(");
 }
 
-TEST(Printable, AnErrorCannotSpeakToTheTerminal) {
+TEST(Printable, ErrorsCannotControlTheTerminal) {
   EXPECT_EQ(to_string(Error{"a\x1b.json", "Found \"\x1b[2J\".", "Write \"\xff\"."}),
             "a\\x1b.json: Found \"\\x1b[2J\". Write \"\\xff\".");
 }

@@ -78,7 +78,7 @@ TEST(Qwen3Tts, StoresEveryTensorInBFloat16) {
   }
 }
 
-TEST(Qwen3Tts, TotalsAreThoseOfTheHub) {
+TEST(Qwen3Tts, TotalsMatchTheHub) {
   EXPECT_EQ(num_parameters(model_of(kLargeBase)), 1'928'677'440);
   EXPECT_EQ(num_parameters(model_of(kLargeCustomVoice)), 1'916'676'352);
   EXPECT_EQ(num_parameters(model_of(kSmallBase)), 914'643'008);
@@ -134,7 +134,7 @@ std::set<std::string> without_gradient(const Model& model) {
   return names;
 }
 
-TEST(Qwen3Tts, TheOfficialRecipeTrainsEverythingButFourAndSeventySixTensorsGetNoGradient) {
+TEST(Qwen3Tts, OfficialRecipeLeavesEightyTensorsWithoutGradient) {
   const Model model = model_of(kLargeBase, {.recipe = "sft"});
   EXPECT_EQ(num_trainable_parameters(model), 1'928'677'440);
   // Less the text projection, which is never called, and the speaker encoder, whose output is detached.
@@ -153,7 +153,7 @@ TEST(Qwen3Tts, WithoutASpeakerEncoderTheSameParametersGetAGradient) {
   EXPECT_EQ(without_gradient(model).size(), 4U);
 }
 
-TEST(Qwen3Tts, TheSmallModelsProjectTheTextSoThatTheProjectionLearns) {
+TEST(Qwen3Tts, SmallModelsTrainTheTextProjection) {
   for (const char* file : {kSmallBase, kSmallCustomVoice}) {
     const Model model = model_of(file);
     EXPECT_EQ(num_gradient_parameters(model), 905'788'672) << file;
@@ -175,7 +175,7 @@ TEST(Qwen3Tts, TrainingTheTalkerOnlyFreezesTheSpeakerEncoder) {
   EXPECT_TRUE(find_parameter(model, "talker.text_projection.linear_fc1.weight")->trainable);
 }
 
-TEST(Qwen3Tts, RecipesSayHowTheyTrain) {
+TEST(Qwen3Tts, RecipesDescribeTheirTraining) {
   const auto spec = read_model_spec(std::string("model_specs/") + kLargeBase);
   ASSERT_TRUE(spec.has_value());
   const auto official = find_recipe(*spec, "");
@@ -194,7 +194,7 @@ TEST(Qwen3Tts, RecipesSayHowTheyTrain) {
   EXPECT_EQ(talker->mixed_precision.reduce_dtype, Dtype::Float32);
 }
 
-TEST(Qwen3Tts, PatternsOfTheUserDecideWhatIsTrained) {
+TEST(Qwen3Tts, UserPatternsDecideTrainedParameters) {
   const Model layers = model_of(kLargeBase, {.trainable = {"talker.model.layers.*"}});
   EXPECT_EQ(num_trainable_parameters(layers), 1'409'408'000);
   EXPECT_EQ(num_gradient_parameters(layers), 1'409'408'000);
@@ -236,7 +236,7 @@ TEST(Qwen3Tts, ReadsNineHundredAndThirtySevenMelFramesOfTenSeconds) {
   EXPECT_EQ(op_of(model, "speaker_encoder.fc", OpKind::Conv1d).outputs[0], (Shape{2, 2048, 1}));
 }
 
-TEST(Qwen3Tts, AttentionHasSixteenHeadsOverEightInBothStacksAndBothSizes) {
+TEST(Qwen3Tts, AttentionHasSixteenQueryAndEightKeyHeads) {
   for (const char* file : {kLargeBase, kSmallBase}) {
     const Model model = model_of(file);
     for (const char* layer : {"talker.model.layers.27", "talker.code_predictor.model.layers.4"}) {
@@ -251,7 +251,7 @@ TEST(Qwen3Tts, AttentionHasSixteenHeadsOverEightInBothStacksAndBothSizes) {
   }
 }
 
-TEST(Qwen3Tts, EachStackSharesARotaryTableOfWhichTheTalkerHasThreeChannels) {
+TEST(Qwen3Tts, StacksShareRotaryTablesAndTheTalkersHasThreeChannels) {
   const Model model = model_of(kLargeBase);
   int in_talker = 0, in_predictor = 0;
   for (const Module& module : model.modules) {
@@ -296,7 +296,7 @@ TEST(Qwen3Tts, FirstCodesAreEmbeddedTwiceAndTheLastTableOnlyInTheSum) {
   EXPECT_TRUE(find_parameter(model, "talker.code_predictor.model.codec_embedding.14.weight")->receives_gradient);
 }
 
-TEST(Qwen3Tts, ModulesThatTheStepEntersFromTheSideCannotBeUnits) {
+TEST(Qwen3Tts, ModulesWhoseForwardIsBypassedCannotBeUnits) {
   const Model model = model_of(kLargeBase);
   for (const char* name : {"talker", "talker.model", "talker.model.layers", "talker.text_projection",
                            "talker.code_predictor", "talker.code_predictor.model", "talker.code_predictor.lm_head"}) {
@@ -310,7 +310,7 @@ TEST(Qwen3Tts, ModulesThatTheStepEntersFromTheSideCannotBeUnits) {
   }
 }
 
-TEST(Qwen3Tts, ClassNamesShowTheTrapOfTheAutomaticWrapPolicy) {
+TEST(Qwen3Tts, ClassNamesMisleadTheAutoWrapPolicy) {
   const Model model = model_of(kLargeBase);
   const auto in_class = [&](std::string_view class_name) {
     std::int64_t total = 0;
@@ -324,7 +324,7 @@ TEST(Qwen3Tts, ClassNamesShowTheTrapOfTheAutomaticWrapPolicy) {
   EXPECT_EQ(in_class("Qwen3TTSTalkerDecoderLayer"), 1'409'408'000);
 }
 
-TEST(Qwen3Tts, TheRootUnitGathersWhatItNeverTrains) {
+TEST(Qwen3Tts, RootUnitGathersParametersThatNeverTrain) {
   // Layers, the text embedding and the codec embedding as units of their own; the rest is the root's. A run of the
   // published code under FSDP2 gathers 246316672 bytes for it in bfloat16 and reduces 205529088.
   const Model model = model_of(kLargeBase);
@@ -366,7 +366,7 @@ TEST(Qwen3Tts, BothRotaryEmbeddingsKeepTheirFrequenciesAsABuffer) {
   }
 }
 
-TEST(Qwen3Tts, TheStepHoldsHiddenStatesLogitsAndTheCacheUntilItReturns) {
+TEST(Qwen3Tts, StepKeepsHiddenStatesLogitsAndCacheUntilItReturns) {
   const Model model = model_of(kLargeBase);
   const auto count = [&](std::string_view ending, bool if_cached, std::string_view below = "") {
     return std::count_if(model.held.begin(), model.held.end(), [&](const HeldValue& held) {

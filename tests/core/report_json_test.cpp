@@ -111,11 +111,11 @@ StepReport read_back(const StepReport& report) {
   return again ? *again : StepReport{};
 }
 
-TEST(ReportJson, APredictionIsReadBackAsItWasWritten) {
+TEST(ReportJson, PredictionReadsBackAsWritten) {
   EXPECT_EQ(read_back(predicted_report()), predicted_report());
 }
 
-TEST(ReportJson, WhatIsNotKnownIsLeftOutAndReadBackAsNotKnown) {
+TEST(ReportJson, UnknownValuesAreOmittedAndReadBackAsUnknown) {
   StepReport report = predicted_report();
   report.receives_gradient_parameters = -1;
   report.buffers = Bytes(-1);
@@ -131,7 +131,7 @@ TEST(ReportJson, WhatIsNotKnownIsLeftOutAndReadBackAsNotKnown) {
   EXPECT_EQ(read_back(report), report);
 }
 
-TEST(ReportJson, ARehearsalIsReadBackAsItWasWritten) {
+TEST(ReportJson, RehearsalReadsBackAsWritten) {
   StepReport report = predicted_report();
   report.kind = "measured";
   report.rehearsal = seen();
@@ -150,7 +150,7 @@ TEST(ReportJson, ARehearsalIsReadBackAsItWasWritten) {
   EXPECT_EQ(read_back(report), report);
 }
 
-TEST(ReportJson, ANumberThatIsNotFiniteIsWrittenAsNull) {
+TEST(ReportJson, NonFiniteNumberIsWrittenAsNull) {
   ReportAdditions additions;
   additions.steps = {{.number = 1, .loss = std::numeric_limits<double>::quiet_NaN(), .live = 1_B}};
   const std::string text = to_json(predicted_report(), additions);
@@ -160,7 +160,7 @@ TEST(ReportJson, ANumberThatIsNotFiniteIsWrittenAsNull) {
   EXPECT_TRUE(read_report(*document).has_value());
 }
 
-TEST(ReportJson, WhatWasNotMeasuredIsMissingAndNeverZero) {
+TEST(ReportJson, UnmeasuredValuesAreOmittedAndNeverZero) {
   StepReport report = predicted_report();
   report.kind = "measured";
   report.memory.at_peak = {};
@@ -184,7 +184,7 @@ TEST(ReportJson, WhatWasNotMeasuredIsMissingAndNeverZero) {
   EXPECT_EQ(read->time.step, report.time.step);
 }
 
-TEST(ReportJson, AGroupHasOneRankAndNoMoreThanAnIntCounts) {
+TEST(ReportJson, GroupSizeIsFromOneToTheLargestInt) {
   for (const std::string ranks : {"0", "2147483648"}) {
     std::string text = to_json(predicted_report());
     const std::string group = "\"group_size\": 2";
@@ -218,7 +218,7 @@ TEST(ReportJson, EveryKeyOfTheSchemaIsDescribed) {
   EXPECT_GT(described, 200);
 }
 
-TEST(ReportReader, ReportsOfTheVersionBeforeSpellAPhaseOtherwise) {
+TEST(ReportReader, AcceptsPhaseNamesOfThePreviousVersion) {
   std::string text = to_json(predicted_report());
   const auto spell = [&](const std::string& before, const std::string& after) {
     const std::size_t at = text.find(before);
@@ -235,7 +235,7 @@ TEST(ReportReader, ReportsOfTheVersionBeforeSpellAPhaseOtherwise) {
   EXPECT_EQ(report->memory.peak.phase, StepPhase::Initialization);
 }
 
-TEST(ReportReader, APhaseThatNobodyKnowsIsAnErrorAtItsPlace) {
+TEST(ReportReader, UnknownPhaseIsAnErrorAtItsPlace) {
   std::string text = to_json(predicted_report());
   const auto spell = [&](const std::string& before, const std::string& after) {
     const std::size_t at = text.find(before);

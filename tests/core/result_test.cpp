@@ -12,7 +12,7 @@ TEST(AnError, IsPrintedAsWhereWhatAndHintOnOneLine) {
   EXPECT_EQ(to_string(error), "llama.json:12:7: /layers/3/shape: \"x\" is not a size. Write 4096.");
 }
 
-TEST(AnError, LeavesOutThePlaceAndTheHintThatItDoesNotHave) {
+TEST(AnError, OmitsAMissingPlaceAndHint) {
   EXPECT_EQ(to_string(Error{.where = "", .what = "Zero GPUs.", .hint = "Write 1 or more."}),
             "Zero GPUs. Write 1 or more.");
   EXPECT_EQ(to_string(Error{.where = "--gpus", .what = "Zero GPUs.", .hint = ""}), "--gpus: Zero GPUs.");

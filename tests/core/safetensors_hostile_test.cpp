@@ -43,7 +43,7 @@ void read_and_check(const std::string& header, std::int64_t file_bytes) {
   ASSERT_EQ(next, file_bytes);
 }
 
-TEST(BrokenSafetensors, TheGoodOneIsGood) {
+TEST(BrokenSafetensors, IntactFileIsRead) {
   const auto read = parse_safetensors_header(kGoodFile, "f", size_of_file(kGoodFile));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->entries[0].saved_offsets, (Shape{2, 0}));
@@ -62,7 +62,7 @@ TEST(BrokenSafetensors, AFileOfAnotherSizeIsAnError) {
   }
 }
 
-TEST(BrokenSafetensors, WithAnyByteChangedIsReadOrRefused) {
+TEST(BrokenSafetensors, AnyChangedByteIsReadOrRefused) {
   for (std::size_t at = 0; at < kGoodFile.size(); ++at) {
     for (int byte = 0; byte < 256; ++byte) {
       std::string changed = kGoodFile;
@@ -72,7 +72,7 @@ TEST(BrokenSafetensors, WithAnyByteChangedIsReadOrRefused) {
   }
 }
 
-TEST(BrokenSafetensors, WithAnyNumberChangedIsReadOrRefused) {
+TEST(BrokenSafetensors, AnyChangedNumberIsReadOrRefused) {
   const std::string numbers[] = {"-1",
                                  "0",
                                  "1",

@@ -64,7 +64,7 @@ class ValidateTest : public testing::Test {
   Schedule schedule_;
 };
 
-TEST_F(ValidateTest, AGoodScheduleKeepsAllPromises) {
+TEST_F(ValidateTest, AcceptsAGoodSchedule) {
   EXPECT_TRUE(after([](Instructions&) {}).empty());
 }
 
@@ -161,7 +161,7 @@ TEST_F(ValidateTest, FindsGradientsThatAreNeverOrTwiceReduced) {
   EXPECT_EQ(twice.back(), "end: The gradients of unit \"blocks.1\" are reduced 2 times.");
 }
 
-TEST_F(ValidateTest, FindsGradientsTakenBeforeTheirBackward) {
+TEST_F(ValidateTest, FindsGradientsReducedBeforeTheirBackward) {
   const auto texts = after([](Instructions& steps) {
     const Instruction reduce = steps[find(steps, InstructionKind::ReduceGrads, 0)];
     remove(steps, InstructionKind::ReduceGrads, 0);
@@ -273,7 +273,7 @@ TEST_F(BufferTest, FindsACopyOutOfAnotherBufferThanTheGathers) {
   EXPECT_TRUE(has(texts, "The second all-gather output of \"blocks.0\" is used before it is made."));
 }
 
-TEST_F(BufferTest, FindsAFreeThatIsNoPartOfAnInstruction) {
+TEST_F(BufferTest, FindsAFreeOutsideOfAnyInstruction) {
   const auto texts = after_free(BufferKind::AllReduceOutput, [](Instructions& steps, std::ptrdiff_t at) {
     steps.push_back(steps[at]);
     steps.erase(steps.begin() + at);

@@ -125,7 +125,7 @@ TEST(Sharding, OneRankHoldsEverything) {
   EXPECT_EQ(unit.full_elements, 21);
 }
 
-TEST(Sharding, OnlyTheShardDimensionOfTheMeshCuts) {
+TEST(Sharding, OnlyTheShardAxisSplitsParameters) {
   const Layout layout = layout_of(one_linear(8, 3), plan_of({16, 4}, {}));
   EXPECT_EQ(layout.units[0].shard_elements, 2 * 3);
   EXPECT_EQ(layout.mesh.world_size(), 64);
@@ -133,7 +133,7 @@ TEST(Sharding, OnlyTheShardDimensionOfTheMeshCuts) {
 
 // ---- Units.
 
-TEST(Sharding, AUnitTakesWhatNoUnitInsideItTook) {
+TEST(Sharding, UnitOwnsParametersThatNoInnerUnitOwns) {
   const Model model = small_llama(false);
   const Layout layout =
       layout_of(model, plan_of({1, 4}, {{"model.layers.0.mlp"}, {"model.layers.0"}, {"model.layers.1.self_attn"}}));
@@ -219,7 +219,7 @@ TEST(Sharding, WithoutAPolicyEverythingIsInTheParametersDtype) {
   EXPECT_EQ(unit.reduce_dtype, Dtype::Float32);
 }
 
-TEST(Sharding, GradientsAreReducedInParamDtypeUnlessToldOtherwise) {
+TEST(Sharding, ReduceDtypeDefaultsToParamDtype) {
   Plan plan = plan_of({1, 4}, {});
   plan.mixed_precision.param_dtype = Dtype::BFloat16;
   EXPECT_EQ(layout_of(one_linear(8, 3), plan).units[0].reduce_dtype, Dtype::BFloat16);
@@ -270,7 +270,7 @@ TEST(Sharding, ReshardAfterForwardIsOnForUnitsAndOffForTheRootByDefault) {
   EXPECT_EQ(layout.units[1].reshard, (ReshardAfterForward{Kind::Never, 0}));
 }
 
-TEST(Sharding, ReshardAfterForwardIsKeptWhereGiven) {
+TEST(Sharding, GivenReshardAfterForwardIsUsed) {
   for (const ReshardAfterForward given : {ReshardAfterForward{Kind::Always, 0}, ReshardAfterForward{Kind::Never, 0},
                                           ReshardAfterForward{Kind::Smaller, 2}}) {
     Plan plan = plan_of({1, 8}, {{"blocks.0"}});
@@ -281,7 +281,7 @@ TEST(Sharding, ReshardAfterForwardIsKeptWhereGiven) {
   }
 }
 
-TEST(Sharding, AnIntegerThatChangesNothingIsFalseOrTrue) {
+TEST(Sharding, TrivialIntegerReshardBecomesFalseOrTrue) {
   Plan plan = plan_of({1, 8}, {{"blocks.0"}});
   plan.units[0].reshard_after_forward = {Kind::Smaller, 1};
   EXPECT_EQ(layout_of(chain(), plan).units[0].reshard, (ReshardAfterForward{Kind::Never, 0}));
@@ -306,42 +306,42 @@ TEST(Sharding, AModuleThatIsNeverCalledCannotBeAUnit) {
                   "the modules below it, or leave them to the root."});
 }
 
-TEST(Sharding, AModuleIsInOneUnit) {
+TEST(Sharding, ModuleMustBeInOneUnitOnly) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"stem"}, {"blocks.0", "stem"}})),
             Texts{"units/1: \"stem\" is in two units. Name it once."});
 }
 
-TEST(Sharding, ModulesOfOneUnitLieSideBySide) {
+TEST(Sharding, ModulesOfOneUnitMustNotNest) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"blocks.0", "blocks.0.fcs.1"}})),
             Texts{"units/0: \"blocks.0\" and \"blocks.0.fcs.1\" are nested. A unit of several modules takes modules "
                   "that do not contain each other."});
 }
 
-TEST(Sharding, AUnitNamesAModule) {
+TEST(Sharding, UnitMustNameAModule) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{}})), Texts{"units/0: The unit has no modules. Name at least one."});
 }
 
-TEST(Sharding, TheRootIsAUnit) {
+TEST(Sharding, RootMustBeAUnit) {
   Plan plan = plan_of({1, 4}, {{"stem"}});
   plan.units.pop_back();
   EXPECT_EQ(errors_of(chain(), plan),
             Texts{"units: No unit wraps the root module. Add a unit with the module \"\" as the last one."});
 }
 
-TEST(Sharding, TheRootComesLast) {
+TEST(Sharding, RootMustComeLast) {
   Plan plan = plan_of({1, 4}, {{"stem"}});
   std::swap(plan.units[0], plan.units[1]);
   EXPECT_EQ(errors_of(chain(), plan),
             Texts{"units: The root is not the last unit. fully_shard is called bottom-up: put the root last."});
 }
 
-TEST(Sharding, UnitsInsideAUnitComeBeforeIt) {
+TEST(Sharding, InnerUnitsMustComeFirst) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"blocks.0"}, {"blocks.0.fcs.1"}})),
             Texts{"units/1: \"blocks.0.fcs.1\" is inside \"blocks.0\", which an earlier unit wraps. fully_shard is "
                   "called bottom-up: put the inner unit first."});
 }
 
-TEST(Sharding, AnIntegerReshardDividesTheShardWorldSize) {
+TEST(Sharding, IntegerReshardMustDivideTheShardGroup) {
   Plan plan = plan_of({2, 8}, {{"stem"}});
   plan.units[0].reshard_after_forward = {Kind::Smaller, 3};
   plan.units[1].reshard_after_forward = {Kind::Smaller, 0};
@@ -359,7 +359,7 @@ TEST(Sharding, ATieAcrossUnitsIsRefused) {
   EXPECT_EQ(errors_of(small_llama(true), plan_of({1, 4}, {{"model.embed_tokens", "lm_head"}})), Texts{});
 }
 
-TEST(Sharding, TrainableParametersOfAUnitShareOneDtype) {
+TEST(Sharding, TrainableParametersOfAUnitMustShareADtype) {
   Model model = chain();
   parameter(model, "blocks.0.fcs.1.bias").dtype = Dtype::BFloat16;
   EXPECT_EQ(errors_of(model, plan_of({1, 4}, {{"blocks.0"}})),
@@ -389,7 +389,7 @@ TEST(Sharding, SizesThatMakeNoStepAreRefusedTogether) {
                    "backward 1 (the default) or more."}));
 }
 
-TEST(Sharding, ALayoutIsSeenFromAnyRankAsIfItHadBeenMadeThere) {
+TEST(Sharding, LayoutSeenFromARankEqualsOneMadeThere) {
   const Model model = small_llama(false);  // 101 rows of tokens, 88 of the FFN, 32 of all else.
   for (const std::int64_t ranks : {1, 3, 4, 8, 40}) {
     Layout layout = layout_of(model, plan_of({1, ranks}, {{"model.layers.0"}}));
@@ -409,7 +409,7 @@ TEST(Sharding, ALayoutIsSeenFromAnyRankAsIfItHadBeenMadeThere) {
   }
 }
 
-TEST(Sharding, RanksDifferWhereRowsDoNotDivide) {
+TEST(Sharding, RanksDifferIfRowsDoNotDivide) {
   EXPECT_EQ(different_ranks(layout_of(one_linear(8, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0}));
   // 7 rows over 4: three times 2, then 1. 5 rows: 2, 2, 1, 0. 6 rows: 2, 2, 2, 0.
   EXPECT_EQ(different_ranks(layout_of(one_linear(7, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0, 3}));

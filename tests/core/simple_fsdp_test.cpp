@@ -33,7 +33,7 @@ std::int64_t count_of(const Schedule& schedule, InstructionKind kind, StepPhase 
 }
 
 // One op reads weight and bias; the bias was read last, and its gradient is reduced first.
-TEST(SimpleFsdp, EachReadIsGatheredInFrontOfItsOpAndEachGradientReducedBehindIt) {
+TEST(SimpleFsdp, GathersBeforeEachReadAndReducesAfterEachGradient) {
   const Model model = three_linears();
   const Lowered lowered = lowered_of(model, simple_plan(1, 2));
   EXPECT_EQ(to_text(lowered.schedule, lowered.index, lowered.layout), R"(LoadInputs
@@ -83,7 +83,7 @@ TEST(SimpleFsdp, ACheckpointedBlockReadsItsParametersAgain) {
   EXPECT_EQ(count_of(again, InstructionKind::GatherParameters, StepPhase::Backward), 2);
 }
 
-TEST(SimpleFsdp, WithoutShardsNothingIsGatheredAndOnOneGpuNothingReducedEither) {
+TEST(SimpleFsdp, ReplicasDoNotGatherAndOneGpuDoesNotReduce) {
   const Model model = three_linears();
   const Schedule replicated = lowered_of(model, simple_plan(2, 1)).schedule;
   EXPECT_EQ(count_of(replicated, InstructionKind::GatherParameters, StepPhase::Forward), 0);
@@ -93,7 +93,7 @@ TEST(SimpleFsdp, WithoutShardsNothingIsGatheredAndOnOneGpuNothingReducedEither) 
 }
 
 // Four ranks have two of five rows each at most: 4 * 2 * 6 of 5 * 6 elements of the stem's weight, the last gradient.
-TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere) {
+TEST(SimpleFsdp, UnevenRowsArePaddedOnlyInCollectives) {
   const Lowered lowered = lowered_of(three_linears(), simple_plan(1, 4));
   EXPECT_EQ(lowered.layout.buckets.back().elements, 48);
   EXPECT_EQ(cut_parameter({5, 6}, 4, 0), (CutParameter{30, 12, 12, 48}));
@@ -101,7 +101,7 @@ TEST(SimpleFsdp, RowsThatDoNotDivideArePaddedInCollectivesAndNotInWhatLiesThere)
   EXPECT_EQ(cut_parameter({5, 6}, 4, 3).local, 0);
 }
 
-TEST(SimpleFsdp, AnOpWhoseParameterWasNotGatheredIsFound) {
+TEST(SimpleFsdp, FindsAnOpWithoutItsGather) {
   const Model model = three_linears();
   Lowered lowered = lowered_of(model, simple_plan(1, 2));
   std::vector<Instruction>& steps = lowered.schedule.instructions;
@@ -112,7 +112,7 @@ TEST(SimpleFsdp, AnOpWhoseParameterWasNotGatheredIsFound) {
   EXPECT_EQ(errors.front().what, "What an op reads is not what was gathered in front of it.");
 }
 
-TEST(SimpleFsdp, WhatItHasNoWordsForIsRefusedWhereItStands) {
+TEST(SimpleFsdp, UnsupportedOptionsAreRefusedAtTheirPlace) {
   const Model model = three_linears();
   const auto place_of = [&](const auto& change) {
     Plan plan = simple_plan(1, 2);
@@ -145,7 +145,7 @@ TEST(SimpleFsdp, WhatItHasNoWordsForIsRefusedWhereItStands) {
   EXPECT_EQ(place_of([](Plan& plan) { plan.zero.overlap_comm = true; }), "zero");
 }
 
-TEST(SimpleFsdp, APlanFileNamesIt) {
+TEST(SimpleFsdp, PlanFileNamesTheRuntime) {
   PlanFile file;
   file.plan = simple_plan(2, 4);
   file.plan.model = file.plan.model_file = "gpt2";

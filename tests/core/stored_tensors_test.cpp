@@ -60,7 +60,7 @@ TEST_F(StoredTensorsTest, RowsInSeveralFilesAreReadAsOneTensor) {
   EXPECT_EQ(stored->find("b"), nullptr);
 }
 
-TEST_F(StoredTensorsTest, AnIndexSaysWhichFilesThereAre) {
+TEST_F(StoredTensorsTest, IndexListsItsFiles) {
   write("x.safetensors", "a", {2});
   write("y.safetensors", "b", {2});
   write("not-named.safetensors", "c", {2});
@@ -73,7 +73,7 @@ TEST_F(StoredTensorsTest, AnIndexSaysWhichFilesThereAre) {
   }
 }
 
-TEST_F(StoredTensorsTest, AnIndexThatLiesIsFoundOut) {
+TEST_F(StoredTensorsTest, WrongIndexIsDetected) {
   write("x.safetensors", "a", {2});
   write_text(
       "model.safetensors.index.json",
@@ -91,7 +91,7 @@ TEST_F(StoredTensorsTest, AnIndexThatLiesIsFoundOut) {
   EXPECT_NE(to_string(stored.error()[0]).find("no tensor \"b\""), std::string::npos);
 }
 
-TEST_F(StoredTensorsTest, EveryFileThatIsWrongIsNamed) {
+TEST_F(StoredTensorsTest, EveryBadFileIsReported) {
   write_text("bad.safetensors", "too short");
   write_text("worse.safetensors", "");
   const auto stored =
@@ -100,7 +100,7 @@ TEST_F(StoredTensorsTest, EveryFileThatIsWrongIsNamed) {
   EXPECT_EQ(stored.error().size(), 3U);
 }
 
-TEST_F(StoredTensorsTest, AMissingFileOfSeveralIsAGap) {
+TEST_F(StoredTensorsTest, MissingFileOfSeveralIsReported) {
   write("2.safetensors", "a", {2, 2}, 1);
   const auto stored = read_stored_tensors({folder_.string()});
   ASSERT_FALSE(stored);

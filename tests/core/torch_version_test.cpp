@@ -27,7 +27,7 @@ std::string refusal_of(const std::string& text) {
   return version ? "" : version.error()[0].what + " " + version.error()[0].hint;
 }
 
-TEST(TorchVersion, IsKnownByItsNameAndByItsReleases) {
+TEST(TorchVersion, FoundByNameAndByRelease) {
   EXPECT_EQ(find_torch_version("2.13")->release, "2.13.0");
   EXPECT_EQ(find_torch_version("2.14")->release, "2.14.1");
   EXPECT_EQ(find_torch_version("2.14.0")->name, "2.14");
@@ -35,7 +35,7 @@ TEST(TorchVersion, IsKnownByItsNameAndByItsReleases) {
   EXPECT_EQ(newest_torch_version().name, "2.15");
 }
 
-TEST(TorchVersion, ThatIsNotKnownIsRefusedWithTheNearest) {
+TEST(TorchVersion, UnknownVersionErrorNamesTheNearest) {
   const std::string known = "Known are 2.8, 2.9, 2.10, 2.11, 2.12, 2.13, 2.14 and 2.15.";
   EXPECT_EQ(refusal_of("2.16"), "The behavior of PyTorch \"2.16\" is not known. The nearest is 2.15. " + known);
   EXPECT_EQ(refusal_of("2.7.1"), "The behavior of PyTorch \"2.7.1\" is not known. The nearest is 2.8. " + known);
@@ -47,12 +47,12 @@ TEST(TorchVersion, ThatIsNotKnownIsRefusedWithTheNearest) {
   EXPECT_NE(refusal_of("2.13.0+cu130"), "");
 }
 
-TEST(TorchVersion, TheDefaultIsTheOneOfARuntimeThatSaysNothing) {
+TEST(TorchVersion, EmptyRuntimeHasTheDefaultVersion) {
   EXPECT_EQ(torch_version_of(Runtime{}).name, kDefaultTorch);
   EXPECT_EQ(torch_version_of(Runtime{}).quirks, Quirks{});
 }
 
-TEST(TorchVersion, WhatItHasNoWordsForIsRefusedWithItsPlace) {
+TEST(TorchVersion, OptionsOfLaterVersionsAreRefusedAtTheirPlace) {
   const Model model = model_of("mlp.json");
   Plan plan = plan_of_release(model);
   plan.reduce_scatter_buffers = 2;

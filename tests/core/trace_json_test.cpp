@@ -63,7 +63,7 @@ JsonDocument parsed(const Trace& trace) {
   return document ? *std::move(document) : JsonDocument{};
 }
 
-TEST(ChromeTrace, SaysWhoseItIsAsKinetoDoes) {
+TEST(ChromeTrace, NamesRankAndWorldAsKinetoDoes) {
   const JsonDocument document = parsed(small_trace());
   EXPECT_EQ(document.root.find("schemaVersion")->integer, 1);
   const JsonValue& world = *document.root.find("distributedInfo");
@@ -75,7 +75,7 @@ TEST(ChromeTrace, SaysWhoseItIsAsKinetoDoes) {
   EXPECT_EQ(device.find("totalGlobalMem")->integer, std::int64_t{16} << 30);
 }
 
-TEST(ChromeTrace, OfCpuNamesGlooAndNotNccl) {
+TEST(ChromeTrace, TraceOnCpuNamesGlooAndNotNccl) {
   Trace trace = small_trace();
   trace.gpu = "CPU";
   const JsonDocument document = parsed(trace);
@@ -83,7 +83,7 @@ TEST(ChromeTrace, OfCpuNamesGlooAndNotNccl) {
   EXPECT_EQ(text_of(events_of(document, "X").at(1), "name"), "gloo:all_gather(predicted)");
 }
 
-TEST(ChromeTrace, GivesACollectiveTheNameAndTheArgumentsThatReadersLookFor) {
+TEST(ChromeTrace, CollectiveHasTheNameAndArgumentsThatReadersExpect) {
   const JsonDocument document = parsed(small_trace());
   const JsonValue gather = events_of(document, "X").at(1);
   EXPECT_EQ(text_of(gather, "name"), "ncclDevKernel_AllGather_RING_LL(predicted)");
@@ -100,7 +100,7 @@ TEST(ChromeTrace, GivesACollectiveTheNameAndTheArgumentsThatReadersLookFor) {
   EXPECT_EQ(args.find("exposed us")->integer, 1000);
 }
 
-TEST(ChromeTrace, CallsTheRootByAName) {
+TEST(ChromeTrace, NamesTheRoot) {
   Trace trace = small_trace();
   trace.events.push_back({.start = Seconds(0.01), .end = Seconds(0.011)});
   trace.events.push_back({.name = "copy-in ", .start = Seconds(0.011), .end = Seconds(0.012)});
@@ -116,7 +116,7 @@ TEST(ChromeTrace, WritesTimesToTheNanosecond) {
   EXPECT_DOUBLE_EQ(compute.find("dur")->real, 6000) << "0.4 ns more is rounded away";
 }
 
-TEST(ChromeTrace, DrawsAnArrowFromInsideWhatIsWaitedFor) {
+TEST(ChromeTrace, ArrowsBeginInsideTheAwaitedEvent) {
   const JsonDocument document = parsed(small_trace());
   const JsonValue from = events_of(document, "s").at(0);
   const JsonValue to = events_of(document, "f").at(0);
@@ -127,7 +127,7 @@ TEST(ChromeTrace, DrawsAnArrowFromInsideWhatIsWaitedFor) {
   EXPECT_EQ(text_of(to, "bp"), "e");
 }
 
-TEST(ChromeTrace, CountsEachCategoryWhenItChangesAndTheSum) {
+TEST(ChromeTrace, CountersFollowEachCategoryAndTheSum) {
   const JsonDocument document = parsed(small_trace());
   std::map<std::string, std::vector<std::int64_t>> counters;
   for (const JsonValue& counter : events_of(document, "C")) {

@@ -27,7 +27,7 @@ concept CanBeCompared = requires(A a, B b) {
   a < b;
 };
 
-TEST(Units, OfDifferentKindsDoNotMix) {
+TEST(Units, DifferentKindsDoNotMix) {
   static_assert(CanBeAdded<Bytes, Bytes>);
   static_assert(!CanBeAdded<Bytes, Flops>);
   static_assert(!CanBeAdded<Bytes, std::int64_t>);
@@ -51,7 +51,7 @@ TEST(Bytes, ShowAnUnderflowAsANegativeNumber) {
 }
 
 // 900 GB at 450 GB/s take 2 s; 4e19 FLOPs at 1 PFLOP/s take 40,000 s.
-TEST(Time, IsAnAmountOverARate) {
+TEST(Time, IsAnAmountDividedByARate) {
   EXPECT_EQ(Bytes(900'000'000'000) / BytesPerSecond(450e9), Seconds(2));
   EXPECT_EQ(Flops(4e19) / FlopsPerSecond(1e15), Seconds(40'000));
   EXPECT_EQ(Bytes(0) / BytesPerSecond(1), Seconds(0));
@@ -62,7 +62,7 @@ TEST(Flops, HoldMoreThanAnInteger) {
   EXPECT_EQ((6.0 * 16e6) * Flops(405e9), Flops(3.888e19));
 }
 
-TEST(Ratio, OfTwoAmountsIsAPlainNumber) {
+TEST(Ratio, TwoAmountsGiveAPlainNumber) {
   EXPECT_EQ(ratio(12_GiB, 16_GiB), 0.75);
 }
 

@@ -110,7 +110,7 @@ TEST(ZeroCoordinator, GathersAheadFromTheSecondStepOn) {
 
 // 30 elements after module 1 in the forward: module 2 takes them all, so that module 1 is let go, and module 2 is kept
 // for its backward.
-TEST(ZeroCoordinator, KeepsWhatIsNeededAgainSoon) {
+TEST(ZeroCoordinator, KeepsModulesThatAreReusedSoon) {
   Plan plan = zero3_plan(2);
   plan.zero.prefetch_bucket_size = plan.zero.param_persistence_threshold = 0;
   plan.zero.max_reuse_distance = 30;
@@ -135,7 +135,7 @@ TEST(ZeroCoordinator, SmallParametersStayWholeBetweenSteps) {
 }
 
 // The output of a gather of two goes when the second one is asked for.
-TEST(ZeroCoordinator, TheOutputOfAGatherLivesUntilItsLastParameterIsAskedFor) {
+TEST(ZeroCoordinator, GatherOutputLivesUntilItsLastParameterIsRequested) {
   Plan plan = zero3_plan(2);
   plan.zero.prefetch_bucket_size = 50;
   plan.zero.max_reuse_distance = 1000;
@@ -148,7 +148,7 @@ TEST(ZeroCoordinator, TheOutputOfAGatherLivesUntilItsLastParameterIsAskedFor) {
 
 // Each parameter counts when its module asks for it, and not when its gather is waited for; what is let go unasked does
 // not.
-TEST(ZeroCoordinator, EachParameterThatIsAskedForMayMakeTheCpuWait) {
+TEST(ZeroCoordinator, EachRequestedParameterMayBlockTheCpu) {
   Plan plan = zero3_plan(2);
   plan.zero.prefetch_bucket_size = 50;
   plan.zero.max_reuse_distance = 1000;
@@ -165,7 +165,7 @@ TEST(ZeroCoordinator, OneRankMovesNothing) {
 }
 
 // 13 and 4 elements over 3 ranks: parts of 5 and 2, sub-groups of 5 and of what is left.
-TEST(Zero3, EachParameterIsCutByItself) {
+TEST(Zero3, EachParameterIsSplitByItself) {
   const Model model = collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8;8,12,8"}}, Dtype::Float32);
   const ModelIndex index = index_of(model);
   Plan plan = zero3_plan(3);
@@ -199,7 +199,7 @@ Plan drawn_plan() {
   return plan;
 }
 
-RC_GTEST_PROP(Zero3, SchedulesKeepAllPromises, ()) {
+RC_GTEST_PROP(Zero3, SchedulesAreValid, ()) {
   const Model model = collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8;8,12,8"}}, Dtype::Float32);
   const ModelIndex index = index_of(model);
   const Plan plan = drawn_plan();
@@ -228,7 +228,7 @@ std::vector<Steps> words_by_micro_batch(const Schedule& schedule) {
 }
 
 // Micro-batches are written down once and repeated where they begin alike. With one in a step nothing is repeated.
-RC_GTEST_PROP(Zero3, LaterMicroBatchesDoWhatTheyDoInAShorterStep, ()) {
+RC_GTEST_PROP(Zero3, LaterMicroBatchesRepeatThoseOfAShorterStep, ()) {
   const Model model = collective_model("mlp", {{"in", "6"}, {"out", "5"}, {"blocks", "8,12,8;8,12,8"}}, Dtype::Float32);
   const ModelIndex index = index_of(model);
   Plan plan = drawn_plan();
@@ -264,7 +264,7 @@ TEST(Zero3, AScheduleWithoutAGatherIsRefused) {
   }
 }
 
-TEST(Zero3, WhatAPlanFileLeavesOutIsDeepSpeedsDefault) {
+TEST(Zero3, MissingKeysOfAPlanTakeDeepSpeedsDefaults) {
   PlanFile file;
   file.plan = zero3_plan(2);
   file.plan.model = file.plan.model_file = "gpt2";

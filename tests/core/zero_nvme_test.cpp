@@ -40,7 +40,7 @@ Plan on_drive() {
   return plan;
 }
 
-TEST(ZeroNvme, WhatIsSmallerThanABlockStaysInMemory) {
+TEST(ZeroNvme, GroupsSmallerThanABlockStayInMemory) {
   Plan plan = on_drive();
   // 4 MiB and 1 MiB in fp32.
   EXPECT_EQ(groups_on_drive(two_groups().zero, plan), (std::vector<bool>{true, true}));
@@ -50,7 +50,7 @@ TEST(ZeroNvme, WhatIsSmallerThanABlockStaysInMemory) {
   EXPECT_EQ(smallest_file(plan), kMi);
 }
 
-TEST(ZeroNvme, AFileIsWholePiecesAndTheRestOfAGradientWaits) {
+TEST(ZeroNvme, FilesAreWholeBlocksAndGradientRemaindersStay) {
   Plan plan = on_drive();
   EXPECT_EQ(elements_of_file(257, 4, plan), 512);
   EXPECT_EQ(gradient_elements_on_drive(kMi + 1, plan), kMi);
@@ -104,7 +104,7 @@ TEST(ZeroNvme, TheFirstParametersStayInHostMemory) {
   EXPECT_EQ(errors[0].hint, "Write 1048576 or more.");
 }
 
-TEST(ZeroNvme, WhatDeepSpeedDoesNotTakeIsRefused) {
+TEST(ZeroNvme, OptionsThatDeepSpeedRejectsAreRefused) {
   const auto refused = [](auto change) {
     Plan plan = on_drive();
     change(plan);

@@ -58,7 +58,7 @@ TEST(ZeroPartition, ARankMayHaveNothing) {
 
 // A gradient of 13 in a buffer of 5: 6 of rank 0 are more than 5 and are sent, 6 of rank 1 too, and 1 of rank 2 is
 // left. In a buffer of 8, those of ranks 0 and 1 are sent together: 6 is not more than 8, 12 is.
-TEST(ZeroPartition, AParameterThatIsLargerThanTheBufferIsReducedInSeveral) {
+TEST(ZeroPartition, GradientLargerThanTheBufferIsReducedInParts) {
   using Reductions = std::vector<ZeroReduction>;
   Layout layout;
   layout.zero = three_parts();
@@ -72,7 +72,7 @@ TEST(ZeroPartition, AParameterThatIsLargerThanTheBufferIsReducedInSeveral) {
   EXPECT_EQ(reductions_of(bucket, layout, plan), (Reductions{{13, 3}}));
 }
 
-TEST(ZeroPartition, OnlyStage1WithoutOverlapTakesGradientsInTheOrderOfParameters) {
+TEST(ZeroPartition, OnlyStage1WithoutOverlapReducesInParameterOrder) {
   const Model model = zero_model();
   const ModelIndex index = index_of(model);
   const auto first_of = [&](Framework stage, bool overlaps) {
@@ -85,7 +85,7 @@ TEST(ZeroPartition, OnlyStage1WithoutOverlapTakesGradientsInTheOrderOfParameters
   EXPECT_EQ(first_of(Framework::Zero2, false), "head.bias");
 }
 
-TEST(LowerZero, SchedulesKeepAllPromises) {
+TEST(LowerZero, SchedulesAreValid) {
   const Model model = zero_model();
   const ModelIndex index = index_of(model);
   for (const Framework stage : {Framework::Zero1, Framework::Zero2}) {
@@ -118,7 +118,7 @@ std::vector<std::string> places_after(const std::function<void(Plan&)>& change) 
   return places;
 }
 
-TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
+TEST(ZeroPlan, UnpredictedFeaturesAreRefused) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(places_after([](Plan&) {}), Places{});
   EXPECT_EQ(places_after([](Plan& plan) { plan.mesh = {2, 1}; }), Places{"mesh"});
@@ -178,7 +178,7 @@ TEST(ZeroPlan, PrecisionsAreDeepSpeedsOwn) {
   EXPECT_EQ(places_after([](Plan& plan) { plan.zero.fp16.loss_scale = 8; }), Places{"zero/fp16"});
 }
 
-TEST(ZeroPlan, PartsOfTheOptimizerAndSecondCopiesAreOfStage3) {
+TEST(ZeroPlan, PartialOffloadAndHpzNeedStage3) {
   using Places = std::vector<std::string>;
   const auto with_ratio = [](Plan& plan) {
     plan.runtime.framework = Framework::Zero3;
@@ -227,7 +227,7 @@ TEST(ZeroPlan, TheFirstSubGroupsMayStayOnTheDevice) {
   EXPECT_EQ(elements_on_host(buffer, plan), 50);
 }
 
-TEST(ZeroPlan, APlanIsReadAsItIsWritten) {
+TEST(ZeroPlan, PlanReadsBackAsWritten) {
   PlanFile file;
   file.plan = zero_plan(Framework::Zero1, 2);
   file.plan.model = file.plan.model_file = "gpt2";

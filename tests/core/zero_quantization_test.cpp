@@ -67,7 +67,7 @@ TEST(ZeroQuantization, GradientsAreFp16InGroupsThatNoRankShares) {
                                "whatever they are, and would train on other numbers."});
 }
 
-TEST(ZeroQuantization, ItIsOfStage3OnSeveralGpus) {
+TEST(ZeroQuantization, NeedsStage3OnSeveralGpus) {
   const auto places = [](Framework stage, std::int64_t ranks, bool offloads) {
     Plan plan = plan_on(ranks);
     plan.runtime.framework = stage;

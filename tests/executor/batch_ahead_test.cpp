@@ -19,7 +19,7 @@ std::int64_t sample_in(const Tensors& batch) {
   return batch.at(0).item<std::int64_t>();
 }
 
-TEST(BatchAhead, TheBatchThatWasBegunIsTaken) {
+TEST(BatchAhead, PrefetchedBatchIsUsed) {
   std::atomic<int> made = 0;
   BatchAhead batches([&](const BatchPlace& place) {
     ++made;
@@ -32,7 +32,7 @@ TEST(BatchAhead, TheBatchThatWasBegunIsTaken) {
 }
 
 // As after reading a checkpoint: the run continues elsewhere.
-TEST(BatchAhead, AnotherPlaceIsNotGivenTheBatchThatWasBegun) {
+TEST(BatchAhead, PrefetchedBatchIsNotUsedForAnotherPlace) {
   BatchAhead batches(batch_of);
   batches.begin({1, 16});
   EXPECT_EQ(sample_in(batches.take({5, 80})), 80);
@@ -52,7 +52,7 @@ TEST(BatchAhead, OneBatchIsMadeAtATime) {
   EXPECT_EQ(sample_in(batches.take({2, 2})), 2);
 }
 
-TEST(BatchAhead, WhatGoesWrongIsThrownWhereTheBatchIsAskedForAndNowhereElse) {
+TEST(BatchAhead, ErrorsAreThrownOnlyByRequestsForTheirBatch) {
   BatchAhead batches([](const BatchPlace& place) -> Tensors {
     if (place.sample > 3) throw std::runtime_error("token 9 is 1000");
     return batch_of(place);

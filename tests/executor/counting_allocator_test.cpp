@@ -66,7 +66,7 @@ TEST_F(CountingAllocatorTest, ThePeakIsTheHighestSumAndKnowsWhenItWas) {
 
 // The handed-over bytes of a parameter's storage are freed with the last tensor that refers to them; the storage
 // allocates new memory.
-TEST_F(CountingAllocatorTest, HandedOverBytesGoWithTheirBorrower) {
+TEST_F(CountingAllocatorTest, HandedOverBytesAreFreedWithTheirBorrower) {
   const CategoryScope scope(MemoryCategory::UnshardedParam);
   const std::int64_t before = live(MemoryCategory::UnshardedParam);
   const at::Tensor storage = bytes(1000);
@@ -115,7 +115,7 @@ TEST_F(CountingAllocatorTest, AListenerSeesEveryChangeInOrder) {
   EXPECT_EQ(events[0].address, events[1].address);
 }
 
-TEST_F(CountingAllocatorTest, ALimitFailsAsAFullDeviceDoesAndLeavesTheSumAsItWas) {
+TEST_F(CountingAllocatorTest, LimitFailsLikeAFullDeviceAndKeepsTheSum) {
   Bytes now(0);
   for (const Bytes each : live_bytes()) now += each;
   limit_memory(now + Bytes(100));

@@ -22,7 +22,7 @@ at::Tensor on_card(std::int64_t bytes) {
 }
 
 // The allocator keeps its trackers until the process ends.
-TEST(CudaMemory, WhatIsAskedForAfterItHasGoneIsCountedByNobody) {
+TEST(CudaMemory, AllocationsAfterItsEndAreNotCounted) {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   std::optional<CudaMemory> memory(std::in_place, 0, "", true);
   const std::int64_t before = counted();

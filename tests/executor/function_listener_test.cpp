@@ -30,7 +30,7 @@ TEST(FunctionListener, HearsNamesAndArgumentsOnEveryThread) {
   EXPECT_EQ(rows, (std::vector<std::int64_t>{4, 5}));
 }
 
-TEST(FunctionListener, TwoHearTheSameAndOneMayLeave) {
+TEST(FunctionListener, TwoListenersHearTheSameAndOneMayLeave) {
   int first = 0;
   int second = 0;
   const auto counting = [](int& count) {
@@ -45,7 +45,7 @@ TEST(FunctionListener, TwoHearTheSameAndOneMayLeave) {
   EXPECT_EQ(second, 2);
 }
 
-TEST(FunctionListener, WhatAListenerCallsIsNotTold) {
+TEST(FunctionListener, CallsByAListenerAreNotReported) {
   int products = 0;
   const FunctionListener listener([&](const CalledFunction& called) {
     if (called.name != "aten::mm") return;

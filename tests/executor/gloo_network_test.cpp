@@ -41,7 +41,7 @@ class TwoRanks : public testing::Test {
   }
 };
 
-TEST_F(TwoRanks, TheOneThatServesTheStoreLeavesLast) {
+TEST_F(TwoRanks, RankThatServesTheStoreLeavesLast) {
   const int port = free_port();
   std::string heard;
   std::thread slow([&] {

@@ -29,7 +29,7 @@ TEST(GuardedCommunicator, IsAbortedOnceAndThenNotUsed) {
   EXPECT_EQ(communicator.release(), nullptr);
 }
 
-TEST(GuardedCommunicator, ACallUnderWayIsWaitedFor) {
+TEST(GuardedCommunicator, AbortWaitsForACallUnderWay) {
   std::atomic<bool> is_in_use = false;
   std::promise<void> entered;
   std::promise<void> leave;
@@ -52,7 +52,7 @@ TEST(GuardedCommunicator, ACallUnderWayIsWaitedFor) {
   watch.join();
 }
 
-TEST(GuardedCommunicator, ACallThatOnlyTheAbortEndsIsNotWaitedForEver) {
+TEST(GuardedCommunicator, AbortEndsACallThatHangs) {
   std::promise<void> entered;
   std::promise<void> aborted;
   GuardedCommunicator communicator(kHandle, [&](auto) { aborted.set_value(); });
@@ -67,7 +67,7 @@ TEST(GuardedCommunicator, ACallThatOnlyTheAbortEndsIsNotWaitedForEver) {
   caller.join();
 }
 
-TEST(GuardedCommunicator, WhatIsReleasedIsNotAborted) {
+TEST(GuardedCommunicator, ReleasedCommunicatorIsNotAborted) {
   GuardedCommunicator communicator(kHandle, [](auto) { FAIL(); });
   EXPECT_EQ(communicator.release(), kHandle);
   communicator.abort(milliseconds(1));

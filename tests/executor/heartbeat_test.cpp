@@ -37,7 +37,7 @@ class HeartbeatTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(HeartbeatTest, ASilentRankIsNamedToAllOthers) {
+TEST_F(HeartbeatTest, AllOthersNameASilentRank) {
   // Rank 1 of 4 never sends anything; rank 0 listens to it, and informs the others.
   const Heartbeat first(store(), 0, 4, milliseconds(200));
   const Heartbeat third(store(), 2, 4, kLong);
@@ -48,14 +48,14 @@ TEST_F(HeartbeatTest, ASilentRankIsNamedToAllOthers) {
   EXPECT_EQ(wait_for_loss(fourth), said);
 }
 
-TEST_F(HeartbeatTest, ARankThatStopsIsMissed) {
+TEST_F(HeartbeatTest, StoppedRankIsDetected) {
   std::optional<Heartbeat> second(std::in_place, store(), 1, 2, kLong);
   const Heartbeat first(store(), 0, 2, milliseconds(400));
   second.reset();
   EXPECT_EQ(wait_for_loss(first), "rank 1 has given no sign of life for 0.4 s");
 }
 
-TEST_F(HeartbeatTest, WordsOfAStrangerReachNobody) {
+TEST_F(HeartbeatTest, MessagesOfAStrangerAreIgnored) {
   for (const std::string words : {"your disk is on fire", "failed 1 0 your disk is on fire", "failed 7 0",
                                   "failed -1 0", "failed 01 0", "silent 1 1\x1b]0;title\x07", "failed 1", ""}) {
     store()->set("heartbeat/lost", words);
@@ -65,7 +65,7 @@ TEST_F(HeartbeatTest, WordsOfAStrangerReachNobody) {
   }
 }
 
-TEST_F(HeartbeatTest, WordsOfAStrangerHideNoFailure) {
+TEST_F(HeartbeatTest, MessagesOfAStrangerHideNoFailure) {
   store()->set("heartbeat/lost", std::string(10'000, 'x'));
   const Heartbeat first(store(), 0, 2, kLong);
   Heartbeat second(store(), 1, 2, kLong);
@@ -73,7 +73,7 @@ TEST_F(HeartbeatTest, WordsOfAStrangerHideNoFailure) {
   EXPECT_EQ(wait_for_loss(first), kFailed);
 }
 
-TEST_F(HeartbeatTest, TheFirstCauseIsWhatAllSay) {
+TEST_F(HeartbeatTest, AllRanksReportTheFirstCause) {
   Heartbeat first(store(), 0, 2, kLong);
   Heartbeat second(store(), 1, 2, kLong);
   second.say_failed();
@@ -83,7 +83,7 @@ TEST_F(HeartbeatTest, TheFirstCauseIsWhatAllSay) {
   EXPECT_EQ(wait_for_loss(later), kFailed);
 }
 
-TEST_F(HeartbeatTest, ARankThatIsAloneHearsNothing) {
+TEST_F(HeartbeatTest, SingleRankReportsNoLoss) {
   const Heartbeat alone(store(), 0, 1, milliseconds(1));
   std::this_thread::sleep_for(milliseconds(50));
   EXPECT_EQ(alone.lost(), "");
@@ -106,7 +106,7 @@ class GoneStore final : public c10d::Store {
   [[noreturn]] static void gone() { throw std::runtime_error("Broken pipe"); }
 };
 
-TEST_F(HeartbeatTest, AStoreThatIsGoneIsARankThatIsGone) {
+TEST_F(HeartbeatTest, LostStoreCountsAsALostRank) {
   const Heartbeat rank(c10::make_intrusive<GoneStore>(), 1, 2, kLong);
   EXPECT_EQ(wait_for_loss(rank), "the store is gone, and with it rank 0 or the agent that serves it");
 }

@@ -78,7 +78,7 @@ TEST(Launch, EachStepOfASlurmJobHasAPortOfItsOwn) {
   }
 }
 
-TEST(Launch, TorchrunIsAskedBeforeTheEnginesAroundIt) {
+TEST(Launch, TorchrunTakesPrecedenceOverOuterEngines) {
   const Environment both({{"RANK", "3"},
                           {"WORLD_SIZE", "8"},
                           {"LOCAL_RANK", "1"},
@@ -107,7 +107,7 @@ std::string run_id_under(std::map<std::string, std::string> variables) {
   return launch ? launch->run_id : "error";
 }
 
-TEST(Launch, ARunIsCalledWhatItsEngineCallsIt) {
+TEST(Launch, RunTakesTheNameOfItsEngine) {
   const std::map<std::string, std::string> torchrun{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "7f3a"}, {"PMIX_NAMESPACE", "other"}};
   EXPECT_EQ(run_id_under(torchrun), "7f3a");
@@ -119,13 +119,13 @@ TEST(Launch, ARunIsCalledWhatItsEngineCallsIt) {
   EXPECT_EQ(run_id_under({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "");
 }
 
-TEST(Launch, TheUsersNameOfARunStandsBeforeTheEngines) {
+TEST(Launch, UsersRunNameOverridesTheEngines) {
   EXPECT_EQ(
       run_id_under({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "7f3a"}, {"FSDP_EXEC_RUN_ID", "a"}}),
       "a");
 }
 
-TEST(Launch, WhatIsWrongIsSaidAtOnce) {
+TEST(Launch, ReportsEveryError) {
   const Environment wrong({{"RANK", "two"}, {"WORLD_SIZE", "-2"}});
   const Result<Launch> launch = read_launch();
   ASSERT_FALSE(launch);

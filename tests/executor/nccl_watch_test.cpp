@@ -44,7 +44,7 @@ std::string wait_for_failure(const NcclWatch& watch) {
 }
 
 // STUB_GPU_FAULT=illegal:1: reports CUDA's error at once, and blames no other rank.
-TEST(NcclWatch, AnErrorOfTheDeviceIsNoMissingRank) {
+TEST(NcclWatch, DeviceErrorIsNotAMissingRank) {
   NcclWatch watch(std::chrono::hours(1), {});
   cudaLaunchKernel(nullptr, dim3(1), dim3(1), nullptr, 0, nullptr);
   const Called called(watch);
@@ -53,7 +53,7 @@ TEST(NcclWatch, AnErrorOfTheDeviceIsNoMissingRank) {
 }
 
 // STUB_GPU_FAULT=hang:1
-TEST(NcclWatch, ACollectiveThatDoesNotEndIsAMissingRank) {
+TEST(NcclWatch, CollectiveThatHangsIsAMissingRank) {
   NcclWatch watch(milliseconds(300), {});
   const Called called(watch);
   EXPECT_EQ(wait_for_failure(watch),
@@ -61,7 +61,7 @@ TEST(NcclWatch, ACollectiveThatDoesNotEndIsAMissingRank) {
 }
 
 // STUB_GPU_EVENTS=hold: the device has not reached it, because earlier work is still running.
-TEST(NcclWatch, TheTimeOfACollectiveBeginsWhenItsStreamHasComeToIt) {
+TEST(NcclWatch, TimeoutBeginsWhenTheStreamReachesTheCollective) {
   NcclWatch watch(milliseconds(1), {});
   const Called called(watch);
   std::this_thread::sleep_for(milliseconds(500));  // Several polls; the old rule would end it at the first.
@@ -69,7 +69,7 @@ TEST(NcclWatch, TheTimeOfACollectiveBeginsWhenItsStreamHasComeToIt) {
 }
 
 // STUB_GPU_FAULT=event:1: a collective that cannot be watched is not called.
-TEST(NcclWatch, WithoutAnEventBeforeItNoCollectiveIsCalled) {
+TEST(NcclWatch, NoCollectiveStartsWithoutItsFirstEvent) {
   NcclWatch watch(std::chrono::hours(1), {});
   try {
     watch.begin(nullptr);
@@ -80,7 +80,7 @@ TEST(NcclWatch, WithoutAnEventBeforeItNoCollectiveIsCalled) {
 }
 
 // STUB_GPU_FAULT=event:2: the event after it fails.
-TEST(NcclWatch, WithoutAnEventBehindItACollectiveIsSaidToBeUnwatched) {
+TEST(NcclWatch, MissingSecondEventReportsAnUnwatchedCollective) {
   NcclWatch watch(std::chrono::hours(1), {});
   const cudaEvent_t begin = watch.begin(nullptr);
   EXPECT_THROW(watch.called("all-reduce of 4 bytes", 7, nullptr, begin), CollectiveFailure);
@@ -88,7 +88,7 @@ TEST(NcclWatch, WithoutAnEventBehindItACollectiveIsSaidToBeUnwatched) {
   EXPECT_NO_THROW(watch.called("all-reduce of 8 bytes", 8, nullptr, next));
 }
 
-TEST(NcclWatch, WhatIsWrongWithOtherRanksEndsItsCommunicators) {
+TEST(NcclWatch, FailureOfAnotherRankAbortsCommunicators) {
   int aborts = 0;
   NcclWatch watch(std::chrono::hours(1), [] { return std::string("rank 1 has failed"); });
   const auto communicator =

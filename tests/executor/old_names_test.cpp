@@ -28,7 +28,7 @@ std::vector<std::string> names_in(const StoredTensors& stored) {
 
 using Names = std::vector<std::string>;
 
-TEST(OldNames, ABaseModelsFileGetsTheFirstWord) {
+TEST(OldNames, BaseModelNamesGetTheModelsPrefix) {
   StoredTensors stored =
       stored_of({"h.0.attn.bias", "h.0.attn.masked_bias", "h.0.attn.c_attn.bias", "ln_f.bias", "wte.weight"});
   const Names notes = settle_old_names(stored, model_of({"lm_head.weight", "transformer.h.0.attn.c_attn.bias",
@@ -51,7 +51,7 @@ TEST(OldNames, GammaAndBetaAreWeightAndBias) {
                           "bert.embeddings.position_ids"}));
 }
 
-TEST(OldNames, WhatTheModelHasStaysAndSoDoesWhatNobodyKnows) {
+TEST(OldNames, NamesOfTheModelAndUnknownNamesAreUnchanged) {
   const Names mine = {"h.0.attn.bias",       "layers.0.rotary_emb.inv_freq",
                       "new.LayerNorm.gamma", "a.LayerNorm.gamma",
                       "a.LayerNorm.weight",  "h.x.attn.bias",

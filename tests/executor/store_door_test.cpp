@@ -66,7 +66,7 @@ class StoreDoorTest : public testing::Test {
 
 constexpr std::int64_t kMuch = std::int64_t{1} << 30;
 
-TEST_F(StoreDoorTest, NobodyComesInAfterItIsClosed) {
+TEST_F(StoreDoorTest, ClosedDoorAcceptsNoConnection) {
   StoreDoor door(listener_, kMuch);
   EXPECT_EQ(door.port(), port());
   EXPECT_GE(come(), 0);
@@ -75,14 +75,14 @@ TEST_F(StoreDoorTest, NobodyComesInAfterItIsClosed) {
   EXPECT_EQ(door.problem(), "");
 }
 
-TEST_F(StoreDoorTest, TheListenersNumberIsNeverReadyFromThenOn) {
+TEST_F(StoreDoorTest, ClosedListenerIsNeverReady) {
   StoreDoor door(listener_, kMuch);
   door.close();
   pollfd wanted{.fd = listener_, .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&wanted, 1, 20), 0);
 }
 
-TEST_F(StoreDoorTest, WhoIsNoRankIsPutOut) {
+TEST_F(StoreDoorTest, ConnectionsThatAreNoRankAreClosed) {
   StoreDoor door(listener_, kMuch);
   const int rank = come();
   const int stranger = come();
@@ -92,7 +92,7 @@ TEST_F(StoreDoorTest, WhoIsNoRankIsPutOut) {
   EXPECT_TRUE(is_put_out(stranger));
 }
 
-TEST_F(StoreDoorTest, WhereAddressesAreTranslatedNobodyIsPutOutUnlessThereAreTooMany) {
+TEST_F(StoreDoorTest, TranslatedAddressesKeepAllConnections) {
   StoreDoor door(listener_, kMuch);
   const int rank = come();
   const int translated = come();
@@ -102,7 +102,7 @@ TEST_F(StoreDoorTest, WhereAddressesAreTranslatedNobodyIsPutOutUnlessThereAreToo
   EXPECT_FALSE(is_put_out(translated));
 }
 
-TEST_F(StoreDoorTest, OneTooManyWhereAddressesAreTranslatedIsSaid) {
+TEST_F(StoreDoorTest, ExtraConnectionAmongTranslatedAddressesIsReported) {
   StoreDoor door(listener_, kMuch);
   const int rank = come();
   come();
@@ -114,7 +114,7 @@ TEST_F(StoreDoorTest, OneTooManyWhereAddressesAreTranslatedIsSaid) {
                 "a firewall keep others out");
 }
 
-TEST_F(StoreDoorTest, MoreThanItsRoomPutsAllOut) {
+TEST_F(StoreDoorTest, TooManyConnectionsCloseAll) {
   StoreDoor door(listener_, std::int64_t{1} << 20);
   const int quiet = come();
   const int stranger = come();
@@ -135,7 +135,7 @@ TEST_F(StoreDoorTest, MoreThanItsRoomPutsAllOut) {
   EXPECT_TRUE(is_put_out(quiet));
 }
 
-TEST_F(StoreDoorTest, OwnEndsAreThoseOfConnectionsToThatPort) {
+TEST_F(StoreDoorTest, OwnEndsListConnectionsToThePort) {
   const int client = come();
   EXPECT_EQ(own_ends(port()), std::vector<std::string>{end_of(client)});
 }

@@ -87,7 +87,7 @@ std::string address_of(int socket) {
   return text;
 }
 
-TEST_F(StoreTest, KeysHaveTheRunAndTheRestartInFront) {
+TEST_F(StoreTest, KeysBeginWithTheRunAndTheRestart) {
   Launch launch = launch_of(1);
   launch.run_id = "a";
   launch.restart = "3";
@@ -97,14 +97,14 @@ TEST_F(StoreTest, KeysHaveTheRunAndTheRestartInFront) {
   EXPECT_EQ(place.door, nullptr);
 }
 
-TEST_F(StoreTest, ALongNameOfARunIsCut) {
+TEST_F(StoreTest, LongRunNameIsShortened) {
   Launch launch = launch_of(0);
   launch.run_id = std::string(5000, 'r');
   make_store(launch, kSoon).store->set("key", std::string("value"));
   EXPECT_EQ(file()->get_to_str("fsdp-exec/" + std::string(128, 'r') + "/0/key"), "value");
 }
 
-TEST_F(StoreTest, APlaceIsTakenOnce) {
+TEST_F(StoreTest, RankCanJoinOnce) {
   const MeetingPlace first = make_store(launch_of(0), kSoon);  // The file exists while this object lives.
   EXPECT_EQ(failure_of(launch_of(1)), "");
   EXPECT_EQ(failure_of(launch_of(1)),
@@ -117,14 +117,14 @@ TEST_F(StoreTest, APlaceIsTakenOnce) {
   EXPECT_EQ(failure_of(other), "");
 }
 
-TEST_F(StoreTest, WhoSaysNothingOfAFailureIsSilent) {
+TEST_F(StoreTest, RanksThatReportNoFailureAreSilent) {
   const MeetingPlace place = make_store(launch_of(1, 4), kSoon);
   place.store->set("failed/3", std::string("yes"));
   EXPECT_EQ(silent_ranks(place.store, launch_of(1, 4)), (std::vector<int>{0, 2}));
   EXPECT_EQ(place.store->get_to_str("failed/1"), "yes");
 }
 
-TEST_F(StoreTest, NobodyIsSilentWhereAllHaveFailed) {
+TEST_F(StoreTest, NoRankIsSilentIfAllHaveReported) {
   const MeetingPlace place = make_store(launch_of(1), kSoon);
   place.store->set("failed/0", std::string("yes"));
   EXPECT_EQ(silent_ranks(place.store, launch_of(1)), std::vector<int>());
@@ -140,7 +140,7 @@ class StoppedStore : public c10d::FileStore {
   }
 };
 
-TEST_F(StoreTest, RankZeroIsSilentWhereTheStoreThatItServesIs) {
+TEST_F(StoreTest, RankZeroIsSilentIfItsStoreIs) {
   const auto stopped = [&] { return c10::make_intrusive<StoppedStore>(path_, -1); };
   Launch launch = launch_of(1, 3);
   EXPECT_EQ(silent_ranks(stopped(), launch), std::vector<int>()) << "a file is nobody's";
@@ -174,14 +174,14 @@ TEST(StoreAtAnAddress, AnAgentServesItInstead) {
   EXPECT_EQ(failure_of(launch), why_unreached("127.0.0.1", found.port));
 }
 
-TEST(WithoutPlace, LeavesOutWhereInASourceItWas) {
+TEST(WithoutPlace, RemovesTheSourceLocation) {
   EXPECT_EQ(without_place("[/path/pair.cc:538] Read error [127.0.0.1]"), "Read error [127.0.0.1]");
   EXPECT_EQ(without_place("Read error [here] there"), "Read error [here] there");
   EXPECT_EQ(without_place("[no end"), "[no end");
   EXPECT_EQ(without_place(""), "");
 }
 
-TEST(ListenAt, TheAddressThatIsMeantAndNoOther) {
+TEST(ListenAt, ListensOnlyAtTheGivenAddress) {
   const Result<int> socket = listen_at("127.0.0.1", 0);
   ASSERT_TRUE(socket);
   EXPECT_EQ(address_of(*socket), "127.0.0.1");
@@ -189,14 +189,14 @@ TEST(ListenAt, TheAddressThatIsMeantAndNoOther) {
 }
 
 // TEST-NET-1 of RFC 5737, which no machine has, as with a forwarded port.
-TEST(ListenAt, AllAddressesWhereNoneOfThisMachineIsMeant) {
+TEST(ListenAt, ListensEverywhereIfTheAddressIsNotLocal) {
   const Result<int> socket = listen_at("192.0.2.1", 0);
   ASSERT_TRUE(socket);
   EXPECT_TRUE(address_of(*socket) == "0.0.0.0" || address_of(*socket) == "::") << address_of(*socket);
   close(*socket);
 }
 
-TEST(ListenAt, APortThatIsTakenIsSaidToBe) {
+TEST(ListenAt, PortInUseIsReported) {
   const Listening taken;
   const Result<int> socket = listen_at("127.0.0.1", taken.port);
   ASSERT_FALSE(socket);
@@ -204,7 +204,7 @@ TEST(ListenAt, APortThatIsTakenIsSaidToBe) {
                                              " of this machine is taken. Set MASTER_PORT to another, on all ranks");
 }
 
-TEST(WhyUnreached, SomethingElseAnswers) {
+TEST(WhyUnreached, AnotherServiceAnswers) {
   const Listening other;
   EXPECT_EQ(why_unreached("127.0.0.1", other.port),
             "what answers at 127.0.0.1 port " + std::to_string(other.port) +
@@ -219,7 +219,7 @@ TEST(WhyUnreached, NothingListens) {
                 ": rank 0 has not started, has ended, or trains with the ranks that it has met");
 }
 
-TEST(WhyUnreached, NobodyIsCalledSo) {
+TEST(WhyUnreached, HostIsUnknown) {
   EXPECT_TRUE(why_unreached("no.such.host.invalid", 29500)
                   .starts_with("the host of MASTER_ADDR, \"no.such.host.invalid\", is unknown: "));
 }

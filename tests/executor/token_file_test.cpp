@@ -46,7 +46,7 @@ class TokenFileTest : public testing::Test {
   TokenShape shape_{.batch = 1, .seq = 2, .vocabulary = 1000, .shifts = true};
 };
 
-TEST_F(TokenFileTest, SamplesLieOneBehindTheOtherAndBeginAgain) {
+TEST_F(TokenFileTest, SamplesFollowEachOtherAndRepeat) {
   const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6, 7})));
   ASSERT_TRUE(file);
   EXPECT_EQ((*file)->samples(), 3);  // 7 is left over
@@ -74,7 +74,7 @@ TEST_F(TokenFileTest, RawIdsHaveTheTypeThatTheirVocabularyNeeds) {
 }
 
 // As numpy.save(file, numpy.array([5, 6], "<u2")) writes it: 128 bytes of header.
-TEST_F(TokenFileTest, ANumpyFileSaysItsTypeItself) {
+TEST_F(TokenFileTest, NumpyFileStatesItsType) {
   std::string header = "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }";
   header.resize(117, ' ');
   header += '\n';
@@ -99,7 +99,7 @@ TEST_F(TokenFileTest, AnIdOutsideTheVocabularyIsFoundAtItsPlace) {
 }
 
 // A log that is rotated, or a second program that writes it.
-TEST_F(TokenFileTest, AFileThatBecomesShorterIsASentence) {
+TEST_F(TokenFileTest, FileThatShrinksIsReported) {
   const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6})));
   ASSERT_TRUE(file);
   std::filesystem::resize_file(path_, 7);
@@ -120,7 +120,7 @@ TEST_F(TokenFileTest, AFileThatEndsInsideAnIdIsRefused) {
   EXPECT_EQ(file.error().front().what, "It has 7 bytes of ids, which is no whole number of uint16, 2 bytes each.");
 }
 
-TEST_F(TokenFileTest, WhatFollowsADocumentIsNotPredicted) {
+TEST_F(TokenFileTest, TokenAfterADocumentIsNotPredicted) {
   TokenSource source;
   source.files = {write(bytes_of<std::uint16_t>({9, 2, 9, 4, 5, 6}))};
   source.document_end = 9;

@@ -104,7 +104,7 @@ TEST(AppState, ALongSearchIsStopped) {
   }
 }
 
-TEST(AppState, AKeptPlanCostsWhatTheSearchSaid) {
+TEST(AppState, KeptPlanCostsWhatTheSearchPrinted) {
   AppState state(test::library());
   state.open(test::quick_inputs("qwen3_tts"));
   ASSERT_TRUE(wait_until_idle(state));
@@ -132,7 +132,7 @@ TEST(AppState, AKeptPlanFollowsTheMachines) {
   EXPECT_EQ(state.snapshot()->report.gpus_per_node, 8);
 }
 
-TEST(AppState, AUnitIsTakenOutAndPutBack) {
+TEST(AppState, UnitCanBeRemovedAndRestored) {
   AppState state(test::library());
   state.open(test::with(test::quick_inputs("qwen3_tts"), PlanChoice::Wrap, "blocks"));
   ASSERT_TRUE(wait_until_idle(state));
@@ -165,7 +165,7 @@ std::vector<Stage> stages_until_idle(AppState& state, const std::function<void()
   return stages;
 }
 
-TEST(FirstPicture, IsOfAPlainPlanAndLaterOnesOfThePlanThatIsShown) {
+TEST(FirstPicture, ShowsAPlainPlanAndLaterOnesTheShownPlan) {
   AppState state(test::library());
   const Inputs inputs = test::quick_inputs("gpt2");
   using enum Stage;
@@ -186,7 +186,7 @@ TEST(FirstPicture, IsOfAPlainPlanAndLaterOnesOfThePlanThatIsShown) {
             (std::vector{Answered, Explained}));
 }
 
-TEST(FirstPicture, OfAPlainPlanIsNoVerdict) {
+TEST(FirstPicture, PlainPlanHasNoVerdict) {
   MainWindow window(test::library());
   window.show();
   QStringList words;

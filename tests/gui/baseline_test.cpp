@@ -28,7 +28,7 @@ class Baselines : public testing::Test {
   QTemporaryDir folder_;
 };
 
-TEST_F(Baselines, WhatIsPinnedStaysWhenAnotherFileOpens) {
+TEST_F(Baselines, PinnedBaselineStaysWhenAnotherFileOpens) {
   MainWindow window(test::library());
   window.open_file(project("four", small_inputs()));
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -43,7 +43,7 @@ TEST_F(Baselines, WhatIsPinnedStaysWhenAnotherFileOpens) {
   EXPECT_EQ(window.state().baseline(), nullptr) << "the start page begins anew";
 }
 
-TEST_F(Baselines, AFileIsComparedWithWithoutBeingOpened) {
+TEST_F(Baselines, FileCanBeComparedWithoutOpening) {
   MainWindow window(test::library());
   window.open_file(project("four", small_inputs()));
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -60,7 +60,7 @@ TEST_F(Baselines, AFileIsComparedWithWithoutBeingOpened) {
   EXPECT_TRUE(said.contains("differences from the baseline two.fsdp-project.json")) << said.toStdString();
 }
 
-TEST_F(Baselines, AFileThatCannotBeReadIsAnErrorAndThePinnedOneStays) {
+TEST_F(Baselines, UnreadableFileIsAnErrorAndKeepsTheBaseline) {
   MainWindow window(test::library());
   window.open_file(project("four", small_inputs()));
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -70,7 +70,7 @@ TEST_F(Baselines, AFileThatCannotBeReadIsAnErrorAndThePinnedOneStays) {
   EXPECT_NE(window.state().baseline(), nullptr);
 }
 
-TEST_F(Baselines, ThoseOfAnotherModelAreNamedSo) {
+TEST_F(Baselines, BaselinesOfAnotherModelAreMarked) {
   MainWindow window(test::library());
   window.open_file(project("mlp", small_inputs()));
   ASSERT_TRUE(wait_until_idle(window.state()));

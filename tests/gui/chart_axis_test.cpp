@@ -30,7 +30,7 @@ TEST(ChartAxis, StandsStillWithoutAnyRange) {
   EXPECT_TRUE(count_ticks({5, 5}, 4).empty());
 }
 
-RC_GTEST_PROP(ChartZoom, LeavesWhatIsUnderThePointerWhereItIs, ()) {
+RC_GTEST_PROP(ChartZoom, KeepsThePointUnderThePointer, ()) {
   const double share = *rc::gen::inRange(0, 101) / 100.0;
   const double factor = *rc::gen::inRange(11, 40) / 10.0;
   const ValueRange now{40, 60};
@@ -40,7 +40,7 @@ RC_GTEST_PROP(ChartZoom, LeavesWhatIsUnderThePointerWhereItIs, ()) {
   RC_ASSERT(std::abs(next.width() - now.width() / factor) < 1e-9);
 }
 
-TEST(ChartZoom, NeverLeavesTheWhole) {
+TEST(ChartZoom, StaysInsideTheWholeRange) {
   EXPECT_EQ(zoomed({40, 60}, 0.01, 50, {0, 100}, 1), (ValueRange{0, 100}));
   EXPECT_EQ(zoomed({0, 10}, 0.5, 9, {0, 100}, 1), (ValueRange{0, 20})) << "pushed back to the begin";
   EXPECT_EQ(panned({40, 60}, 90, {0, 100}), (ValueRange{80, 100}));
@@ -67,7 +67,7 @@ TEST(ChartTicks, HaveTheDecimalsThatTheirDistanceNeeds) {
   EXPECT_EQ(labels(time_ticks({0, 2.5e-6}, 3)), (std::vector<std::string>{"0 us", "1 us", "2 us"}));
 }
 
-RC_GTEST_PROP(ChartTicks, AreRoundInsideAndNoMoreThanThereIsRoomFor, ()) {
+RC_GTEST_PROP(ChartTicks, AreRoundInsideTheRangeAndLimited, ()) {
   const double begin = *rc::gen::inRange(0, 100000) / 7.0;
   const double width = std::pow(10, *rc::gen::inRange(-6, 9)) * *rc::gen::inRange(1, 1000);
   const int most = *rc::gen::inRange(2, 12);

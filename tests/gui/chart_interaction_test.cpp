@@ -77,7 +77,7 @@ TEST_F(Charts, MoveZoomFitAndUndoByKeys) {
   EXPECT_TRUE(range_.can_undo() || range_.is_whole());
 }
 
-TEST_F(Charts, MeasureWhatIsDraggedOverAndZoomIntoIt) {
+TEST_F(Charts, MeasureAndZoomIntoADraggedRange) {
   QTest::mousePress(&memory_, Qt::LeftButton, {}, {300, 200});
   QTest::mouseMove(&memory_, {350, 200});
   QTest::mouseMove(&memory_, {500, 200});
@@ -93,7 +93,7 @@ TEST_F(Charts, MeasureWhatIsDraggedOverAndZoomIntoIt) {
   EXPECT_FALSE(range_.selection().has_value());
 }
 
-TEST_F(Charts, GoToThePeakAndSayWhatIsThere) {
+TEST_F(Charts, GoToThePeakAndDescribeIt) {
   QSignalSpy chosen(&memory_, &MemoryTimelineWidget::moment_chosen);
   QSignalSpy status(&memory_, &PlotWidget::status_changed);
   press(memory_, Qt::Key_P);
@@ -127,7 +127,7 @@ TEST_F(Charts, ShowInitializationByItsEvents) {
   EXPECT_TRUE(range_.is_whole()) << "events are another axis than the time of the streams";
 }
 
-TEST_F(Charts, SelectAnEventByKeysAndSayItsUnit) {
+TEST_F(Charts, SelectAnEventByKeysAndNameItsUnit) {
   QSignalSpy unit(&streams_, &StreamTimelineWidget::unit_chosen);
   press(streams_, Qt::Key_Down);
   range_.point(0.0);
@@ -152,7 +152,7 @@ TEST_F(Charts, ChooseAPlanByArrowKeysAndEnter) {
   EXPECT_NE(*chosen, gpt2_snapshot()->report.plan);
 }
 
-TEST_F(Charts, HaveActionsThatSayWhatTheyDoAndNames) {
+TEST_F(Charts, HaveNamesAndDescribedActions) {
   TeachingWidget lesson;
   for (QWidget* widget : std::initializer_list<QWidget*>{&memory_, &streams_, &pareto_, &lesson}) {
     EXPECT_FALSE(widget->accessibleName().isEmpty());
@@ -164,7 +164,7 @@ TEST_F(Charts, HaveActionsThatSayWhatTheyDoAndNames) {
   }
 }
 
-TEST_F(Charts, KeepTablesThatQtAccepts) {
+TEST_F(Charts, UseTableModelsThatQtAccepts) {
   PeakPanel peak;
   ComparisonPanel comparison;
   peak.set_snapshot(gpt2_snapshot());
@@ -180,7 +180,7 @@ TEST_F(Charts, KeepTablesThatQtAccepts) {
   }
 }
 
-TEST_F(Charts, StandNothing) {
+TEST_F(Charts, AcceptMissingAndEmptySnapshots) {
   for (PlotWidget* chart : std::initializer_list<PlotWidget*>{&memory_, &streams_, &pareto_}) {
     chart->set_snapshot(nullptr);
     EXPECT_FALSE(picture_of(*chart, {300, 200}, 1).isNull());
@@ -193,7 +193,7 @@ TEST_F(Charts, StandNothing) {
   }
 }
 
-TEST(Lesson, TellsTheScheduleAndEndsAsItBegan) {
+TEST(Lesson, FollowsTheScheduleAndEndsAsItBegan) {
   TeachingWidget lesson;
   lesson.set_snapshot(gpt2_snapshot());
   const Lesson told = make_lesson(gpt2_snapshot()->curves, gpt2_snapshot()->report.plan);
@@ -250,7 +250,7 @@ TEST(Lesson, HasButtonsAndShowsTheMomentOfItsInstruction) {
   EXPECT_NE(speed->text(), slow);
 }
 
-TEST(Lesson, SaysHowManyGpusThereAreWhereTheyFormGroups) {
+TEST(Lesson, NamesTheNumberOfGpusInGroups) {
   AppState state(test::library());
   Inputs inputs = test::quick_inputs("gpt2");
   inputs = without(std::move(inputs), planner::PlanChoice::Strategy);
@@ -264,7 +264,7 @@ TEST(Lesson, SaysHowManyGpusThereAreWhereTheyFormGroups) {
   EXPECT_TRUE(told.has_optimizer_states);
 }
 
-TEST(Lesson, OfReplicasUnderSimpleFsdpHasNoBuckets) {
+TEST(Lesson, ReplicasUnderSimpleFsdpHaveNoBuckets) {
   AppState state(test::library());
   Inputs inputs = test::small_inputs("gpt2");
   inputs = test::with(inputs, planner::PlanChoice::Runtime, "simple_fsdp");

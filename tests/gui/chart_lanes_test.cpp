@@ -19,7 +19,7 @@ TEST(LaneRuns, LeaveWideSpansAlone) {
             (std::vector<LaneRun>{{10, 20, 1, 1, 7, {1}}, {20, 40, 1, 1, 8, {1}}}));
 }
 
-TEST(LaneRuns, JoinNarrowOnesAndSayHowBusyTheyAre) {
+TEST(LaneRuns, JoinNarrowSpansAndCountTheirBusyTime) {
   // Four spans of half a pixel, one in each pixel: half of the run is idle.
   const std::vector<LaneRun> runs = runs_of({{10, 10.5, 1}, {11, 11.5, 2}, {12, 12.5, 3}, {13, 13.5, 4}}, kHundred);
   ASSERT_EQ(runs.size(), 1u);
@@ -28,7 +28,7 @@ TEST(LaneRuns, JoinNarrowOnesAndSayHowBusyTheyAre) {
   EXPECT_DOUBLE_EQ(runs[0].busy, 2 / 3.5);
 }
 
-TEST(LaneRuns, JoinNoSpansOfTwoGroupsAndSayWhatTheirKindsTake) {
+TEST(LaneRuns, KeepGroupsApartAndSumTheirKinds) {
   // Forward, then a backward in which three quarters of the time are of kind 1 and the rest of kind 2.
   const std::vector<LaneRun> runs = runs_of({{10, 10.5, 1, 0, 0},
                                              {10.5, 11, 2, 0, 0},
@@ -45,7 +45,7 @@ TEST(LaneRuns, JoinNoSpansOfTwoGroupsAndSayWhatTheirKindsTake) {
   EXPECT_NEAR(runs[1].shares[2], 0.25, 1e-12);
 }
 
-TEST(LaneRuns, DoNotJoinOverAGapThatCanBeSeen) {
+TEST(LaneRuns, DoNotJoinAcrossAVisibleGap) {
   EXPECT_EQ(runs_of({{10, 10.5, 1}, {12, 12.5, 2}}, kHundred).size(), 2u);
 }
 
@@ -93,7 +93,7 @@ TEST(LaneHit, FindsTheSpanUnderThePointerOrTheNearest) {
   EXPECT_EQ(span_at({}, 1, 1), -1);
 }
 
-TEST(Lanes, WhatTwoStreamsCoverTogetherIsNeverMoreThanTheTime) {
+TEST(Lanes, TimeCoveredByTwoStreamsCountsOnce) {
   EXPECT_EQ(covered_length({}), 0);
   EXPECT_EQ(covered_length({{0, 4}, {6, 9}}), 7);
   EXPECT_EQ(covered_length({{6, 9}, {0, 8}, {1, 2}}), 9) << "two streams at 90 % are not 180 %";

@@ -92,7 +92,7 @@ qsizetype told_to_painter(QWidget& widget) {
   return static_cast<qsizetype>(picture.size());
 }
 
-TEST(ChartLatency, APictureHasNoMoreInItThanAScreenShows) {
+TEST(ChartLatency, PictureSizeDoesNotGrowWithTheMoments) {
   for (const bool is_memory : {true, false}) {
     std::vector<qsizetype> sizes;
     for (const std::size_t count : {kFewMoments, kMoments}) {

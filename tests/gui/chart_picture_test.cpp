@@ -65,7 +65,7 @@ TEST_P(ChartPictures, StackEveryCategoryBelowTheCapacity) {
             5 * count_of(image, color_of(theme(), MemoryCategory::Activation), begin));
 }
 
-TEST_P(ChartPictures, ShowTheBaselineAndWhatWasMeasuredAsLines) {
+TEST_P(ChartPictures, ShowTheBaselineAndMeasurementsAsLines) {
   TimeRange range;
   MemoryTimelineWidget chart(&range);
   chart.set_snapshot(gpt2_snapshot(true));

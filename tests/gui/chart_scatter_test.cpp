@@ -17,7 +17,7 @@ std::vector<ScatterPoint> any_points(unsigned seed, std::size_t count) {
   return points;
 }
 
-RC_GTEST_PROP(ScatterGrid, FindsTheNearestPointAsALookAtAllDoes, ()) {
+RC_GTEST_PROP(ScatterGrid, FindsTheNearestPointAsBruteForceDoes, ()) {
   const auto seed = static_cast<unsigned>(*rc::gen::inRange(0, 1'000'000));
   const std::vector<ScatterPoint> points = any_points(seed, 1 + seed % 300);
   const double x = *rc::gen::inRange(-50, 1050);
@@ -34,12 +34,12 @@ RC_GTEST_PROP(ScatterGrid, FindsTheNearestPointAsALookAtAllDoes, ()) {
   RC_ASSERT(ScatterGrid(points, 16).nearest(x, y, reach) == expected);
 }
 
-TEST(ScatterGrid, StandsFarOutliersAndNothing) {
+TEST(ScatterGrid, HandlesFarOutliersAndNoPoints) {
   EXPECT_EQ(ScatterGrid({{0, 0}, {1e9, 1e9}}, 16).nearest(1e9 - 1, 1e9, 5), 1);
   EXPECT_EQ(ScatterGrid({}, 16).nearest(0, 0, 5), -1);
 }
 
-TEST(ParetoFront, HoldsWhatNothingBeatsInBoth) {
+TEST(ParetoFront, ContainsThePointsThatNoOtherDominates) {
   // (1, 9) and (3, 4) and (6, 2) stay; (4, 4) is no better than (3, 4); (6, 3) is beaten.
   EXPECT_EQ(pareto_front({{4, 4}, {1, 9}, {6, 3}, {6, 2}, {3, 4}, {3, 4}}), (std::vector<std::int32_t>{1, 4, 3}));
   EXPECT_TRUE(pareto_front({}).empty());

@@ -81,7 +81,7 @@ RC_GTEST_PROP(StackColumns, CoverThePixelsOnceAndHoldTheHighestOfEach, ()) {
   }
 }
 
-TEST(StackColumns, ShowWhatLivedTogetherAndNeverMaximaOfDifferentMoments) {
+TEST(StackColumns, StackTheValuesOfOneMoment) {
   // One category dies as the other is born: 10 and 10, never 20.
   const std::vector<std::int64_t> first = {10, 0, 10, 0};
   const std::vector<std::int64_t> second = {0, 10, 0, 10};
@@ -93,7 +93,7 @@ TEST(StackColumns, ShowWhatLivedTogetherAndNeverMaximaOfDifferentMoments) {
   EXPECT_EQ(first[columns[0].moment] + second[columns[0].moment], 10);
 }
 
-TEST(StackColumns, KeepAMomentUntilTheNext) {
+TEST(StackColumns, ExtendAMomentToTheNext) {
   const std::vector<std::int64_t> totals = {5, 1, 7};
   const StackPyramid pyramid(totals);
   const std::vector<StackColumn> columns = decimate(pyramid, {0, 10, 20}, {{0, 30}, 0, 30}, 30);
@@ -107,7 +107,7 @@ TEST(StackColumns, SeeAllMomentsOfOneInstant) {
   EXPECT_EQ(columns, (std::vector<StackColumn>{{0, 1, 1}, {1, 10, 2}})) << "the peak is seen, and is over at once";
 }
 
-TEST(StackColumns, AreNoneOfNothing) {
+TEST(StackColumns, AreEmptyWithoutData) {
   const std::vector<std::int64_t> none;
   EXPECT_TRUE(decimate(StackPyramid(none), {}, {{0, 1}, 0, 10}, 10).empty());
   EXPECT_TRUE(decimate(StackPyramid(), {}, {{0, 1}, 0, 10}, 10).empty());

@@ -84,7 +84,7 @@ class GoldenPictures : public testing::TestWithParam<bool> {
   QFont before_ = QApplication::font();
 };
 
-TEST_P(GoldenPictures, OfEachState) {
+TEST_P(GoldenPictures, MatchInEachState) {
   Settings().set_machine({});  // Left by another test.
   MainWindow window(test::library());
   AppState& state = window.state();

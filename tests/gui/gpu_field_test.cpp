@@ -22,7 +22,7 @@ void type_into(Control& control, const QString& text) {
   QTest::keyClick(line, Qt::Key_Return);
 }
 
-TEST(GpuField, EveryNameAndEveryAliasIsWhatTheCommandTakes) {
+TEST(GpuField, AcceptsEveryNameAndAliasOfTheCommand) {
   const auto library = read_cluster_library(test::library() + "/clusters");
   ASSERT_TRUE(library.has_value());
   AppState state(test::library());
@@ -42,7 +42,7 @@ TEST(GpuField, EveryNameAndEveryAliasIsWhatTheCommandTakes) {
   EXPECT_GT(count, 40);
 }
 
-TEST(GpuField, H100IsTheOneWithNvlinkAndWhatNoGpuIsCalledIsAnError) {
+TEST(GpuField, H100MeansSxmAndAnUnknownNameIsAnError) {
   AppState state(test::library());
   ControlPanel panel(state);
   panel.show();

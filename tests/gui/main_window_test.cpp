@@ -61,7 +61,7 @@ TEST(MainWindow, CopiesThePlanForOtherPrograms) {
   EXPECT_TRUE(copied("copy_trainer").contains("def training_arguments(")) << copied("copy_trainer").toStdString();
 }
 
-TEST(MainWindow, CopiesTheNearestPlanAndSaysSo) {
+TEST(MainWindow, CopiesTheNearestPlanWithANote) {
   MainWindow window(test::library());
   window.state().change(with_choices(small_inputs(), {.strategy = "NO_SHARD"}), "choose");
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -199,7 +199,7 @@ TEST(MainWindow, ASuggestionIsAppliedByAClick) {
   EXPECT_EQ(after.verdict, remedy.verdict);
 }
 
-TEST(MainWindow, WhatIsBestIsChosenInAList) {
+TEST(MainWindow, ObjectiveIsChosenInAList) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::small_inputs());
@@ -331,7 +331,7 @@ TEST(MainWindow, DocksComeBackWhereTheyWere) {
   for (QDockWidget* dock : window.findChildren<QDockWidget*>()) EXPECT_FALSE(dock->isHidden());
 }
 
-TEST(MainWindow, ARunWithoutTheCommandSaysHowToGetIt) {
+TEST(MainWindow, RunWithoutTheCommandReportsThatItIsMissing) {
   const QByteArray before = qgetenv("FSDP_PLAN_BINARY");
   qputenv("FSDP_PLAN_BINARY", "/nowhere/fsdp-plan");
   MainWindow window(test::library());

@@ -59,7 +59,7 @@ class Measured : public testing::Test {
   AppState state_{test::library()};
 };
 
-TEST_F(Measured, ARunOnCpuIsComparedAsTheCommandComparedIt) {
+TEST_F(Measured, RunOnCpuComparesAsTheCommandDoes) {
   const Overlay overlay = read(report_of_cpu());
   ASSERT_TRUE(overlay.own.has_value());
   EXPECT_TRUE(was_on_cpu(overlay));
@@ -73,7 +73,7 @@ TEST_F(Measured, ARunOnCpuIsComparedAsTheCommandComparedIt) {
   EXPECT_TRUE(measured.notes.join(' ').contains("this machine's CPU over Gloo"));
 }
 
-TEST_F(Measured, TheVerdictLineAndTheTableSayTheSame) {
+TEST_F(Measured, VerdictLineAgreesWithTheTable) {
   MainWindow window(test::library());
   window.state().open(small_inputs());
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -84,7 +84,7 @@ TEST_F(Measured, TheVerdictLineAndTheTableSayTheSame) {
   EXPECT_FALSE(said.contains("off")) << said.toStdString();
 }
 
-TEST_F(Measured, AnotherPlanThanTheOneThatRanIsSaid) {
+TEST_F(Measured, RunOfAnotherPlanIsNoted) {
   Overlay overlay = read(report_of_cpu());
   overlay.plan = shown().report.plan;
   const auto says_another = [&] {
@@ -95,7 +95,7 @@ TEST_F(Measured, AnotherPlanThanTheOneThatRanIsSaid) {
   EXPECT_TRUE(says_another());
 }
 
-TEST_F(Measured, ASnapshotIsComparedInWhatASnapshotKnows) {
+TEST_F(Measured, SnapshotComparesOnlyItsOwnFigures) {
   const Overlay overlay = read(write("own.pickle", planner::to_memory_snapshot(shown().curves)));
   EXPECT_FALSE(overlay.knows_traffic);
   const MeasuredComparison measured = measured_figures(shown(), overlay);
@@ -110,7 +110,7 @@ TEST_F(Measured, ASnapshotIsComparedInWhatASnapshotKnows) {
   EXPECT_TRUE(measured.live_peak.has_value());
 }
 
-TEST_F(Measured, ASnapshotOfAnotherModelIsSaidToBeOne) {
+TEST_F(Measured, SnapshotOfAnotherModelIsNoted) {
   const std::string path = write("mlp.pickle", planner::to_memory_snapshot(shown().curves));
   AppState other(test::library());
   other.open(test::quick_inputs("gpt2"));
@@ -121,7 +121,7 @@ TEST_F(Measured, ASnapshotOfAnotherModelIsSaidToBeOne) {
   EXPECT_TRUE(measured.notes.join(' ').contains(QString::fromStdString(other.snapshot()->report.model)));
 }
 
-TEST_F(Measured, TheTraceOfAGlooRunKeepsItsLanesAndNamesNoNccl) {
+TEST_F(Measured, TraceOfAGlooRunHasItsLanesAndNoNccl) {
   Trace trace = planner::trace_of(shown().report, shown().curves);
   trace.gpu = "CPU";
   trace.kind = "measured";

@@ -34,7 +34,7 @@ void drag_to_the_end(MainWindow& window) {
   emit slider->sliderReleased();
 }
 
-TEST(MemoryAlone, DraggingItKeepsTheCardThatStandsIn) {
+TEST(MemoryAlone, DraggingItKeepsTheAssumedCard) {
   MainWindow window(test::library());
   window.show();
   AppState& state = window.state();
@@ -59,7 +59,7 @@ TEST(MemoryAlone, DraggingItKeepsTheCardThatStandsIn) {
   EXPECT_TRUE(state.inputs() == on_four_of_16_gib()) << "one drag is one step of undo";
 }
 
-TEST(MemoryAlone, OnTheCardThatStoodInThePlanTakesTheSameTimeAndBytes) {
+TEST(MemoryAlone, NamingTheAssumedCardKeepsTimeAndBytes) {
   AppState state(test::library());
   state.open(on_four_of_16_gib());
   ASSERT_TRUE(wait_until_idle(state));
@@ -74,7 +74,7 @@ TEST(MemoryAlone, OnTheCardThatStoodInThePlanTakesTheSameTimeAndBytes) {
   EXPECT_EQ(after.memory.peaks.device, before->report.memory.peaks.device);
 }
 
-TEST(MemoryAlone, KeepsAStepThatItDoesNotLimitAsLong) {
+TEST(MemoryAlone, DoesNotChangeAStepThatItDoesNotLimit) {
   AppState state(test::library());
   state.open(on_four_of_16_gib());
   ASSERT_TRUE(wait_until_idle(state));
@@ -89,7 +89,7 @@ TEST(MemoryAlone, KeepsAStepThatItDoesNotLimitAsLong) {
   }
 }
 
-TEST(MemoryAlone, TakenBackItIsThatOfTheCard) {
+TEST(MemoryAlone, ClearingItRestoresTheMemoryOfTheCard) {
   const ClusterLibrary library = *read_cluster_library(test::library() + "/clusters");
   const Inputs changed = with_memory(on_four_of_16_gib(), "", library);
   EXPECT_EQ(changed.choices.gpu_name, "L4");
@@ -102,7 +102,7 @@ TEST(MemoryAlone, TakenBackItIsThatOfTheCard) {
   EXPECT_EQ(with_memory(named, "48G", library).choices.gpu_name, "H100 SXM");
 }
 
-TEST(MemoryAlone, TheStepTimeNamesTheCardThatStandsIn) {
+TEST(MemoryAlone, StepTimeNamesTheAssumedCard) {
   MainWindow window(test::library());
   window.resize(1360, 860);
   window.show();

@@ -60,7 +60,7 @@ TEST_F(Overlays, ReadASnapshotWithItsCategories) {
   EXPECT_EQ(overlay->report->memory.at_peak, curve.live_at(curve.peak()));
 }
 
-TEST_F(Overlays, CutTheLastWholeStepOutOfAKinetoTrace) {
+TEST_F(Overlays, ExtractTheLastWholeStepOfAKinetoTrace) {
   std::string text = R"({"schemaVersion": 1, "note": "a \"traceEvents\" [ in a string {", "traceEvents": [)";
   for (int step = 0; step < 3; ++step) {
     const std::string at = std::to_string(1000 * (step + 1));
@@ -86,7 +86,7 @@ TEST_F(Overlays, CutTheLastWholeStepOutOfAKinetoTrace) {
   EXPECT_EQ(overlay->allocated, (std::vector<std::int64_t>{5001}));
 }
 
-TEST_F(Overlays, RefuseWhatTheyCannotUseAndSayWhy) {
+TEST_F(Overlays, RefuseUnusableFilesWithAReason) {
   const auto refusal = [&](const std::string& path, const OverlayLimits& limits = {}) {
     const Result<Overlay> overlay = read(path, limits);
     return overlay ? std::string("accepted") : to_string(overlay.error().front());
@@ -106,7 +106,7 @@ TEST_F(Overlays, RefuseWhatTheyCannotUseAndSayWhy) {
             std::string::npos);
 }
 
-TEST_F(Overlays, AreReadBesideTheWindow) {
+TEST_F(Overlays, LoadInTheBackground) {
   const std::string path = write("step.pickle", planner::to_memory_snapshot(gpt2_snapshot()->curves));
   OverlayLoader loader;
   QSignalSpy loaded(&loader, &OverlayLoader::loaded);
@@ -150,7 +150,7 @@ TEST_F(Overlays, ChartsAreWrittenAsPicturesAndTables) {
   EXPECT_EQ(markdown.count('\n'), chart.twin_model()->rowCount() + 2);
 }
 
-TEST(Overlay, OfAnotherLengthIsStretchedOverThePrediction) {
+TEST(Overlay, StepOfAnotherLengthIsStretchedOverThePrediction) {
   Overlay measured;
   measured.step = Seconds(8);
   measured.time = {0, 4, 8};

@@ -11,7 +11,7 @@ namespace {
 
 using planner::PlanChoice;
 
-TEST(ProjectFile, SearchedAndKeptStatesComeBackAsTheyWere) {
+TEST(ProjectFile, SearchedAndKeptStatesReadBackAsWritten) {
   AppState state(test::library());
   Inputs inputs = test::quick_inputs("qwen3_tts");
   inputs = test::with(inputs, PlanChoice::Checkpoint, "full");
@@ -35,7 +35,7 @@ std::string project_with(const std::string& options) {
   return R"({"kind": "fsdp-plan-project", "format_version": "1.0", "model": "mlp", "options": {)" + options + "}}";
 }
 
-TEST(ProjectFile, IsWrittenAsEver) {
+TEST(ProjectFile, FormatIsUnchanged) {
   const std::string options = R"({
     "--gpus": ["2"],
     "--nodes": ["2"],
@@ -66,7 +66,7 @@ TEST(ProjectFile, IsWrittenAsEver) {
   EXPECT_EQ(project_text(*read), head + options + "\n}\n");
 }
 
-TEST(ProjectFile, TakesTheTextsAndNamesOfOlderFiles) {
+TEST(ProjectFile, ReadsTextsAndNamesOfOlderFiles) {
   const auto read = parse_project(
       project_with(R"("--mem": ["16GiB"], "--seq": ["4k"], "--flavour": ["torchtitan"], "--checkpoint": ["full"])"),
       "p");
@@ -78,7 +78,7 @@ TEST(ProjectFile, TakesTheTextsAndNamesOfOlderFiles) {
   EXPECT_EQ(text_of(*read, PlanChoice::Checkpoint), "full");
 }
 
-TEST(ProjectFile, WhatCannotBeReadComesBackAsItWasTyped) {
+TEST(ProjectFile, UnreadableValuesReadBackAsTyped) {
   const auto read =
       parse_project(project_with(R"("--gpus": ["many"], "--mem": ["16G"], "--set": ["width=8", "x=wide"])"), "p");
   ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
@@ -97,7 +97,7 @@ TEST(ProjectFile, WhatCannotBeReadComesBackAsItWasTyped) {
   EXPECT_EQ(state.errors()[1].what, "\"many\" is not a whole number.");
 }
 
-TEST(ProjectFile, RefusesAnObjectiveThatNobodyKnows) {
+TEST(ProjectFile, RefusesAnUnknownObjective) {
   const auto read = parse_project(
       R"({"kind": "fsdp-plan-project", "format_version": "1.0", "model": "mlp", "objective": "memori", "options": {}})",
       "p");
@@ -105,7 +105,7 @@ TEST(ProjectFile, RefusesAnObjectiveThatNobodyKnows) {
   EXPECT_EQ(read.error().front().hint, "Did you mean \"memory\"?");
 }
 
-TEST(ProjectFile, SaysAllThatIsWrongAtOnce) {
+TEST(ProjectFile, ReportsEveryError) {
   const auto read = parse_project(
       R"({"kind": "fsdp-plan-project", "format_version": "2.0", "model": 3, "options": {"--gpu_s": ["4"], "--mem": "16G"},
           "plan": {"mesh": 5}})",
@@ -120,7 +120,7 @@ TEST(ProjectFile, SaysAllThatIsWrongAtOnce) {
   EXPECT_NE(all.find("/model"), std::string::npos) << all;
 }
 
-TEST(ProjectFile, AnOptionOfOneRunIsNoPartOfAState) {
+TEST(ProjectFile, OptionsOfOneRunAreNotSaved) {
   const auto read = parse_project(
       R"({"kind": "fsdp-plan-project", "format_version": "1.0", "model": "mlp", "options": {"--force": [""]}})", "p");
   ASSERT_FALSE(read.has_value());

@@ -55,7 +55,7 @@ class Recordings : public testing::Test {
   QTemporaryDir folder_;
 };
 
-TEST_F(Recordings, ThePeakIsSharedOutByLineOfPython) {
+TEST_F(Recordings, PeakIsSplitByLineOfPython) {
   const auto memory = read_recorded_memory(snapshot().toStdString(), {}, {});
   ASSERT_TRUE(memory.has_value()) << to_string(memory.error().front());
   EXPECT_EQ(memory->live[memory->peak], 292 * kMib);
@@ -87,7 +87,7 @@ TEST_F(Recordings, OpeningAPickleShowsItByItself) {
   EXPECT_TRUE(window.findChild<QWidget*>("start_page")->isVisible());
 }
 
-TEST_F(Recordings, APlanWaitsBehindASnapshot) {
+TEST_F(Recordings, PlanIsHiddenWhileASnapshotIsShown) {
   MainWindow window(test::library());
   window.show();
   window.open_example(5);
@@ -137,7 +137,7 @@ TEST_F(Recordings, AReplayShowsWhatOtherSettingsReserve) {
   EXPECT_EQ(peaks->columnCount(), 1);
 }
 
-TEST_F(Recordings, APickleThatIsNoSnapshotIsAnErrorOnTheStartPage) {
+TEST_F(Recordings, OtherPickleIsAnErrorOnTheStartPage) {
   MainWindow window(test::library());
   window.show();
   const QString path = folder_.filePath("other.pickle");

@@ -47,7 +47,7 @@ class RecoveryTest : public testing::Test {
   Inputs left_;
 };
 
-TEST_F(RecoveryTest, WorkOfAProgramThatCrashedIsKept) {
+TEST_F(RecoveryTest, WorkOfACrashedProgramIsRestored) {
   const QString path = leave_behind();
   MainWindow window(test::library());
   window.show();
@@ -63,7 +63,7 @@ TEST_F(RecoveryTest, WorkOfAProgramThatCrashedIsKept) {
   ASSERT_NE(window.state().snapshot(), nullptr);
 }
 
-TEST_F(RecoveryTest, WorkThatNobodyWantsIsGoneForGood) {
+TEST_F(RecoveryTest, DeclinedWorkIsDeleted) {
   const QString path = leave_behind();
   MainWindow window(test::library());
   window.show();
@@ -78,7 +78,7 @@ TEST_F(RecoveryTest, WorkThatNobodyWantsIsGoneForGood) {
   EXPECT_TRUE(asked.isEmpty()) << "asked again";
 }
 
-TEST_F(RecoveryTest, WorkForLaterStays) {
+TEST_F(RecoveryTest, PostponedWorkStays) {
   const QString path = leave_behind();
   MainWindow window(test::library());
   window.show();
@@ -90,7 +90,7 @@ TEST_F(RecoveryTest, WorkForLaterStays) {
   EXPECT_EQ(left_behind().size(), 1U);
 }
 
-TEST_F(RecoveryTest, IsOfferedToWhoStartsWithAFileToo) {
+TEST_F(RecoveryTest, IsOfferedAlsoWhenStartedWithAFile) {
   leave_behind();
   MainWindow window(test::library());
   window.show();
@@ -123,7 +123,7 @@ TEST_F(RecoveryTest, AnotherOpenWindowKeepsItsOwn) {
   EXPECT_TRUE(*kept == first.state().inputs());
 }
 
-TEST_F(RecoveryTest, UndoToWhatIsSavedLeavesNothingToRecover) {
+TEST_F(RecoveryTest, UndoToTheSavedStateLeavesNothingToRecover) {
   MainWindow window(test::library());
   window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -138,7 +138,7 @@ TEST_F(RecoveryTest, UndoToWhatIsSavedLeavesNothingToRecover) {
   EXPECT_FALSE(QFile::exists(window.recovery().path()));
 }
 
-TEST_F(RecoveryTest, ABrokenAutosaveDoesNotKeepTheProgramFromStarting) {
+TEST_F(RecoveryTest, BrokenAutosaveDoesNotPreventTheStart) {
   const QString path = leave_behind();
   QFile file(path);
   ASSERT_TRUE(file.open(QFile::WriteOnly | QFile::Truncate));

@@ -44,11 +44,11 @@ void expect_prices_are_kept(const Inputs& inputs) {
   }
 }
 
-TEST(Remedies, OfAPlanThatWasSearchedGiveWhatTheyPromise) {
+TEST(Remedies, ForASearchedPlanKeepTheirPrices) {
   expect_prices_are_kept(test::quick_inputs("qwen3_tts"));
 }
 
-TEST(Remedies, OfAPlanThatDoesNotFitGiveWhatTheyPromise) {
+TEST(Remedies, ForAPlanThatDoesNotFitKeepTheirPrices) {
   expect_prices_are_kept(test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::Gpus, "2"));
 }
 
@@ -57,7 +57,7 @@ Inputs on_two_l4() {
   return test::with(std::move(inputs), PlanChoice::Gpus, "2");
 }
 
-TEST(Remedies, OfANamedCardAreOtherCardsAtTheirOwnSpeed) {
+TEST(Remedies, ForANamedCardAreCardsAtTheirOwnSpeed) {
   expect_prices_are_kept(on_two_l4());
   AppState state(test::library());
   state.open(on_two_l4());
@@ -75,7 +75,7 @@ TEST(Remedies, OfANamedCardAreOtherCardsAtTheirOwnSpeed) {
   FAIL() << "no card holds it";
 }
 
-TEST(Remedies, OfAPlanFileNameTheNumberOfGpus) {
+TEST(Remedies, ForAPlanFileNameTheNumberOfGpus) {
   AppState state(test::library());
   state.open(on_two_l4());
   ASSERT_TRUE(wait_until_idle(state));
@@ -86,7 +86,7 @@ TEST(Remedies, OfAPlanFileNameTheNumberOfGpus) {
   expect_prices_are_kept(of_file);
 }
 
-TEST(Remedies, OfAKeptPlanGiveWhatTheyPromiseWhateverTheLinkWas) {
+TEST(Remedies, ForAKeptPlanKeepTheirPricesOnAnyLink) {
   AppState state(test::library());
   Inputs inputs = test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::Gpus, "2");
   inputs = test::with(std::move(inputs), PlanChoice::IntraBandwidth, "8GB/s");
@@ -95,14 +95,14 @@ TEST(Remedies, OfAKeptPlanGiveWhatTheyPromiseWhateverTheLinkWas) {
   expect_prices_are_kept(with_kept(inputs, plan_file_of(*state.snapshot())));
 }
 
-TEST(Remedies, OfNamedGpusAndASearchedBatchGiveWhatTheyPromise) {
+TEST(Remedies, ForNamedGpusAndASearchedBatchKeepTheirPrices) {
   Inputs inputs = test::quick_inputs("gpt2");
   inputs = test::with(inputs, PlanChoice::GpuName, "A100 40GB PCIe");
   expect_prices_are_kept(test::with(inputs, PlanChoice::GlobalBatch, "64"));
 }
 
 // A cluster brings its own number of GPUs, and here it is not the one that was priced.
-TEST(Remedies, OfAPartOfAClusterKeepTheNumberOfGpusAndWhatElseWasChosenOfTheMachines) {
+TEST(Remedies, ForPartOfAClusterKeepTheOtherMachineChoices) {
   Inputs inputs = test::quick_inputs("llama3_1_8b");
   inputs.choices = with_change(only(inputs.choices, planner::is_about_plan),
                                {.gpus = 2,
@@ -124,7 +124,7 @@ TEST(Remedies, OfAPartOfAClusterKeepTheNumberOfGpusAndWhatElseWasChosenOfTheMach
   EXPECT_EQ(state.inputs().choices.intra_bandwidth, BytesPerSecond(8e9));
 }
 
-TEST(Remedies, WhatWasSearchedIsSearchedAgainByAClick) {
+TEST(Remedies, ClickOnASearchedRemedySearchesAgain) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::quick_inputs("gpt2"));
@@ -135,7 +135,7 @@ TEST(Remedies, WhatWasSearchedIsSearchedAgainByAClick) {
   EXPECT_FALSE(window.state().inputs().kept.has_value());
 }
 
-TEST(Remedies, WhatWasPricedKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
+TEST(Remedies, PricedRemedyKeepsThePlanAndOffersASearch) {
   MainWindow window(test::library());
   window.show();
   const Inputs before = test::quick_inputs("gpt2");

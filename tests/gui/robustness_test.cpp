@@ -96,7 +96,7 @@ TEST(Robustness, ASnapshotOfMoreThanAGigabyteIsRefusedAtOnce) {
 }
 
 // A search of many seconds says how far it is, leaves the window alone, and ends when it is told to.
-TEST(Robustness, ASlowSearchTellsItsProgressAndIsStoppedAtOnce) {
+TEST(Robustness, SlowSearchShowsProgressAndStopsAtOnce) {
   MainWindow window(test::library());
   window.show();
   AppState& state = window.state();
@@ -120,7 +120,7 @@ TEST(Robustness, ASlowSearchTellsItsProgressAndIsStoppedAtOnce) {
   EXPECT_FALSE(stop->isVisible());
 }
 
-TEST(Robustness, AModelThatVanishesIsSaidAndTheLastAnswerStays) {
+TEST(Robustness, MissingModelFileIsReportedAndKeepsTheAnswer) {
   QTemporaryDir folder;
   const QString path = folder.filePath("own.json");
   ASSERT_TRUE(QFile::copy("model_specs/mlp.json", path));

@@ -35,7 +35,7 @@ class RunPanelTest : public testing::Test {
   RunPanel panel_{state_};
 };
 
-TEST_F(RunPanelTest, TheReportOfARunIsWhatWasMeasured) {
+TEST_F(RunPanelTest, ReportOfARunIsItsMeasurement) {
   use("echo running $1; " + before_ + " simulate \"$2\" --json > \"$4\"\n");
   panel_.start(ProcessRun::Kind::Execute);
   EXPECT_TRUE(panel_.is_running());
@@ -47,7 +47,7 @@ TEST_F(RunPanelTest, TheReportOfARunIsWhatWasMeasured) {
 }
 
 // What a run measured lies over the prediction as a curve and as lanes, with the figures of its report.
-TEST_F(RunPanelTest, AnExecutionLeavesATraceBesideItsReport) {
+TEST_F(RunPanelTest, ExecutionLeavesATraceAndAReport) {
   use(before_ + " simulate \"$2\" --json > \"$4\"; " + before_ + " export \"$2\" --to chrome -o \"$8\"\n");
   QString trace;
   OverlayPtr report;
@@ -79,7 +79,7 @@ TEST_F(RunPanelTest, ARunIsStopped) {
   EXPECT_EQ(state_.measured(), nullptr);
 }
 
-TEST_F(RunPanelTest, AFailureIsSaid) {
+TEST_F(RunPanelTest, FailureIsReported) {
   use("echo 'error: no PyTorch here.' >&2; exit 3\n");
   panel_.start(ProcessRun::Kind::Rehearse);
   ASSERT_TRUE(wait_for_end());

@@ -82,7 +82,7 @@ class SameAnswers : public testing::Test {
   }
 };
 
-TEST_F(SameAnswers, OfAModelOnAssumedGpus) {
+TEST_F(SameAnswers, ForAModelOnAssumedGpus) {
   expect_same(test::quick_inputs("qwen3_tts"));
 }
 
@@ -93,7 +93,7 @@ struct Machine {
   const char* nodes;
 };
 
-TEST_F(SameAnswers, OfTenModelsOnTenMachines) {
+TEST_F(SameAnswers, ForTenModelsOnTenMachines) {
   for (const Machine& machine :
        {Machine{"gpt2", "A100 80GB SXM", "8", "1"}, Machine{"qwen3_0_6b", "RTX 4090", "2", "1"},
         Machine{"qwen3_8b", "RTX 4090", "4", "1"}, Machine{"llama3_1_8b", "H100 SXM", "8", "1"},
@@ -118,13 +118,13 @@ TEST_F(SameAnswers, OfTenModelsOnTenMachines) {
   }
 }
 
-TEST_F(SameAnswers, OfAPlanThatDoesNotFit) {
+TEST_F(SameAnswers, ForAPlanThatDoesNotFit) {
   Inputs inputs = test::small_inputs("llama3_1_8b");
   inputs = test::with(inputs, PlanChoice::Gpus, "2");
   expect_same(test::with(inputs, PlanChoice::Offload, "no"));
 }
 
-TEST_F(SameAnswers, OfManyOptionsOnNamedGpus) {
+TEST_F(SameAnswers, ForManyOptionsOnNamedGpus) {
   Inputs inputs;
   inputs.model = "qwen3_tts";
   inputs = test::with(inputs, PlanChoice::GpuName, "A100 80GB SXM");
@@ -138,7 +138,7 @@ TEST_F(SameAnswers, OfManyOptionsOnNamedGpus) {
   expect_same(inputs);
 }
 
-TEST_F(SameAnswers, OfTheLeastMemoryAndTheMostSamples) {
+TEST_F(SameAnswers, ForTheLeastMemoryAndTheMostSamples) {
   for (const auto objective : {planner::SearchObjective::Memory, planner::SearchObjective::Tokens}) {
     Inputs inputs = test::small_inputs();
     inputs.objective = objective;
@@ -152,7 +152,7 @@ TEST_F(SameAnswers, OfTheLeastMemoryAndTheMostSamples) {
   }
 }
 
-TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
+TEST_F(SameAnswers, ForAKeptPlanOnOtherMachines) {
   AppState state(test::library());
   state.open(test::small_inputs("mlp"));
   ASSERT_TRUE(test::wait_until_idle(state));
@@ -166,7 +166,7 @@ TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
   EXPECT_NE(printed.find("\"kind\": \"sgd\""), std::string::npos);
 }
 
-TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
+TEST_F(SameAnswers, ForAPlanFileOfTheCommand) {
   QTemporaryDir folder;
   const std::string path = folder.filePath("plan.json").toStdString();
   output_of("fsdp-plan qwen3_tts --gpus 4 --mem 24G --set clip_seconds=6 --clip-grad-norm none -o " + path);
@@ -181,7 +181,7 @@ TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
   EXPECT_EQ(output_of("fsdp-plan simulate " + path + " --json"), report_of(*state.snapshot()));
 }
 
-TEST(Command, QuotesWhatAShellWouldTakeApart) {
+TEST(Command, QuotesWordsThatAShellWouldSplit) {
   Inputs inputs = test::small_inputs();
   inputs = test::with(inputs, PlanChoice::GpuName, "H100 SXM");
   inputs.choices.frozen = {"a.*", "it's"};

@@ -62,7 +62,7 @@ TEST(StartPageKeys, EveryStopShowsThatItHasTheFocus) {
   EXPECT_GE(stops, 10) << "three fields of the machine, two ways to open, six examples";
 }
 
-TEST(StartPageMachine, IsThatOfEveryModelThatNamesNone) {
+TEST(StartPageMachine, AppliesToModelsThatNameNone) {
   forget_machine();
   MainWindow window(test::library());
   window.show();
@@ -80,7 +80,7 @@ TEST(StartPageMachine, IsThatOfEveryModelThatNamesNone) {
   EXPECT_TRUE(window.state().errors().empty()) << to_string(window.state().errors().front());
 }
 
-TEST(StartPageMachine, IsTheLastOneThatWasUsed) {
+TEST(StartPageMachine, IsTheLastOneUsed) {
   forget_machine();
   {
     MainWindow window(test::library());
@@ -94,7 +94,7 @@ TEST(StartPageMachine, IsTheLastOneThatWasUsed) {
   ASSERT_TRUE(wait_until_idle(window.state()));
 }
 
-TEST(StartPageMachine, OfAnExampleIsNotRemembered) {
+TEST(StartPageMachine, ExampleIsNotRemembered) {
   forget_machine();
   MainWindow window(test::library());
   window.open_example(test::kSmallExample);
@@ -102,7 +102,7 @@ TEST(StartPageMachine, OfAnExampleIsNotRemembered) {
   EXPECT_TRUE(Settings().machine().isEmpty());
 }
 
-TEST(CommandLine, OptionsStandOverTheMachineOfTheStartPage) {
+TEST(CommandLine, OptionsOverrideTheMachineOfTheStartPage) {
   MainWindow window(test::library());
   GivenOptions options;
   options.texts = {{PlanChoice::Gpus, {"4"}}, {PlanChoice::Memory, {"16G"}}};
@@ -114,7 +114,7 @@ TEST(CommandLine, OptionsStandOverTheMachineOfTheStartPage) {
   ASSERT_TRUE(wait_until_idle(window.state()));
 }
 
-TEST(CommandLine, OptionsThatNobodyWouldHearAreRefused) {
+TEST(CommandLine, OptionsWithoutEffectAreRefused) {
   const auto unread = with_options({}, {.texts = {{PlanChoice::Memory, {"plenty"}}}, .objective = {}});
   ASSERT_FALSE(unread);
   EXPECT_EQ(unread.error().front().where, "--mem");

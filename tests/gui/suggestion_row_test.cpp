@@ -40,7 +40,7 @@ std::vector<QWidget*> row_of(MainWindow& window) {
 
 class SuggestionRows : public testing::TestWithParam<Inputs> {};
 
-TEST_P(SuggestionRows, StandBelowTheirKindInOneOrder) {
+TEST_P(SuggestionRows, AreGroupedByKindInAFixedOrder) {
   MainWindow window(test::library());
   window.resize(1600, 900);
   window.show();
@@ -86,7 +86,7 @@ TEST_P(SuggestionRows, StandBelowTheirKindInOneOrder) {
   EXPECT_EQ(sections, titles_of(remedies));
 }
 
-TEST_P(SuggestionRows, CostWhatTheCommandSays) {
+TEST_P(SuggestionRows, CostWhatTheCommandPrints) {
   MainWindow window(test::library());
   window.state().open(GetParam());
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -116,7 +116,7 @@ TEST_P(SuggestionRows, CostWhatTheCommandSays) {
   EXPECT_GT(compared, 0);
 }
 
-TEST_P(SuggestionRows, ATitleIsNoStopOfTheKeyboardAndNeverStandsAlone) {
+TEST_P(SuggestionRows, TitlesAreSkippedByKeysAndNeverAlone) {
   for (const int width : {672, 800, 1100, 1600}) {
     MainWindow window(test::library());
     window.resize(width, 700);

@@ -70,7 +70,7 @@ TEST(VerdictFace, ProofAndTrafficCanBeRead) {
 }
 
 // Laying it out takes longer than the answer itself, and nobody looks at it unless its tab is in front.
-TEST(VerdictFace, TheAnswerInWordsIsWrittenWhenItIsInSightAndThenStaysTheNewest) {
+TEST(VerdictFace, AnswerTabRendersLazilyAndStaysCurrent) {
   MainWindow window(test::library());
   window.show();
   const Inputs inputs = test::quick_inputs("gpt2");
@@ -92,7 +92,7 @@ TEST(VerdictFace, TheAnswerInWordsIsWrittenWhenItIsInSightAndThenStaysTheNewest)
   EXPECT_FALSE(answer->toPlainText().contains("15.0 GiB"));
 }
 
-TEST(VerdictFace, WhatHasLessThanItsMarginRunsAndSaysSo) {
+TEST(VerdictFace, PlanWithoutItsMarginRunsWithAWarning) {
   MainWindow window(test::library());
   Inputs inputs = test::quick_inputs("gpt2");
   window.state().open(inputs);
@@ -125,7 +125,7 @@ TEST(VerdictFace, EverySuggestionIsReachable) {
   EXPECT_TRUE(window.rect().contains(QRect(all->mapTo(&window, QPoint(0, 0)), all->size())));
 }
 
-TEST(VerdictFace, HasTheHostMemoryThatOffloadNeeds) {
+TEST(VerdictFace, ShowsTheHostMemoryOfOffload) {
   MainWindow window(test::library());
   window.resize(1360, 860);
   window.show();
@@ -145,7 +145,7 @@ TEST(VerdictFace, HasTheHostMemoryThatOffloadNeeds) {
   EXPECT_FALSE(shown->isVisible());
 }
 
-TEST(Plans, AreNeverNone) {
+TEST(Plans, ListIsNeverEmpty) {
   MainWindow window(test::library());
   window.state().open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -160,7 +160,7 @@ TEST(Plans, AreNeverNone) {
   EXPECT_EQ(shown.plans.front().device_peak, shown.report.memory.peaks.device);
 }
 
-TEST(Plans, APlanThatIsAloneHasAButtonThatLooksForOthers) {
+TEST(Plans, SinglePlanOffersASearch) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::small_inputs("gpt2"));
@@ -195,7 +195,7 @@ TEST(Plans, HaveTheAnswerBeforeTheSearchHasEnded) {
   EXPECT_LT(least, 1000u);
 }
 
-TEST(Plans, ThoseWithinTheBandSayThatTheirOrderIsUncertain) {
+TEST(Plans, PlansWithinTheBandAreMarkedAsUncertain) {
   MainWindow window(test::library());
   window.state().open(test::small_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -218,7 +218,7 @@ TEST(Plans, ThoseWithinTheBandSayThatTheirOrderIsUncertain) {
   EXPECT_GT(uncertain, 0);
 }
 
-TEST(Controls, NoTwoHaveTheSameNameAndAModelWithoutTokensHasNoSequence) {
+TEST(Controls, NamesAreUniqueAndImageModelsHaveNoSequence) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::small_inputs("mlp"));
@@ -244,7 +244,7 @@ TEST(Controls, ABareNumberOfMemoryIsInGibibytes) {
   EXPECT_EQ(state.inputs().choices.memory, test::gib(12));
 }
 
-TEST(MainWindowTitle, APlanFileIsCalledByItsName) {
+TEST(MainWindowTitle, NamesThePlanFile) {
   QTemporaryDir folder;
   MainWindow window(test::library());
   window.state().open(test::small_inputs());

@@ -23,7 +23,7 @@ bool is_in_front(MainWindow& window, const QString& name) {
   return dock->isVisible() && !dock->widget()->visibleRegion().isEmpty();
 }
 
-TEST(Views, AltAndADigitBringsAViewToTheFrontHoweverOften) {
+TEST(Views, AltAndADigitShowAViewEveryTime) {
   MainWindow window(test::library());
   window.show();
   window.open_example(test::kSmallExample);
@@ -82,7 +82,7 @@ TEST(Views, TheStartPageStaysAlone) {
   EXPECT_TRUE(window.findChild<QDockWidget*>("dock_tables")->isHidden());
 }
 
-TEST(KeySheet, IsGroupedByMenuBeginsAtItsTopAndClosesByEscape) {
+TEST(KeySheet, IsGroupedByMenuAndClosesByEscape) {
   MainWindow window(test::library());
   window.show();
   ASSERT_TRUE(QTest::qWaitForWindowActive(&window));

@@ -50,7 +50,7 @@ QDockWidget& dock(const MainWindow& window, const char* name) {
   return *window.findChild<QDockWidget*>(QString("dock_") + name);
 }
 
-TEST_F(WindowSizes, NothingLiesOnAnythingElse) {
+TEST_F(WindowSizes, WidgetsDoNotOverlap) {
   const Inputs does_not_fit = test::with(test::quick_inputs("gpt2"), PlanChoice::Memory, "1G");
   for (const QSize& size : {QSize(672, 460), QSize(800, 500), QSize(1024, 700), QSize(1360, 860), QSize(3840, 2160)}) {
     const auto window = opened(size, size.width() == 672 ? does_not_fit : test::quick_inputs("gpt2"));
@@ -112,7 +112,7 @@ TEST_F(WindowSizes, TheChartsShowSomethingInASmallWindow) {
   }
 }
 
-TEST_F(WindowSizes, TheMemoryOfAStepHasMoreRoomThanAnythingElse) {
+TEST_F(WindowSizes, MemoryChartIsTheLargestView) {
   for (const QSize& size : {QSize(1024, 700), QSize(1360, 860), QSize(1920, 1080)}) {
     const auto window = opened(size);
     const int memory = window->findChild<QWidget*>("memory")->height();
@@ -199,7 +199,7 @@ TEST_F(WindowSizes, NoFieldCutsItsText) {
   }
 }
 
-TEST_F(WindowSizes, WhoEditsALongNameSeesAllOfIt) {
+TEST_F(WindowSizes, EditingALongNameShowsAllOfIt) {
   const auto window = opened({1360, 860});
   Control* cluster = window->controls().control(PlanChoice::ClusterFile);
   auto* line = cluster->findChild<QLineEdit*>();
@@ -217,7 +217,7 @@ TEST_F(WindowSizes, WhoEditsALongNameSeesAllOfIt) {
   EXPECT_EQ(window->state().inputs(), test::quick_inputs("gpt2")) << "looking at it changes nothing";
 }
 
-TEST_F(WindowSizes, WhatHasNoRoomSaysThatThereIsMore) {
+TEST_F(WindowSizes, ShortenedTextsEndWithAnEllipsis) {
   const auto window = opened({1360, 860});
   Control* strategy = window->controls().control(PlanChoice::Strategy);
   const QString name = "(mixed a strategy whose name is far too long for any field)";

@@ -41,7 +41,7 @@ QImage drawn(PlotWidget& chart, const QSize& size) {
   return image;
 }
 
-TEST(FirstSearch, IsSaidToRunAndTheControlsShowNothingYet) {
+TEST(FirstSearch, ShowsThatItRunsAndLeavesControlsEmpty) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::quick_inputs("gpt2"));
@@ -79,7 +79,7 @@ QRect note_in(const QImage& before, const QImage& after, const QColor& ground) {
   return box;
 }
 
-TEST(Selection, IsDescribedAtTheBottomWhereNeitherThePeakNorTheKernelsAre) {
+TEST(Selection, DescriptionHidesNeitherPeakNorKernels) {
   for (const bool is_memory : {true, false}) {
     TimeRange range;
     MemoryTimelineWidget memory(&range);
@@ -104,7 +104,7 @@ TEST(Selection, IsDescribedAtTheBottomWhereNeitherThePeakNorTheKernelsAre) {
   }
 }
 
-TEST(ExportedPicture, SaysModelMachinesAndPlan) {
+TEST(ExportedPicture, NamesModelMachinesAndPlan) {
   const QTemporaryDir folder;
   TimeRange range;
   MemoryTimelineWidget chart(&range);
@@ -123,7 +123,7 @@ TEST(ExportedPicture, SaysModelMachinesAndPlan) {
   }
 }
 
-TEST(Controls, ABandwidthIsShownWithABlankAndTakenSo) {
+TEST(Controls, BandwidthIsShownAndAcceptedWithABlank) {
   MainWindow window(test::library());
   window.show();
   window.state().open(test::small_inputs());
@@ -139,7 +139,7 @@ TEST(Controls, ABandwidthIsShownWithABlankAndTakenSo) {
   EXPECT_EQ(line->text(), "32.5 GB/s");
 }
 
-TEST(StartPageList, OfOneRecentFileIsOneRowHigh) {
+TEST(StartPageList, IsOneRowHighForOneRecentFile) {
   StartPage page(test::library());
   page.resize(1000, 700);
   page.show();
@@ -152,7 +152,7 @@ TEST(StartPageList, OfOneRecentFileIsOneRowHigh) {
   EXPECT_GE(list->height(), 3 * list->sizeHintForRow(0));
 }
 
-TEST(Errors, StandAboveTheChartsAndNotInTheStatusBarAsWell) {
+TEST(Errors, AppearOnlyAboveTheCharts) {
   MainWindow window(test::library());
   window.show();
   const Inputs before = test::small_inputs();
@@ -170,7 +170,7 @@ TEST(Errors, StandAboveTheChartsAndNotInTheStatusBarAsWell) {
   EXPECT_EQ(problem->text().count('\n') + 1, static_cast<qsizetype>(window.state().errors().size())) << "a line each";
 }
 
-TEST(Errors, WhatCannotBeReadStaysInItsFieldUntilItIsTypedAnewOrUndone) {
+TEST(Errors, UnreadableTextStaysInItsFieldUntilChanged) {
   MainWindow window(test::library());
   window.show();
   AppState& state = window.state();
@@ -237,7 +237,7 @@ TEST(Errors, MarkTheirFieldAndNameItAsTheWindowDoes) {
   EXPECT_EQ(link->findChild<QLabel*>()->text(), "Link bandwidth");
 }
 
-TEST(MemoryLegend, NamesAllThatTheDeviceHoldsWithItsBytes) {
+TEST(MemoryLegend, NamesEveryCategoryOfTheDeviceWithItsBytes) {
   MainWindow window(test::library());
   window.resize(1360, 860);
   window.show();
@@ -255,7 +255,7 @@ TEST(MemoryLegend, NamesAllThatTheDeviceHoldsWithItsBytes) {
   EXPECT_TRUE(all.contains("reserved, at most ")) << all.toStdString();
 }
 
-TEST(Differences, CountSamplesAndSayChangedOfWords) {
+TEST(Differences, CountSamplesAndMarkChangedTexts) {
   StepReport before;
   before.plan.dimensions = {{"batch", 8}};
   before.time.step = Seconds(2);
@@ -275,7 +275,7 @@ TEST(Differences, CountSamplesAndSayChangedOfWords) {
   EXPECT_EQ(find("MFU").kind, ComparedFigure::Kind::Share);
 }
 
-TEST(Errors, OfAKeptPlanNameEachUnreadableTextOnce) {
+TEST(Errors, NameEachUnreadableTextOfAKeptPlanOnce) {
   AppState state(test::library());
   state.open(test::small_inputs());
   ASSERT_TRUE(wait_until_idle(state));
@@ -287,7 +287,7 @@ TEST(Errors, OfAKeptPlanNameEachUnreadableTextOnce) {
   EXPECT_EQ(state.errors()[1].where, "--gpus");
 }
 
-TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
+TEST(Exposed, ShowsTheWaitForAnOffloadedOptimizer) {
   MainWindow window(test::library());
   window.resize(1600, 900);
   window.show();
@@ -303,7 +303,7 @@ TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
   EXPECT_TRUE(shows("CPU optimizer"));
 }
 
-TEST(Drives, AreChosenSaidAndRefusedAsTheCommandDoes) {
+TEST(Drives, AreChosenAndRefusedAsTheCommandDoes) {
   MainWindow window(test::library());
   window.resize(1600, 900);
   window.show();
@@ -353,7 +353,7 @@ TEST(Drives, AreChosenSaidAndRefusedAsTheCommandDoes) {
       << moment->accessibleName().toStdString();
 }
 
-TEST(Drives, AKeptPlanOfAnotherFrameworkCannotHaveThem) {
+TEST(Drives, KeptPlanOfAnotherFrameworkCannotUseThem) {
   AppState state(test::library());
   state.open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(state));
@@ -383,7 +383,7 @@ std::string svg_of(PlotWidget& chart) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(MemoryOfASmallModel, IsDrawnOnItsOwnScaleWithTheAxisCutAndSaidSo) {
+TEST(MemoryOfASmallModel, IsDrawnOnACutAxisWithANote) {
   AppState state(test::library());
   state.open(test::small_inputs());
   ASSERT_TRUE(wait_until_idle(state));
@@ -406,7 +406,7 @@ TEST(MemoryOfASmallModel, IsDrawnOnItsOwnScaleWithTheAxisCutAndSaidSo) {
   EXPECT_EQ(svg.find(">100 MiB</text>"), std::string::npos) << "that is where the axis is cut";
 }
 
-TEST(MemoryOfALargeModel, IsDrawnFromNothing) {
+TEST(MemoryOfALargeModel, IsDrawnFromZero) {
   TimeRange range;
   MemoryTimelineWidget chart(&range);
   chart.set_snapshot(gpt2_snapshot());

@@ -35,7 +35,7 @@ struct Asked {
   }
 };
 
-TEST(Attempts, LeaveOffWhereAnotherWayIsBetterAndCanGoOn) {
+TEST(Attempts, PauseIfAnotherWayIsBetterAndCanResume) {
   bool was_long = false;
   for (const std::int64_t mebibytes : {620, 660, 700, 740, 780, 860, 1000}) {
     const Case c = case_near_the_edge(mebibytes);

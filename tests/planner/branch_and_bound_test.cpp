@@ -119,7 +119,7 @@ RC_GTEST_PROP(BranchAndBound, TheSmallestPointIsThatOfBruteForceTiesIncluded, ()
   expect_brute_force(Objective::Memory);
 }
 
-RC_GTEST_PROP(BranchAndBound, SettlesForAPointWithinTheBudgetAndAGapThatReachesToTheBest, ()) {
+RC_GTEST_PROP(BranchAndBound, LimitedSearchFindsAFittingPointAndATrueGap, ()) {
   TableModel model = random_model();
   const std::int64_t budget = *rc::gen::inRange(0, 13);
   for (auto& [point, cost] : model.costs) cost.time += 1;  // A gap is relative.
@@ -168,7 +168,7 @@ RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, (
   RC_ASSERT(counted_boxes(search.counts()) == search.counts().space);
 }
 
-RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
+RC_GTEST_PROP(BranchAndBound, GapOfALimitedSearchBoundsItsError, ()) {
   TableModel model = random_model();
   for (auto& [point, cost] : model.costs) cost.time += 10;  // The gap is relative: away from zero.
   const std::int64_t budget = *rc::gen::inRange(0, 13);
@@ -184,7 +184,7 @@ RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
   }
 }
 
-RC_GTEST_PROP(BranchAndBound, AfterAPauseItGoesOnAsIfThereHadBeenNone, ()) {
+RC_GTEST_PROP(BranchAndBound, PausedSearchResumesUnchanged, ()) {
   TableModel model = random_model();
   const std::int64_t budget = *rc::gen::inRange(0, 13);
   const std::int64_t limit = *rc::gen::inRange(0, 10);
@@ -203,7 +203,7 @@ RC_GTEST_PROP(BranchAndBound, AfterAPauseItGoesOnAsIfThereHadBeenNone, ()) {
   RC_ASSERT(paused.gap() == straight.gap());
 }
 
-RC_GTEST_PROP(BranchAndBound, PausesWhereNothingIsBelowWhatIsAsked, ()) {
+RC_GTEST_PROP(BranchAndBound, PausesIfNothingIsBelowTheLimit, ()) {
   TableModel model = random_model();
   const std::int64_t budget = *rc::gen::inRange(0, 13);
   const auto least = static_cast<double>(*rc::gen::inRange(0, 13));
@@ -225,7 +225,7 @@ RC_GTEST_PROP(BranchAndBound, PausesWhereNothingIsBelowWhatIsAsked, ()) {
   RC_ASSERT(paused.counts() == straight.counts());
 }
 
-TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
+TEST(BranchAndBound, LimitedSearchVisitsEveryFamily) {
   TableModel model;
   for (int family = 0; family < 3; ++family) {
     Box box;
@@ -251,7 +251,7 @@ TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
   EXPECT_EQ(counted_boxes(search.counts()), search.counts().space);
 }
 
-TEST(BranchAndBound, MostOfALargeSpaceIsNeverLookedAt) {
+TEST(BranchAndBound, MostOfALargeSpaceIsNeverVisited) {
   // A plane of 40 x 40: time grows with y and falls with x, memory does the opposite.
   TableModel model;
   Box box;
@@ -269,7 +269,7 @@ TEST(BranchAndBound, MostOfALargeSpaceIsNeverLookedAt) {
   EXPECT_LT(model.num_exact, 40);
 }
 
-TEST(BranchAndBound, ABoundThatIsTooHighIsNoticed) {
+TEST(BranchAndBound, BoundThatIsTooHighIsDetected) {
   TableModel model;
   Box box;
   box.num_coordinates = 2;

@@ -80,7 +80,7 @@ TEST(CapturedSearch, TriesTheMicroBatchesThatWereCaptured) {
 }
 
 // Reducing once a step is faster, and a script has to say which micro-batch is the last one.
-TEST(CapturedSearch, ReducesInEachMicroBatchWhereTheScriptDoesNotSayTheLast) {
+TEST(CapturedSearch, ReducesEveryMicroBatchIfTheScriptMarksNoLast) {
   const Cluster cluster = small_cluster(4, 1, Bytes(std::int64_t{4} << 30));
   ModelSpec spec = captured({model_of_batch(4, cluster)});
   const auto found = search_for(spec, cluster, 64);
@@ -132,7 +132,7 @@ TEST(CapturedSearch, FindsPlansOfMuonWithinItsBounds) {
   EXPECT_GT(fitting, 0);
 }
 
-TEST(CapturedSearch, DoesNotCheckpointWhatWasNotRecordedSo) {
+TEST(CapturedSearch, DoesNotCheckpointBlocksRecordedWithout) {
   const Cluster cluster = small_cluster(4, 1, Bytes(std::int64_t{700} << 20));
   Model model = model_of_batch(kSizes.batch, cluster);
   for (Block& block : model.blocks) {

@@ -78,7 +78,7 @@ TEST(Choice, EveryPlanOfASmallSpaceIsValidAndNoTwoAreTheSame) {
   expect_valid_and_distinct(Points({.layers = 3, .hidden = 256, .vocabulary = 8192}));
 }
 
-TEST(Choice, SeveralMicroBatchesMakeTwoPlansOfEach) {
+TEST(Choice, SeveralMicroBatchesDoubleThePlans) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192}, 2);
   const std::size_t with_one = points.all().size();
   points.space.base.accumulation = 2;
@@ -92,7 +92,7 @@ TEST(Choice, SeveralMicroBatchesMakeTwoPlansOfEach) {
   }
 }
 
-TEST(Choice, APlanDiffersFromAnotherInWhatItHasBesideIt) {
+TEST(Choice, DifferenceOfPlansListsOnlyWhatDiffers) {
   Points points({.layers = 4, .hidden = 256, .vocabulary = 8192}, 2);
   points.space.shard = 2;
   points.space.wrap = Wrap{1, {}};
@@ -156,7 +156,7 @@ TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
 }
 
 // DeepSpeed's linear layer adds its bias in place, to what selective checkpointing has kept.
-TEST(Choice, Zero3IsNotSearchedWithWhatItsLinearLayersChange) {
+TEST(Choice, Zero3SearchesNoCheckpointOfItsLinearLayers) {
   const auto names_of = [](Framework framework, const std::string& name) {
     Points points(*read_model_spec("model_specs/" + name + ".json"));
     points.space.base.runtime.framework = framework;
@@ -176,7 +176,7 @@ TEST(Choice, Zero3IsNotSearchedWithWhatItsLinearLayersChange) {
   EXPECT_EQ(names_of(Framework::Zero3, "gpt2"), all);         // Its Conv1D is none of DeepSpeed's layers.
 }
 
-TEST(Choice, EachStackCanHaveANumberOfItsOwn) {
+TEST(Choice, EachStackCanCheckpointItsOwnNumber) {
   Points points(small_encoder_decoder({.layers = 3, .hidden = 256, .vocabulary = 8192}), 2);
   points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, std::nullopt, {1, 2}};
   const std::vector<Choice> all = points.all();
@@ -213,7 +213,7 @@ TEST(Choice, SeveralNodesHaveAnIntegerReshard) {
   EXPECT_TRUE(has_integer);
 }
 
-TEST(Choice, TheLastUnitsOfAStackAreKeptAndTheFirstBlocksCheckpointed) {
+TEST(Choice, LastUnitsStayGatheredAndFirstBlocksCheckpointed) {
   Points points({.layers = 5, .hidden = 256, .vocabulary = 8192});
   points.space.shard = 4;
   points.space.wrap = Wrap{2, {}};
@@ -300,7 +300,7 @@ TEST(Choice, ASentenceNamesWhatIsWrappedInsideBlocks) {
   EXPECT_EQ(sentence(256, "projections"), "fully_shard on 7 modules of each block + model.embed_tokens, lm_head");
 }
 
-TEST(Choice, ExpertsThatTheMixtureRunsItselfAreNoUnits) {
+TEST(Choice, ExpertsThatTheMixtureRunsAreNoUnits) {
   const ModelSpec mixture = small_transformer({.layers = 2, .hidden = 256, .experts = 4});
   EXPECT_EQ(units_in_block(mixture, "projections", "model.layers.0"), (Names{".self_attn", ".mlp"}));
   const Model model = *build_model(mixture);

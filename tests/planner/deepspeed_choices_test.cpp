@@ -44,7 +44,7 @@ class PlansForDeepSpeed : public testing::Test {
   std::string path_;
 };
 
-TEST_F(PlansForDeepSpeed, WhatTheFileSaysIsPlanned) {
+TEST_F(PlansForDeepSpeed, FollowTheFile) {
   const auto made = resolved(request());
   ASSERT_TRUE(made) << to_string(made.error().front());
   const Plan& base = made->space.base;
@@ -60,7 +60,7 @@ TEST_F(PlansForDeepSpeed, WhatTheFileSaysIsPlanned) {
   EXPECT_FALSE(says(*made, "over what"));
 }
 
-TEST_F(PlansForDeepSpeed, AnotherPrecisionTakesTheFilesScalingWithIt) {
+TEST_F(PlansForDeepSpeed, AnotherPrecisionKeepsTheFilesLossScaling) {
   const auto with = [&](Precision precision) {
     PlanRequest asked = request();
     asked.choices.precision = precision;
@@ -77,7 +77,7 @@ TEST_F(PlansForDeepSpeed, AnotherPrecisionTakesTheFilesScalingWithIt) {
   EXPECT_FALSE(with(Precision::Float16));
 }
 
-TEST_F(PlansForDeepSpeed, ChoicesBesideItStandOverItAndThatIsSaid) {
+TEST_F(PlansForDeepSpeed, OptionsOverrideTheFileWithANote) {
   PlanRequest asked = request();
   asked.choices.accumulation = 8;
   asked.choices.clip = GradientClipping{0.5};  // As the file has it.
@@ -91,7 +91,7 @@ TEST_F(PlansForDeepSpeed, ChoicesBesideItStandOverItAndThatIsSaid) {
   EXPECT_FALSE(says(*made, "FusedAdam"));
 }
 
-TEST_F(PlansForDeepSpeed, AGlobalBatchIsInThePlaceOfBothSizes) {
+TEST_F(PlansForDeepSpeed, GlobalBatchReplacesBothSizes) {
   PlanRequest asked = request();
   asked.choices.global_batch = 48;
   const auto made = resolved(asked);
@@ -102,7 +102,7 @@ TEST_F(PlansForDeepSpeed, AGlobalBatchIsInThePlaceOfBothSizes) {
   EXPECT_TRUE(says(*made, "--global-batch overrides what"));
 }
 
-TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheWorkAndNotTheBuffers) {
+TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheBatchButNotTheBuffers) {
   PlanRequest asked = request();
   asked.choices.runtime = Framework::Fsdp2;
   const auto made = resolved(asked);
@@ -114,7 +114,7 @@ TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheWorkAndNotTheBuffers) {
   EXPECT_EQ(resolved(asked)->space.base.zero, default_zero_options(Framework::Zero3));
 }
 
-TEST_F(PlansForDeepSpeed, WhatTheFileOffloadsIsOffloadedAndNothingElse) {
+TEST_F(PlansForDeepSpeed, OffloadFollowsTheFile) {
   EXPECT_EQ(resolved(request())->space.cpu_offload, false);
   write(R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "cpu", "pin_memory": false},
@@ -139,7 +139,7 @@ TEST_F(PlansForDeepSpeed, WhatTheFileOffloadsIsOffloadedAndNothingElse) {
   EXPECT_EQ(plan.zero, default_zero_options(Framework::Zero3));
 }
 
-TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {
+TEST_F(PlansForDeepSpeed, ErrorsOfTheFileComeWithAllOthers) {
   write(R"({"train_batch_size": 30, "zero_optimization": {"stage": 2}})");
   PlanRequest asked = request();
   asked.choices.recipe = "none of that name";
@@ -160,7 +160,7 @@ TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {
             "--deepspeed: The standard input is for the model. Write the name of a file.");
 }
 
-TEST_F(PlansForDeepSpeed, SizesThatAreAutoAreOfTheModelsWidthAndSaid) {
+TEST_F(PlansForDeepSpeed, AutoSizesFollowTheModelsWidthWithANote) {
   write(R"({"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
             "stage3_param_persistence_threshold": "auto"}, "comms_config": {}})");
   const auto made = resolved(request());

@@ -116,7 +116,7 @@ TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
   EXPECT_EQ(fused->verdict, Verdict::Fits);
 }
 
-TEST(Explain, ALossWithoutCopiesOfTheLogitsIsOfferedWhereItSavesSomething) {
+TEST(Explain, LossWithoutLogitCopiesIsOfferedIfItSaves) {
   Question question(Bytes(8LL << 30));
   question.spec = small_transformer({.layers = 2, .hidden = 256, .vocabulary = 65536, .batch = 8, .sequence = 512});
   question.space.base = *base_plan(question.spec, question.workload);
@@ -131,7 +131,7 @@ TEST(Explain, ALossWithoutCopiesOfTheLogitsIsOfferedWhereItSavesSomething) {
   EXPECT_EQ(find(small.answer(), "--cross-entropy"), nullptr) << "Less than a percent.";
 }
 
-TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
+TEST(Explain, OfferOfFsdp2ForZeroMatchesItsOptions) {
   PlanRequest asked{.model = "gpt2", .choices = {.gpus = 4, .memory = Bytes(3700LL << 20)}};
   asked.choices.batch = 4;
   asked.choices.accumulation = 2;
@@ -154,7 +154,7 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
 }
 
 // Whole blocks fit with offload alone, and their attention and MLP apart without it.
-TEST(Explain, OffloadIsNotTheAnswerWhereSmallerUnitsFitWithoutIt) {
+TEST(Explain, OffloadIsNotOfferedIfSmallerUnitsFit) {
   PlanRequest asked{.model = "llama3_1_8b", .choices = {.gpus = 2, .nodes = 2, .memory = Bytes(54986LL << 20)}};
   asked.choices.gpu_name = "A100 80GB SXM";
   const auto answer = [](const PlanRequest& request) {
@@ -176,7 +176,7 @@ TEST(Explain, OffloadIsNotTheAnswerWhereSmallerUnitsFitWithoutIt) {
 }
 
 // No proof of the smallest plan is in reach there; its corners are predicted all the same.
-TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
+TEST(Explain, SimpleSmallPlanIsNamedWithALowerBound) {
   PlanRequest asked{.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(1840LL << 20)}};
   ResolvedRequest resolved = *resolve(asked, "model_specs");
   resolved.space.explain = false;
@@ -191,7 +191,7 @@ TEST(Explain, OfManySmallPlansASimpleOneIsNamedAndHowLittleAnotherCouldNeed) {
 
 // Among plans that do not fit, the one with expandable segments lacks least; suggestions are priced as who types them
 // would have them, without that setting.
-TEST(Explain, WhatDoesNotFitIsSaidWithExpandableSegments) {
+TEST(Explain, NearestPlanUsesExpandableSegments) {
   PlanRequest asked{.model = "llama3_1_8b", .choices = {.gpus = 2, .memory = Bytes(24LL << 30)}};
   asked.choices.cpu_offload = false;
   const auto answer = [](const PlanRequest& request) {
@@ -229,7 +229,7 @@ TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
   }
 }
 
-TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
+TEST(Explain, EveryRemedySavesBytesOrTime) {
   for (const Remedy& remedy : Question(Bytes(8LL << 30)).answer().explanation.remedies) {
     EXPECT_TRUE(remedy.delta_bytes < Bytes(0) || remedy.delta_time < Seconds(0)) << remedy.what;
     EXPECT_FALSE(flags_of(remedy.change).empty()) << remedy.what;
@@ -243,7 +243,7 @@ std::tuple<bool, bool, int, double> place_of_suggestion(const SearchResult& resu
           static_cast<int>(kind_of(remedy)), remedy.delta_time.count()};
 }
 
-TEST(Explain, OfAPlanThatFitsWhatIsFreeComesFirstAndNoneIsAnotherJobOrBelowOnePercent) {
+TEST(Explain, RemediesOfAFittingPlanComeFreeFirstAndSaveOnePercent) {
   Question question(Bytes(8LL << 30));
   question.space.base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
   const SearchResult result = question.answer();
@@ -263,7 +263,7 @@ TEST(Explain, OfAPlanThatFitsWhatIsFreeComesFirstAndNoneIsAnotherJobOrBelowOnePe
   EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
 }
 
-TEST(Explain, WhatASuggestionCostsBesideBytesAndSeconds) {
+TEST(Explain, KindOfARemedyFollowsItsChange) {
   const auto kind = [](PlanChoices change, std::int64_t samples = 0) {
     return kind_of(Remedy{.change = std::move(change), .samples = samples});
   };
@@ -281,7 +281,7 @@ TEST(Explain, WhatASuggestionCostsBesideBytesAndSeconds) {
   EXPECT_EQ(kind({.gpu_name = "H100 SXM"}), OtherMachine);
 }
 
-TEST(Explain, GradientsReducedInBf16AreOfferedWhereLinksAreSlow) {
+TEST(Explain, Bf16ReductionIsOfferedOnSlowLinks) {
   Question question(Bytes(8LL << 30));
   question.space.base.parameter_dtype = Dtype::Float32;
   question.space.base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
@@ -293,7 +293,7 @@ TEST(Explain, GradientsReducedInBf16AreOfferedWhereLinksAreSlow) {
   EXPECT_EQ(find(question.answer(), "--reduce-dtype"), nullptr);
 }
 
-TEST(Explain, Fp16IsOfferedInThePlaceOfBf16OnACardWithoutIt) {
+TEST(Explain, Fp16IsOfferedOnACardWithoutBf16) {
   const auto answer = [](std::optional<Precision> precision) {
     PlanRequest asked{.model = "llama3_2_1b", .choices = {.gpus = 4, .gpu_name = "T4", .sequence = 512}};
     asked.choices.precision = precision;
@@ -318,7 +318,7 @@ TEST(Explain, Fp16IsOfferedInThePlaceOfBf16OnACardWithoutIt) {
 }
 
 // Over slow links a reduce-scatter is not done when the next one needs its buffer.
-TEST(Explain, ALaterPyTorchIsSuggestedWhereItsReduceScattersAreWorthIt) {
+TEST(Explain, LaterPyTorchIsOfferedForItsReduceScatters) {
   Question question(Bytes(8LL << 30));
   question.cluster.intra_node.bus_bandwidth = {BytesPerSecond(.3e9), Provenance::Given, "test"};
   const Remedy* remedy = find(question.answer(), "--torch 2.13 --reduce-scatter-buffers 2");
@@ -356,7 +356,7 @@ TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
 }
 
 // A search that ran says beside its own price what the same plan with the change takes: that is what a plan file has.
-TEST(Explain, ASuggestionHasOnePriceOfTheSamePlanWhereverItIsTold) {
+TEST(Explain, SearchedSuggestionAlsoPricesTheSamePlan) {
   Question question(Bytes(8LL << 30));
   question.space.base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
   const SearchResult result = question.answer();
@@ -384,7 +384,7 @@ TEST(Explain, ASuggestionHasOnePriceOfTheSamePlanWhereverItIsTold) {
   EXPECT_GT(compared, searched);
 }
 
-TEST(Explain, ASuggestionThatChangesTheSamplesOfAStepSaysSo) {
+TEST(Explain, SuggestionNamesChangedSamplesOfAStep) {
   Question question(Bytes(8LL << 30));
   question.space.shard.reset();
   question.space.samples_per_gpu = 8;
@@ -403,7 +403,7 @@ TEST(Explain, ASuggestionThatChangesTheSamplesOfAStepSaysSo) {
   EXPECT_EQ(gpus->samples, 0);
 }
 
-TEST(Explain, ASmallerMicroBatchKeepsTheSamplesOfAStepOrSaysSo) {
+TEST(Explain, SmallerMicroBatchKeepsOrNamesTheSamplesOfAStep) {
   const auto smaller = [](std::int64_t samples, bool is_fixed) {
     Question question(Bytes(8LL << 30));
     question.workload.dimensions = {{"batch", static_cast<double>(samples)}};
@@ -465,7 +465,7 @@ TEST(Explain, MoreMemoryIsThatOfTheFirstCardThatHoldsThePlan) {
   EXPECT_EQ(flag_with({}), "none");
 }
 
-TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
+TEST(Explain, NoFitNamesSufficientMemoryAndGpus) {
   const Question question(Bytes(560LL << 20));
   const SearchResult result = *search(question.spec, question.workload, question.cluster, question.space,
                                       {.larger_gpus = cards_of(question, {8})});

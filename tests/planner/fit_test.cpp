@@ -15,7 +15,7 @@ namespace {
 
 const std::string kShipped = "model_specs";
 
-TEST(LargestThatFits, IsTheLargestWhateverIsGuessed) {
+TEST(LargestThatFits, IsTheLargestForAnyGuess) {
   for (const std::size_t num_sizes : {1, 2, 3, 17, 100}) {
     for (std::size_t num_fitting = 0; num_fitting <= num_sizes; ++num_fitting) {
       for (std::size_t guess = 0; guess < num_sizes + 2; guess += 1 + guess / 3) {
@@ -33,7 +33,7 @@ TEST(LargestThatFits, IsTheLargestWhateverIsGuessed) {
   }
 }
 
-TEST(LargestThatFits, ARightGuessTakesTwoQuestions) {
+TEST(LargestThatFits, RightGuessTakesTwoTrials) {
   int num_asked = 0;
   const auto found = largest_that_fits(1000, 400, [&](std::size_t index) -> Result<bool> {
     ++num_asked;
@@ -86,7 +86,7 @@ TEST(WhatFits, ASearchFindsAPlanForEachFigureAndNoneForTheNext) {
   }
 }
 
-TEST(WhatFits, WhatTheUserFixesIsKept) {
+TEST(WhatFits, FollowsTheUsersChoices) {
   PlanRequest request{.model = "gpt2", .choices = {.gpus = 2, .gpu_name = "L4"}};
   request.choices.checkpoint = CheckpointChoice{CheckpointMode::Full, 6};
   request.choices.sequence = 512;
@@ -103,14 +103,14 @@ TEST(WhatFits, WhatTheUserFixesIsKept) {
   EXPECT_FALSE(is_found(more, "gpt2"));
 }
 
-TEST(WhatFits, ANameThatIsUnknownIsAnErrorAndNoRow) {
+TEST(WhatFits, UnknownNameIsAnError) {
   const PlanRequest request{.model = "gpt2", .choices = {.gpus = 2}};
   const auto table = what_fits(request, kShipped, {.gpu_names = {"L4", "X9"}});
   ASSERT_FALSE(table.has_value());
   EXPECT_NE(table.error().front().what.find("X9"), std::string::npos);
 }
 
-TEST(WhatFits, WhatNeedsCpuOffloadIsAskedWithItAsASearchDoes) {
+TEST(WhatFits, OffloadsToTheHostAsASearchDoes) {
   const PlanRequest request{.model = "qwen3_1_7b", .choices = {.gpus = 1, .gpu_name = "L4"}};
   PlanChoices on_gpu = request.choices;
   on_gpu.cpu_offload = false;
@@ -131,7 +131,7 @@ TEST(WhatFits, WhatNeedsCpuOffloadIsAskedWithItAsASearchDoes) {
   EXPECT_FALSE(is_found(choices, "qwen3_1_7b"));
 }
 
-TEST(WhatFits, AQuestionThatCameToItsLimitIsLeftOpen) {
+TEST(WhatFits, SizesBeyondTheWorkLimitStayOpen) {
   const PlanRequest request{.model = "gpt2", .choices = {.gpus = 2, .gpu_name = "L4"}};
   FitOptions options;
   const auto whole = what_fits(request, kShipped, options);
@@ -147,7 +147,7 @@ TEST(WhatFits, AQuestionThatCameToItsLimitIsLeftOpen) {
   }
 }
 
-TEST(WhatFits, WhatIsTooLargeForAMachineHasNoFigures) {
+TEST(WhatFits, TooLargeModelHasNoFigures) {
   PlanRequest request{.model = "llama3_1_70b", .choices = {.gpus = 1, .gpu_name = "L4"}};
   request.choices.cpu_offload = false;
   const auto table = what_fits(request, kShipped);

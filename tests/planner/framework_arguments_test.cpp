@@ -39,7 +39,7 @@ TEST(FrameworkArguments, ThoseOfThePlanComeFirst) {
 
 // Three buckets; with the smallest, what DeepSpeed keeps is let go as well, then nothing gathered ahead either, and
 // then nothing of the parameters stays; at last the optimizer is on a drive, in sub-groups whose buffers are small.
-TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
+TEST(FrameworkArguments, Zero3SearchesReusePrefetchAndPersistence) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3));
   ASSERT_EQ(all.size(), 9U);
   EXPECT_EQ(all[3].max_reuse_distance, 0);
@@ -57,7 +57,7 @@ TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
 }
 
 // In two nodes of four or more, what is gathered twice may be kept in each node.
-TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
+TEST(FrameworkArguments, SeveralNodesAddHpz) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3), 16, 8);
   ASSERT_EQ(all.size(), 10U);
   EXPECT_EQ(all[4].hpz_partition_size, 8);
@@ -71,7 +71,7 @@ TEST(FrameworkArguments, NodesMayKeepASecondCopy) {
   EXPECT_FALSE(suits(all[4], 12, 8));
 }
 
-TEST(FrameworkArguments, ASecondCopyThatWasAskedForKeepsParametersOnTheGpus) {
+TEST(FrameworkArguments, RequestedHpzExcludesParameterOffload) {
   Plan plan = plan_of(Framework::Zero3);
   plan.zero.hpz_partition_size = 2;
   for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 2)) {
@@ -79,7 +79,7 @@ TEST(FrameworkArguments, ASecondCopyThatWasAskedForKeepsParametersOnTheGpus) {
   }
 }
 
-TEST(FrameworkArguments, ParametersThatWereAskedForOnTheHostHaveNoSecondCopy) {
+TEST(FrameworkArguments, RequestedParameterOffloadExcludesHpz) {
   Plan plan = plan_of(Framework::Zero3);
   plan.cpu_offload = plan.zero.offload_param = true;
   for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 2)) {
@@ -87,13 +87,13 @@ TEST(FrameworkArguments, ParametersThatWereAskedForOnTheHostHaveNoSecondCopy) {
   }
 }
 
-TEST(FrameworkArguments, WhatIsQuantizedDoesNotComeFromTheHost) {
+TEST(FrameworkArguments, QuantizedWeightsExcludeParameterOffload) {
   Plan plan = plan_of(Framework::Zero3);
   plan.zero.quantized_weights = true;
   for (const FrameworkArguments& arguments : arguments_to_search(plan, 4, 4)) EXPECT_FALSE(arguments.offload_param);
 }
 
-TEST(FrameworkArguments, Fsdp2ReducesWithOneInputMoreAndApartFromTorch213On) {
+TEST(FrameworkArguments, Torch213AddsAReduceBufferAndItsOwnGroup) {
   Plan plan = plan_of(Framework::Fsdp2);
   set_torch_version(plan.runtime, *find_torch_version("2.13"));
   const std::vector<FrameworkArguments> all = arguments_to_search(plan, 8, 8);
@@ -110,7 +110,7 @@ TEST(FrameworkArguments, Fsdp2ReducesWithOneInputMoreAndApartFromTorch213On) {
   EXPECT_FALSE(are_without_effect(Framework::Fsdp2, {1, 4}, true));
 }
 
-TEST(FrameworkArguments, APlanTakesThem) {
+TEST(FrameworkArguments, PlanRoundTripsThem) {
   for (const Framework framework : {Framework::Fsdp1, Framework::Ddp, Framework::Zero3}) {
     for (const FrameworkArguments& arguments : arguments_to_search(plan_of(framework))) {
       Plan plan = plan_of(framework);
@@ -120,7 +120,7 @@ TEST(FrameworkArguments, APlanTakesThem) {
   }
 }
 
-TEST(FrameworkArguments, WhatIsNotTheDefaultIsSaid) {
+TEST(FrameworkArguments, TextsNameOnlyNonDefaults) {
   FrameworkArguments arguments = arguments_of(plan_of(Framework::Zero3));
   arguments.reduce_bucket_size = 5'000'000;
   arguments.max_reuse_distance = 0;

@@ -76,7 +76,7 @@ TEST(KnownPredictions, APlanHasOneKeyInEverySpace) {
   for (const auto& [plan, of_plan] : keys) EXPECT_EQ(of_plan.size(), 1U) << plan;
 }
 
-TEST(KnownPredictions, WhatOneSpaceHasPredictedTheNextDoesNotAsk) {
+TEST(KnownPredictions, SpacesShareTheirPredictions) {
   const Case c = standard_case(kPlenty);
   Engine engine(c);
   KnownPredictions known;
@@ -99,7 +99,7 @@ TEST(KnownPredictions, WhatOneSpaceHasPredictedTheNextDoesNotAsk) {
 }
 
 // A prediction that has ended above some limit says nothing of a higher one.
-TEST(KnownPredictions, APartIsTakenUpWhereMoreIsAsked) {
+TEST(KnownPredictions, PartialPredictionIsCompletedForAHigherLimit) {
   const Case c = standard_case(kPlenty);
   Engine engine(c);
   KnownPredictions known;
@@ -118,7 +118,7 @@ TEST(KnownPredictions, APartIsTakenUpWhereMoreIsAsked) {
 }
 
 // A search on predictors that have answered it before has as much to walk as its report.
-TEST(KnownPredictions, ASearchThatRunsAgainAnswersTheSameForLess) {
+TEST(KnownPredictions, RepeatedSearchAnswersTheSameForLess) {
   Case c = standard_case(kPlenty);
   c.space.explain = false;
   const auto predictors = std::make_shared<Predictors>();

@@ -48,7 +48,7 @@ std::vector<std::string> words_of(const std::string& flag) {
   return words;
 }
 
-TEST(LargerGpus, ACardIsReplacedByACardOfTheLibraryWithItsOwnSpeedAndLinks) {
+TEST(LargerGpus, CardIsReplacedByACardOfTheLibrary) {
   const auto found = offers({"--gpu", "L4", "--gpus", "2"});
   const auto a100 = std::find_if(found.begin(), found.end(),
                                  [](const LargerGpu& offer) { return flags(offer) == "--gpu A100-80GB-PCIe"; });
@@ -64,7 +64,7 @@ TEST(LargerGpus, ACardIsReplacedByACardOfTheLibraryWithItsOwnSpeedAndLinks) {
   }
 }
 
-TEST(LargerGpus, LessMemoryStandsBeforeMoreAndTheMostAlikeFirst) {
+TEST(LargerGpus, LeastMemoryAndMostAlikeCardsComeFirst) {
   const auto of_l4 = flags(offers({"--gpu", "L4", "--gpus", "2"}));
   const auto place = [&](const char* flag) { return std::find(of_l4.begin(), of_l4.end(), flag) - of_l4.begin(); };
   EXPECT_LT(place("--gpu L40S"), place("--gpu A100-80GB-PCIe"));
@@ -74,7 +74,7 @@ TEST(LargerGpus, LessMemoryStandsBeforeMoreAndTheMostAlikeFirst) {
   EXPECT_EQ(flags(offers({"--gpu", "A100 40GB PCIe", "--gpus", "4"})).front(), "--gpu L40S");
 }
 
-TEST(LargerGpus, NvlinkIsNotGivenUp) {
+TEST(LargerGpus, OffersKeepNvlink) {
   for (const LargerGpu& offer : offers({"--gpu", "A100 40GB SXM", "--gpus", "8", "--nodes", "2"})) {
     EXPECT_TRUE(offer.cluster.intra_node.kind == IntraLink::NvSwitch ||
                 offer.cluster.intra_node.kind == IntraLink::NvLink)
@@ -83,7 +83,7 @@ TEST(LargerGpus, NvlinkIsNotGivenUp) {
 }
 
 // Memory by itself would be another card in silence, which is faster as well.
-TEST(LargerGpus, WithoutAnyCardTheyAreNamedAllTheSame) {
+TEST(LargerGpus, NoGpuNamedStillOffersNamedCards) {
   const auto found = offers({"--gpus", "4", "--mem", "16G"});
   for (const LargerGpu& offer : found) {
     ASSERT_TRUE(offer.change.gpu_name.has_value()) << flags(offer);
@@ -122,7 +122,7 @@ TEST(LargerGpus, AClusterIsReplacedByAClusterWithAsManyGpus) {
   for (const std::string& flag : of_eight) EXPECT_EQ(flag.find("g6e"), std::string::npos);
 }
 
-TEST(LargerGpus, WhatIsOfferedForAPlanFileSaysHowManyGpus) {
+TEST(LargerGpus, OffersForAPlanFileNameTheNumberOfGpus) {
   for (const LargerGpu& offer : offers({"--gpu", "L4", "--gpus", "4", "--nodes", "2"}, true)) {
     EXPECT_EQ(world_size(offer.cluster), 8);
   }
@@ -132,7 +132,7 @@ TEST(LargerGpus, WhatIsOfferedForAPlanFileSaysHowManyGpus) {
   EXPECT_TRUE(std::find(found.begin(), found.end(), "--gpu A100-80GB-PCIe --gpus 4 --nodes 2") != found.end());
 }
 
-TEST(LargerGpus, TheOptionsNameWhatIsPriced) {
+TEST(LargerGpus, OptionsNameThePricedMachine) {
   struct Case {
     std::vector<std::string> words;
     std::vector<std::string> kept;  // What the options of an offer leave of the line.

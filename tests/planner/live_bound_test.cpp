@@ -53,7 +53,7 @@ LiveSink counted_one_by_one(const PreparedPlan& prepared) {
 }
 
 // Units inside blocks, of which a tape is played in parts, are in the space, and so are checkpoints.
-RC_GTEST_PROP(LiveBound, CountsInRunsAsOneByOne, ()) {
+RC_GTEST_PROP(LiveBound, CountsOfRunsEqualCountsOneByOne, ()) {
   const Case c = random_case();
   Engine engine(c);
   const std::vector<Box> boxes = engine.cost.space();

@@ -60,7 +60,7 @@ TEST(LowerBounds, ShardedStatesAndGradientsCountOnce) {
 }
 
 // Only what a foreach step makes beside the moments sets the two apart.
-TEST(LowerBounds, RootsOfSecondMomentsCountWhereAStepMakesThemAtOnce) {
+TEST(LowerBounds, RootsOfSecondMomentsCountIfMadeAtOnce) {
   Case c = deep_case();
   c.space.base.optimizer.implementation = OptimizerImplementation::Foreach;
   const Needs foreach = needs_of(c);
@@ -73,7 +73,7 @@ TEST(LowerBounds, RootsOfSecondMomentsCountWhereAStepMakesThemAtOnce) {
   EXPECT_LT(foreach.predicted - foreach.bound, roots);
 }
 
-TEST(LowerBounds, GradientsThatNoMicroBatchReducesButTheLastCountOnce) {
+TEST(LowerBounds, GradientsReducedOnlyByTheLastMicroBatchCountOnce) {
   for (const std::int64_t micro_batches : {2, 3, 5}) {
     Case c = deep_case();
     c.space.base.accumulation = micro_batches;
@@ -112,7 +112,7 @@ void expect_the_step_times(const Case& c, const std::string& what) {
 }
 
 // An order that misses who waits for whom is too low.
-TEST(LowerBounds, TheOrderOfAStepIsItsTimeWhereTheCpuIsAhead) {
+TEST(LowerBounds, StepOrderGivesTheTimeIfTheCpuIsAhead) {
   expect_the_step_times(wide_case(1), "one node");
   expect_the_step_times(wide_case(2), "two nodes, hybrids among them");
   Case prefetched = wide_case(1);

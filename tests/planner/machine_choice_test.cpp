@@ -32,14 +32,14 @@ std::vector<std::pair<int, int>> numbers_of(const MachineRange& range) {
 
 using Numbers = std::vector<std::pair<int, int>>;  // GPUs of a node, nodes; 0: left open.
 
-TEST(MachineSizes, AreAllPairsOfWhatIsGiven) {
+TEST(MachineSizes, AreAllPairsOfTheGivenNumbers) {
   EXPECT_EQ(numbers_of({.gpus = {8, 4}}), (Numbers{{4, 0}, {8, 0}}));
   EXPECT_EQ(numbers_of({.gpus = {4, 8}, .nodes = {1, 2}}), (Numbers{{4, 1}, {8, 1}, {4, 2}, {8, 2}}));
   EXPECT_EQ(numbers_of({.gpus = {4, 4}}), (Numbers{{4, 0}}));
   EXPECT_EQ(numbers_of({.gpu_names = {"T4"}}), (Numbers{{0, 0}}));
 }
 
-TEST(MachineSizes, UpToALimitAreThoseForRent) {
+TEST(MachineSizes, UpToALimitAreTheRentableOnes) {
   EXPECT_EQ(numbers_of({.at_most = 6}), (Numbers{{1, 1}, {2, 1}, {4, 1}}));
   EXPECT_EQ(numbers_of({.at_most = 32}), (Numbers{{1, 1}, {2, 1}, {4, 1}, {8, 1}, {8, 2}, {8, 4}}));
   EXPECT_EQ(numbers_of({.gpus = {4}, .at_most = 12}), (Numbers{{4, 1}, {4, 2}}));
@@ -49,7 +49,7 @@ TEST(MachineSizes, UpToALimitAreThoseForRent) {
   EXPECT_EQ(sizes_of({.at_most = 2147483647}).size(), 4U + 27U);  // 8 x 2^27 GPUs are the most below 2^31.
 }
 
-TEST(CompareMachines, EachHasThePlanThatNamingItAloneGives) {
+TEST(CompareMachines, EachHasThePlanOfItsOwnSearch) {
   const auto compared =
       compare_machines(small_request(), {.gpu_names = {"T4", "L4"}, .gpus = {1, 4}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
@@ -96,7 +96,7 @@ TEST(CompareMachines, TheBestOneHasMostSamplesASecondOrTheCheapest) {
   }
 }
 
-TEST(CompareMachines, WhatFitsStandsBeforeWhatDoesNotAndWhatMakesNoSense) {
+TEST(CompareMachines, FittingMachinesComeFirst) {
   PlanRequest request{.model = "qwen3_1_7b"};
   request.choices.shard = 2;
   request.choices.cpu_offload = false;
@@ -112,7 +112,7 @@ TEST(CompareMachines, WhatFitsStandsBeforeWhatDoesNotAndWhatMakesNoSense) {
   for (const std::size_t i : {2U, 3U}) EXPECT_NE(compared->machines[i].why_not.find("--shard"), std::string::npos);
 }
 
-TEST(CompareMachines, WhereNothingFitsTheOneThatComesNearestIsFirst) {
+TEST(CompareMachines, NearestMachineComesFirstIfNoneFits) {
   PlanRequest request{.model = "llama3_1_8b"};
   const auto compared = compare_machines(request, {.gpu_names = {"T4"}, .gpus = {1, 2}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
@@ -126,7 +126,7 @@ Errors errors_of(const PlanRequest& request, const MachineRange& range, CompareO
   return compared ? Errors() : compared.error();
 }
 
-TEST(CompareMachines, WhatIsWrongIsSaidOnce) {
+TEST(CompareMachines, ReportsEachErrorOnce) {
   PlanRequest unknown{.model = "lama"};
   const Errors both = errors_of(unknown, {.gpu_names = {"H1000", "T4"}, .gpus = {1, 2}});
   ASSERT_EQ(both.size(), 2U);
@@ -155,7 +155,7 @@ TEST(CompareMachines, PricesAreOfMachinesThatAreCompared) {
   EXPECT_TRUE(errors_of(small_request(), {.gpu_names = {"T4"}, .gpus = {1, 2}}, options).empty());
 }
 
-TEST(CompareMachines, ASearchThatIsStoppedEndsIt) {
+TEST(CompareMachines, StoppedSearchEndsTheComparison) {
   CompareOptions options = brief();
   options.search.should_stop = [] { return true; };
   EXPECT_EQ(errors_of(small_request(), {.gpu_names = {"T4"}, .gpus = {1, 2}}, options).size(), 1U);

@@ -55,7 +55,7 @@ bool saves_a_twentieth(const SearchResult& result, Case c) {
   return usual && result.best.step < .95 * usual->best.step;
 }
 
-RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
+RC_GTEST_PROP(NoPlanFits, IsReportedIfNoWideningFits, ()) {
   Case c = random_case();
   // DDP and ZeRO have one way to wrap and one mesh, so that nothing of them is widened but checkpointing.
   c.space.base.runtime.framework = is_replicated(c.space.base) ? Framework::Fsdp2 : c.space.base.runtime.framework;
@@ -146,7 +146,7 @@ Bytes least_with(const std::string& wrap) {
   return c.cluster.gpu.usable_memory.value + search(c.spec, c.workload, c.cluster, c.space)->best.missing;
 }
 
-TEST(NoPlanFits, UnitsInsideBlocksAreFoundWhereWholeBlocksDoNotFit) {
+TEST(NoPlanFits, UnitsInsideBlocksAreFoundIfWholeBlocksDoNotFit) {
   const Bytes least = least_with("projections");
   ASSERT_LT(least, least_with("blocks"));
   Case c = wide_blocks_case(least);
@@ -161,7 +161,7 @@ TEST(NoPlanFits, UnitsInsideBlocksAreFoundWhereWholeBlocksDoNotFit) {
   EXPECT_EQ(late->proof.space, found->proof.space);
 }
 
-TEST(NoPlanFits, UnitsInsideBlocksAreOfferedWhereWholeBlocksWereAskedFor) {
+TEST(NoPlanFits, UnitsInsideBlocksAreOfferedIfWholeBlocksWereRequested) {
   Case c = wide_blocks_case(least_with("projections"));
   c.space.wrap = Wrap{1, {}};
   const auto none = search(c.spec, c.workload, c.cluster, c.space);
@@ -175,7 +175,7 @@ TEST(NoPlanFits, UnitsInsideBlocksAreOfferedWhereWholeBlocksWereAskedFor) {
   EXPECT_EQ(remedy->verdict, Verdict::Fits);
 }
 
-TEST(NoPlanFits, APlanThatFitsByExpandableSegmentsSaysSo) {
+TEST(NoPlanFits, PlanThatFitsByExpandableSegmentsNamesThem) {
   Case c = wide_blocks_case(Bytes(1 << 20));
   c.space.explain = false;
   const auto least = [&](const std::string& settings) {

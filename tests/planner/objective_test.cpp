@@ -38,7 +38,7 @@ std::int64_t needed(const SearchResult& result) {
   return (result.report.memory.peaks.device + result.report.memory.margin).count();
 }
 
-TEST(Objective, OfMemoryIsTheLeastThatAnyPlanNeedsAndThenTheFastest) {
+TEST(Objective, MemoryFindsTheFastestOfTheSmallestPlans) {
   Case all = small_case(SearchObjective::Time, kPlenty);
   all.space = whole(all.space);
   Engine engine(all);
@@ -64,7 +64,7 @@ TEST(Objective, OfMemoryIsTheLeastThatAnyPlanNeedsAndThenTheFastest) {
   EXPECT_EQ(search(tight.spec, tight.workload, tight.cluster, tight.space)->verdict, Verdict::DoesNotFit);
 }
 
-TEST(Objective, OfMemoryIsLookedForWithExpandableSegmentsToo) {
+TEST(Objective, MemorySearchesExpandableSegmentsToo) {
   Case c = small_case(SearchObjective::Memory, kPlenty);
   c.space.may_expand_segments = false;
   const SearchResult without = *search(c.spec, c.workload, c.cluster, c.space);
@@ -78,7 +78,7 @@ TEST(Objective, OfMemoryIsLookedForWithExpandableSegmentsToo) {
   EXPECT_EQ(needed(either), needed(with));
 }
 
-TEST(Objective, OfTokensIsWithinTheBandOfTheMostSamplesASecond) {
+TEST(Objective, TokensFindsTheMostSamplesPerSecond) {
   const Case all = small_case(SearchObjective::Tokens, kPlenty);
   Engine engine(all);
   const std::vector<Priced> points = price_all(engine);
@@ -107,7 +107,7 @@ TEST(Objective, OfTokensIsWithinTheBandOfTheMostSamplesASecond) {
   EXPECT_GE(answers.size(), 3U);  // More memory brings more.
 }
 
-TEST(Objective, OfTokensKeepsTheBatchThatIsGiven) {
+TEST(Objective, TokensKeepsTheGivenBatch) {
   Case c = small_case(SearchObjective::Tokens, kPlenty);
   c.space.micro_batch = 3;
   EXPECT_EQ(samples_of(search(c.spec, c.workload, c.cluster, c.space)->best.plan) % 6, 0);

@@ -71,7 +71,7 @@ TEST(PassesSearch, EveryPlanHasEachModelAsAUnit) {
   EXPECT_EQ(units.back().modules, (std::vector<std::string>{""}));
 }
 
-TEST(PassesSearch, WhatIsNotPredictedIsRefusedByName) {
+TEST(PassesSearch, UnpredictedFeaturesAreRefusedByName) {
   Case c = captured_gan();
   c.space.accumulation = 2;
   const auto found = search(c.spec, c.workload, c.cluster, c.space, {});

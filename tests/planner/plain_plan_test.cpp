@@ -29,7 +29,7 @@ Plain plain(const std::string& model, PlanChoices choices) {
   return made;
 }
 
-TEST(PlainPlan, SharesAUnitForEachBlockAndKeepsNoActivations) {
+TEST(PlainPlan, ShardsAndCheckpointsEveryBlock) {
   const Plain made = plain("llama3_1_8b", {.gpus = 8, .gpu_name = "H100 SXM"});
   EXPECT_TRUE(check(made.plan, made.model).empty());
   EXPECT_EQ(made.plan.mesh, (Mesh{1, 8}));
@@ -40,7 +40,7 @@ TEST(PlainPlan, SharesAUnitForEachBlockAndKeepsNoActivations) {
   EXPECT_TRUE(simulator::Predictor(made.model, made.cluster).report(made.plan).has_value());
 }
 
-TEST(PlainPlan, IsAsTheUserFixedIt) {
+TEST(PlainPlan, FollowsTheUsersChoices) {
   const Plain made = plain("gpt2", {.gpus = 4,
                                     .gpu_name = "L4",
                                     .global_batch = 64,
@@ -54,7 +54,7 @@ TEST(PlainPlan, IsAsTheUserFixedIt) {
   EXPECT_EQ(static_cast<std::int64_t>(batch->value) * made.plan.accumulation * 4, 64);
 }
 
-TEST(PlainPlan, SaysWhatNoPlanCanMeet) {
+TEST(PlainPlan, ReportsImpossibleChoices) {
   const ResolvedRequest request = *resolve({.model = "gpt2", .choices = {.gpus = 4, .gpu_name = "L4"}}, "model_specs");
   Space space = request.space;
   space.global_batch = 3;

@@ -85,7 +85,7 @@ PlanChoices all_choices() {
   return choices;
 }
 
-TEST(PlanChoices, EachIsWrittenAsItIsReadAndTouchesNoOther) {
+TEST(PlanChoices, EachReadsBackAsWrittenAndChangesNoOther) {
   for (const PlanChoice choice : plan_choices()) {
     PlanChoices choices;
     ASSERT_TRUE(kTexts.contains(choice)) << place_of(choice);
@@ -108,7 +108,7 @@ TEST(PlanChoices, EachHasAPlaceAndSomeAFormerOne) {
   EXPECT_EQ(choice_of_place(""), std::nullopt) << "most have no former place";
 }
 
-TEST(PlanChoices, OnlySomeOfThemAreThoseThatAreWantedAndNothingElse) {
+TEST(PlanChoices, OnlySelectsTheWantedChoices) {
   const PlanChoices machines = only(all_choices(), is_about_machines);
   for (const PlanChoice choice : plan_choices()) EXPECT_EQ(has(machines, choice), is_about_machines(choice));
   EXPECT_TRUE(with_change(only(all_choices(), [](PlanChoice choice) { return !is_about_machines(choice); }),
@@ -129,11 +129,11 @@ TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
   }
 }
 
-TEST(PlanChoices, TheFlavorsOfThePublishedTableAreAllThereAre) {
+TEST(PlanChoices, PublishedTableListsEveryFlavor) {
   EXPECT_EQ(row_of(PlanChoice::Flavor).values, fmt::format("{}", fmt::join(flavors(), "|")));
 }
 
-TEST(PlanChoices, TheWordsOfACommandMakeThemAgain) {
+TEST(PlanChoices, CommandWordsReadBackAsTheSameChoices) {
   std::vector<std::string> words = words_of(all_choices());
   words.insert(words.begin(), "mlp");
   const Result<CommandLine> line = parse_command_line(words);
@@ -143,7 +143,7 @@ TEST(PlanChoices, TheWordsOfACommandMakeThemAgain) {
   EXPECT_TRUE(errors.empty());
 }
 
-TEST(PlanChoices, ANameIsOneWordWhereFlagsAreTypedAndWhichMachineComesBeforeHowMany) {
+TEST(PlanChoices, FlagsHyphenateNamesAndPutTheMachineFirst) {
   EXPECT_EQ(flags_of({.gpus = 4, .nodes = 2, .gpu_name = "A100 80GB PCIe", .memory = Bytes(79LL << 30)}),
             "--gpu A100-80GB-PCIe --mem 79G --gpus 4 --nodes 2");
   EXPECT_EQ(flags_of({.batch = 4, .accumulation = 2}), "--batch 4 --accumulate 2");
@@ -151,7 +151,7 @@ TEST(PlanChoices, ANameIsOneWordWhereFlagsAreTypedAndWhichMachineComesBeforeHowM
   EXPECT_EQ(flags_of({.allocator_settings = "a:1, b:2"}), "--alloc-conf a:1, b:2");
 }
 
-TEST(PlanChoices, AChangeStandsInThePlaceOfAChoiceAndBesidePatternsAndOtherSizes) {
+TEST(PlanChoices, ChangeReplacesChoicesAndAddsPatternsAndSizes) {
   const PlanChoices now = {.gpus = 4, .batch = 8, .dimensions = {{"width", 32}, {"depth", 3}}, .frozen = {"a"}};
   const PlanChoices after = with_change(now, {.batch = 2, .dimensions = {{"width", 16}}, .frozen = {"b"}});
   const PlanChoices expected = {
@@ -159,7 +159,7 @@ TEST(PlanChoices, AChangeStandsInThePlaceOfAChoiceAndBesidePatternsAndOtherSizes
   EXPECT_TRUE(after == expected);
 }
 
-TEST(PlanRequest, SaysAllThatIsWrongAndNothingOfWhatCouldNotBeRead) {
+TEST(PlanRequest, ReportsEveryErrorAndNoConsequences) {
   const CommandLine line = *parse_command_line(
       std::vector<std::string>{"no_model", "--mem", "16X", "--batch", "none", "--flavor", "megatron", "--strategy",
                                "FULL_SHARD", "--set", "batch=2", "--set", "batch=3"});
@@ -171,7 +171,7 @@ TEST(PlanRequest, SaysAllThatIsWrongAndNothingOfWhatCouldNotBeRead) {
       << "and not that the machines are missing";
 }
 
-TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
+TEST(PlanRequest, ChoicesOverrideTheRecipeAndTheRecipeTheModel) {
   const PlanRequest nothing = {.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(16LL << 30)}};
   const auto usual = resolve(nothing, kSpecs);
   ASSERT_TRUE(usual) << to_string(usual.error().front());
@@ -212,7 +212,7 @@ std::string refusals_of(const PlanRequest& request) {
   return lines;
 }
 
-TEST(PlanRequest, WhatIsSearchedRunsUnderEveryRuntimeOptimizerAndPrecision) {
+TEST(PlanRequest, EveryRuntimeOptimizerAndPrecisionHasPlans) {
   for (const auto& [framework, runtime] : kRuntimes) {
     for (const auto& [kind, optimizer] : kOptimizerKinds) {
       for (const Precision precision :
@@ -227,7 +227,7 @@ TEST(PlanRequest, WhatIsSearchedRunsUnderEveryRuntimeOptimizerAndPrecision) {
   }
 }
 
-TEST(PlanRequest, AFlavorChangesTheModelCodeAloneOfAPlan) {
+TEST(PlanRequest, FlavorChangesOnlyTheModelCode) {
   Plan plan;
   plan.runtime.framework = Framework::Zero3;
   plan.runtime.allocator_settings = "expandable_segments:True";
@@ -243,7 +243,7 @@ TEST(PlanRequest, AFlavorChangesTheModelCodeAloneOfAPlan) {
   EXPECT_EQ(plan, expected);
 }
 
-TEST(PlanRequest, WhatIsSaidOfTheBatchFixesIt) {
+TEST(PlanRequest, BatchOptionsFixTheSamples) {
   const auto samples = [](const std::string& model, PlanChoices choices) {
     choices.gpus = 2;
     choices.memory = Bytes(16LL << 30);
@@ -285,7 +285,7 @@ TEST(PlanRequest, AMicroBatchAloneKeepsTheSamplesOfAStep) {
   EXPECT_EQ(made("resnet18", {.batch = 8}).first, 1);
 }
 
-TEST(PlanRequest, SimpleFsdpHasAMeshAndNoUnitsAndSaysWhatItHasNoWordsFor) {
+TEST(PlanRequest, SimpleFsdpHasAMeshAndNoUnits) {
   PlanRequest asked = {.model = "gpt2",
                        .choices = {.gpus = 4, .memory = Bytes(16LL << 30), .runtime = Framework::SimpleFsdp}};
   asked.choices.replicate = 2;
@@ -328,7 +328,7 @@ bool is_assumed(const ResolvedRequest& request, std::string_view words) {
                      [&](const std::string& line) { return line.find(words) != std::string::npos; });
 }
 
-TEST(DefaultPrecision, IsFp16WhereTheCardHasNoBf16AndNobodyChoseIt) {
+TEST(DefaultPrecision, IsFp16OnCardsWithoutBf16) {
   const auto precision_on = [](const std::string& gpu, std::optional<Precision> chosen, const std::string& model) {
     auto made = resolved_of(model, {.gpus = 4, .gpu_name = gpu, .precision = chosen});
     EXPECT_TRUE(made) << errors_text(made);
@@ -346,7 +346,7 @@ TEST(DefaultPrecision, IsFp16WhereTheCardHasNoBf16AndNobodyChoseIt) {
   EXPECT_EQ(precision_on("A100 40GB SXM", {}, "llama2_7b"), (Found{Dtype::BFloat16, false}));
 }
 
-TEST(DefaultPrecision, OfZeroIsFp16Too) {
+TEST(DefaultPrecision, IsFp16ForZeroToo) {
   const auto made = resolved_of("gpt2", {.gpus = 4, .gpu_name = "T4", .runtime = Framework::Zero2});
   ASSERT_TRUE(made) << errors_text(made);
   EXPECT_EQ(made->space.base.mixed_precision.param_dtype, Dtype::Float16);
@@ -372,7 +372,7 @@ TEST(Machines, NodesHaveTheSizesThatExist) {
             "2048 nodes of 8.\n");
 }
 
-TEST(Machines, AWorldIsSplitIntoNodesAsTheyAreRented) {
+TEST(Machines, WorldIsSplitIntoRentableNodes) {
   EXPECT_EQ(split_world(5), (MachineSize{5, 1}));
   EXPECT_EQ(split_world(8), (MachineSize{8, 1}));
   EXPECT_EQ(split_world(512), (MachineSize{8, 64}));
@@ -393,7 +393,7 @@ TEST(Machines, AWorldSizeIsAsManyNodesAsItTakes) {
   EXPECT_EQ(size(16, {}, 4), (MachineSize{4, 4})) << "as a cluster has them";
 }
 
-TEST(Machines, AWorldSizeThatNodesDoNotMakeUpIsRefusedWithTheNearest) {
+TEST(Machines, UnevenWorldSizeErrorNamesTheNearest) {
   const auto refusal = [](std::int64_t world, const MachineSize& said) {
     const auto size = size_of_world(world, said);
     return size ? "" : to_string(size.error().front());
@@ -415,7 +415,7 @@ TEST(Machines, AWorldSizeThatNodesDoNotMakeUpIsRefusedWithTheNearest) {
             "--world-size 16384.");
 }
 
-TEST(Machines, WhatOfThemIsMissingIsSaid) {
+TEST(Machines, MissingPartsAreReported) {
   EXPECT_EQ(errors_text(resolved_of("mlp", {.gpus = 4})),
             "The GPU of the machines is missing, or its memory. Add --gpu NAME, such as --gpu \"RTX 4090\" (fsdp-plan "
             "gpus lists them), or --mem 24G.\n");

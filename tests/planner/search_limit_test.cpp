@@ -24,7 +24,7 @@ TEST(Search, EndsAsSoonAsItIsStopped) {
   EXPECT_LT(asked, 10);
 }
 
-TEST(Search, IsGivenUpAfterAsMuchWorkAsItMayDo) {
+TEST(Search, GivesUpAtItsWorkLimit) {
   // Most plans come near the budget, so that one after the other is walked.
   const Case c = standard_case(Bytes(700 << 20));
   const auto given_up = search(c.spec, c.workload, c.cluster, c.space, {.most_work = 1, .gives_up = true});
@@ -37,7 +37,7 @@ TEST(Search, IsGivenUpAfterAsMuchWorkAsItMayDo) {
 }
 
 // Whatever the limit, what is named fits, is not better than the best, and the gap reaches as far as the best is.
-TEST(Search, SettlesAtTheLimitOfItsWorkForWhatItHasAndSaysHowFarThatMayBeFromTheBest) {
+TEST(Search, WorkLimitGivesAFittingPlanAndATrueGap) {
   for (const int mib : {700, 1000}) {
     const Case c = standard_case(Bytes(std::int64_t{mib} << 20));
     const auto best = search(c.spec, c.workload, c.cluster, c.space, {.most_work = 0});
@@ -64,7 +64,7 @@ TEST(Search, SettlesAtTheLimitOfItsWorkForWhatItHasAndSaysHowFarThatMayBeFromThe
 }
 
 // A comparison asks as far as it is told to, and not as far as a search goes that nobody told anything.
-TEST(Search, OfAComparisonIsLimitedByItsWorkAloneWhereThatIsAskedFor) {
+TEST(Search, ComparisonIsLimitedByWorkAloneIfRequested) {
   const Case c = standard_case(Bytes(700 << 20));
   ResolvedRequest request{.spec = c.spec, .workload = c.workload, .cluster = c.cluster, .space = c.space};
   request.space.max_predictions = 1;
@@ -80,7 +80,7 @@ TEST(Search, OfAComparisonIsLimitedByItsWorkAloneWhereThatIsAskedFor) {
   EXPECT_FALSE(whole->proof.stopped_early);
 }
 
-TEST(Search, TellsTheBestPlanBeforeTheRest) {
+TEST(Search, ReportsTheBestPlanBeforeTheRest) {
   Case c = standard_case(kPlenty);
   std::vector<SearchResult> told;
   const auto result = search(c.spec, c.workload, c.cluster, c.space,
@@ -92,7 +92,7 @@ TEST(Search, TellsTheBestPlanBeforeTheRest) {
   EXPECT_FALSE(result->pareto.empty());
 }
 
-TEST(Search, WhatIsPrintedAheadOfTheSuggestionsIsTheBeginOfTheWholeAnswer) {
+TEST(Search, EarlyAnswerIsAPrefixOfTheWholeAnswer) {
   for (const int mib : {64, 500, 700, 1000, 4000}) {
     const Case c = standard_case(Bytes(std::int64_t{mib} << 20));
     std::string told;

@@ -15,7 +15,7 @@
 namespace fsdp::planner {
 namespace {
 
-TEST(SearchStages, AreTheTableOfTheArchitecturePage) {
+TEST(SearchStages, MatchTheArchitecturePage) {
   const auto page = read_text_file("docs/architecture.md");
   ASSERT_TRUE(page.has_value());
   const std::string table = describe_stages();
@@ -35,7 +35,7 @@ FoundPlan found_with(const Case& c, const SearchOptions& options) {
   return find_by_stages(c.spec, c.workload, c.cluster, c.space, options).value();
 }
 
-TEST(SearchStages, AnswerFromTheSpaceWithoutWhatTheUsualValuesNeed) {
+TEST(SearchStages, PreferSpacesWithUsualValuesIfTheyFit) {
   const SearchOptions options;
   bool is_other_space = false;
   for (const std::int64_t mebibytes : {400, 500, 560, 600, 620, 660, 700}) {

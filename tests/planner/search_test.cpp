@@ -195,7 +195,7 @@ RC_GTEST_PROP(Search, AnswersAsBruteForceDoes, ()) {
 }
 
 // The short way to a plan's reserved memory, against the allocator with all that it keeps count of.
-RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, ()) {
+RC_GTEST_PROP(Search, QuickPredictionEqualsTheFullOneInReservedMemory, ()) {
   Case c = random_case();
   c.space.base.runtime.allocator_settings =
       *rc::gen::element("", "", "large_segment_size_mb:64", "expandable_segments:True");
@@ -224,7 +224,7 @@ RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, (
 }
 
 // What a predictor keeps from one plan for the next changes no answer.
-RC_GTEST_PROP(Search, APredictorThatHasSeenOtherPlansAnswersAsANewOne, ()) {
+RC_GTEST_PROP(Search, UsedPredictorAnswersLikeANewOne, ()) {
   const Case c = random_case();
   Engine engine(c);
   const std::vector<Box> boxes = engine.cost.space();
@@ -277,7 +277,7 @@ TEST(Search, ABrokenBoundProvesNothing) {
   EXPECT_NE(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
 }
 
-TEST(Search, SaysWhereALimitEndedTheComparisonOfPlansThatAreAsFast) {
+TEST(Search, NotesTiesThatALimitLeftUncompared) {
   const Case c = standard_case(kPlenty);
   auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
@@ -293,7 +293,7 @@ TEST(Search, SaysWhereALimitEndedTheComparisonOfPlansThatAreAsFast) {
   EXPECT_NE(to_json(*result, &c.cluster).find("\"compared_ties\": false"), std::string::npos);
 }
 
-TEST(Search, ANoWithoutAProofIsNoNoPlanFits) {
+TEST(Search, UnprovenMissIsNotReportedAsNoPlanFits) {
   const Case c = standard_case(Bytes(64 << 20));
   auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
@@ -306,7 +306,7 @@ TEST(Search, ANoWithoutAProofIsNoNoPlanFits) {
   EXPECT_EQ(label(), "DOES NOT FIT");
 }
 
-TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {
+TEST(Search, FrontTradesMemoryForTimeAndEndsWithTheBestPlan) {
   const Case c = standard_case(kPlenty);
   const auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
@@ -322,7 +322,7 @@ TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {
   EXPECT_EQ(result->pareto.back(), result->best);
 }
 
-TEST(Search, SaysWhatTheFastestPlanWouldBringWhereThatIsWorthALine) {
+TEST(Search, NamesTheGainOfTheFastestPlanFromOnePercent) {
   int told = 0;
   for (const std::int64_t mib : {900, 1000, 1200, 1500, 2000, 3000}) {
     Case c = standard_case(Bytes(mib << 20));
@@ -340,7 +340,7 @@ TEST(Search, SaysWhatTheFastestPlanWouldBringWhereThatIsWorthALine) {
   EXPECT_GT(told, 0);
 }
 
-TEST(Search, WhenNothingFitsThePlanThatNeedsLeastSaysHowMuchItMisses) {
+TEST(Search, NoFitNamesTheSmallestPlanAndItsShortfall) {
   const Case c = standard_case(Bytes(600 << 20));
   const auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
@@ -358,7 +358,7 @@ TEST(Search, TheSameInputGivesTheSameResult) {
   EXPECT_EQ(*search(c.spec, c.workload, c.cluster, c.space), *search(c.spec, c.workload, c.cluster, c.space));
 }
 
-TEST(Search, TheReportIsOfTheRankThatWasAskedFor) {
+TEST(Search, ReportIsOfTheRequestedRank) {
   Case c = standard_case(kPlenty);
   // 8190 rows over 4 ranks: 2048 on the first three, 2046 on the last.
   c.spec = small_transformer({.layers = 2, .hidden = 512, .vocabulary = 8190, .batch = 4, .sequence = 512});
@@ -376,7 +376,7 @@ TEST(Search, TheReportIsOfTheRankThatWasAskedFor) {
 }
 
 // A family of the front that is too large is ruled out as a whole, and not point by point.
-TEST(Search, TheFrontWalksAFamilyOnceWhereNoneOfItFits) {
+TEST(Search, FrontWalksAFamilyOnceIfNoneOfItFits) {
   const Case c = standard_case(kPlenty);
   Engine engine(c);
   LiveCost live(engine.cost);
@@ -389,7 +389,7 @@ TEST(Search, TheFrontWalksAFamilyOnceWhereNoneOfItFits) {
   EXPECT_EQ(engine.cost.asked().live, asked);
 }
 
-TEST(Search, AGlobalBatchIsSharedOutOverMicroBatches) {
+TEST(Search, GlobalBatchIsSplitIntoMicroBatches) {
   Case c = standard_case(kPlenty);
   c.space.global_batch = 32;  // 8 for each of 4 GPUs: 8 x 1, 4 x 2, 2 x 4 or 1 x 8.
   const auto result = search(c.spec, c.workload, c.cluster, c.space);
@@ -509,7 +509,7 @@ Case offloading_case(std::optional<Bytes> host_memory) {
   return c;
 }
 
-TEST(Search, WhatIsOffloadedMustFitTheNode) {
+TEST(Search, OffloadMustFitTheNode) {
   const Case unknown = offloading_case(std::nullopt);
   const auto free = search(unknown.spec, unknown.workload, unknown.cluster, unknown.space);
   ASSERT_EQ(free->verdict, Verdict::Fits);
@@ -545,7 +545,7 @@ TEST(Search, WhatIsOffloadedMustFitTheNode) {
   EXPECT_EQ(remedy->verdict, Verdict::Fits);
 }
 
-TEST(Search, APlanThatLeavesTheHostAloneIsTakenWhereTheNodeIsSmall) {
+TEST(Search, SmallHostGetsAPlanWithoutOffload) {
   Case c = standard_case(kPlenty);
   c.cluster.host_memory = {Bytes(1 << 20), Provenance::Given, "--host-mem"};
   const auto result = search(c.spec, c.workload, c.cluster, c.space);

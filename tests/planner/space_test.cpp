@@ -64,7 +64,7 @@ TEST(SpaceText, WrapIsAlsoAPolicyOfPyTorchByElementsOrByClasses) {
   EXPECT_FALSE(parse_wrap("class:").has_value());
 }
 
-TEST(SpaceText, ReshardIsTrueFalseASmallerWorldOrTheLastUnitsKept) {
+TEST(SpaceText, ReshardIsTrueFalseANumberOrKeepLast) {
   EXPECT_EQ(*parse_reshard("true"), (ReshardChoice{Kind::Always, 0, 0}));
   EXPECT_EQ(*parse_reshard("false"), (ReshardChoice{Kind::Never, 0, 0}));
   EXPECT_EQ(*parse_reshard("8"), (ReshardChoice{Kind::Smaller, 8, 0}));
@@ -95,7 +95,7 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
       "save-attention, or a number of blocks such as 12, full:12 or selective:12.");
 }
 
-TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
+TEST(SpaceText, ReadsBackAsWritten) {
   for (const std::string text : {"blocks", "4", "sublayers", "projections", "root", "a.*,b", "size:100M", "size:1500K",
                                  "size:1234567", "class:A,B"})
     EXPECT_EQ(to_text(*parse_wrap(text)), text);
@@ -113,7 +113,7 @@ TEST(Space, ShardSizesAreDivisorsOfANodeAndWholeNodes) {
   EXPECT_EQ(sizes(4, 6), (std::vector<std::int64_t>{24, 12, 8, 4, 2, 1}));
 }
 
-TEST(Space, EveryMicroBatchThatMakesUpTheGlobalBatch) {
+TEST(Space, SearchesEveryMicroBatchOfTheGlobalBatch) {
   Space space;
   space.global_batch = 48;  // 12 for each of 4 GPUs.
   const auto batches = batches_of(space, small_cluster(4, 1, Bytes(1 << 30)));
@@ -125,7 +125,7 @@ TEST(Space, EveryMicroBatchThatMakesUpTheGlobalBatch) {
             "--global-batch: 50 samples cannot be split evenly over 4 GPUs. Write a multiple of 4.");
 }
 
-TEST(Space, SamplesOfAGpuAreSharedOutTheSameOnAnyNumberOfThem) {
+TEST(Space, SamplesPerGpuSplitTheSameOnAnyNumberOfGpus) {
   Space space;
   space.samples_per_gpu = 6;
   const std::vector<Batch> all = {{6, 1}, {3, 2}, {2, 3}, {1, 6}};
@@ -156,7 +156,7 @@ TEST(Space, ItsSizeIsTheProductOfItsDimensions) {
   EXPECT_EQ(f.size(), 3 * 2 * 33 * (2 * (5 + 4 + 3) + 1 + 2));
 }
 
-TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
+TEST(Space, FixedChoiceRemovesItsDimension) {
   Fixture f;
   f.space.shard = 4;
   f.space.cpu_offload = false;
@@ -169,7 +169,7 @@ TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
   EXPECT_EQ(f.size(), 1);
 }
 
-TEST(Space, OfFsdp1HasOnlyWhatItHasWordsFor) {
+TEST(Space, Fsdp1SpaceHasOnlyPlansThatFsdp1Expresses) {
   Fixture f;
   f.space.base.runtime.framework = Framework::Fsdp1;
   // As above without units of several blocks, with none or all of the units kept, and offload where it shards.
@@ -185,7 +185,7 @@ TEST(Space, OfFsdp1HasOnlyWhatItHasWordsFor) {
                                       "--reshard: FSDP1 has one strategy for all units. Write true or false."}));
 }
 
-TEST(Space, OfFsdp1OffloadsWhereNoGradientIsLost) {
+TEST(Space, Fsdp1SpaceOffloadsIfNoGradientIsLost) {
   Fixture f;
   f.space.base.runtime.framework = Framework::Fsdp1;
   f.space.cpu_offload = true;
@@ -213,7 +213,7 @@ TEST(Space, OfFsdp1OffloadsWhereNoGradientIsLost) {
   EXPECT_EQ(refused(original), "");
 }
 
-TEST(Space, BlocksAreCutWhereTheyAreLargeForTheDevice) {
+TEST(Space, LargeBlocksAreSplit) {
   Fixture f;
   f.space.shard = 4;
   f.space.cpu_offload = false;
@@ -252,7 +252,7 @@ TEST(Space, DescriptionsNameEveryDimension) {
   EXPECT_EQ(lines[6], "plans: " + std::to_string(f.size()));
 }
 
-TEST(Space, HowOftenGradientsAreReducedIsSearchedWithSeveralMicroBatches) {
+TEST(Space, ReductionFrequencyIsSearchedWithSeveralMicroBatches) {
   Fixture f;
   const std::int64_t with_one = f.size();
   f.space.sync_every_micro_batch = false;
@@ -278,7 +278,7 @@ TEST(StrategyNames, FixShardAndReshard) {
             "--strategy: \"FULLSHARD\" is not a sharding strategy. Did you mean \"FULL_SHARD\"?");
 }
 
-TEST(StrategyNames, AHybridOnOneNodeIsEachPartOfItThatLeavesSeveralCopies) {
+TEST(StrategyNames, HybridOnOneNodeSearchesMeshesWithReplicas) {
   Fixture f;
   f.cluster = small_cluster(8, 1, Bytes(1 << 30));
   ASSERT_TRUE(apply_strategy("HYBRID_SHARD", f.cluster, f.space));
@@ -300,7 +300,7 @@ TEST(StrategyNames, AHybridOnOneNodeIsEachPartOfItThatLeavesSeveralCopies) {
       "shard over. Write SHARD_GRAD_OP.");
 }
 
-TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
+TEST(StrategyNames, RequestedNameIsPrinted) {
   for (const std::string name : {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"}) {
     Fixture f;
     ASSERT_TRUE(apply_strategy(name, f.cluster, f.space));
@@ -315,7 +315,7 @@ TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
   }
 }
 
-TEST(StrategyNames, WhatIsNoStrategyHereSaysWhy) {
+TEST(StrategyNames, UnusableStrategyIsRefusedWithAReason) {
   Space space;
   EXPECT_EQ(to_string(apply_strategy("DDP", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
             "--strategy: DDP is not an FSDP sharding strategy. Write --runtime ddp.");

@@ -67,7 +67,7 @@ Runs runs_by_brute_force(const Case& c) {
   return runs;
 }
 
-TEST(TightSearch, NamesThePlanThatRunsWhereNoneHasRoom) {
+TEST(TightSearch, NamesATightPlanIfNoneHasRoom) {
   Case c = small_case(least_with_room() - Bytes(1));
   EXPECT_EQ(found(c).verdict, Verdict::DoesNotFit);
   c.space.room = Room::Either;
@@ -79,7 +79,7 @@ TEST(TightSearch, NamesThePlanThatRunsWhereNoneHasRoom) {
   EXPECT_EQ(tight.best.missing, Bytes(0));
 }
 
-TEST(TightSearch, LeavesAPlanWithRoomWhereItIs) {
+TEST(TightSearch, DoesNotChangeAPlanWithRoom) {
   Case c = small_case(least_with_room());
   const SearchResult with_room = found(c);
   c.space.room = Room::Either;
@@ -87,7 +87,7 @@ TEST(TightSearch, LeavesAPlanWithRoomWhereItIs) {
 }
 
 // From where nothing has room to where nothing runs.
-TEST(TightSearch, IsTheFastestThatRunsByBruteForce) {
+TEST(TightSearch, FindsTheFastestTightPlanAsBruteForceDoes) {
   const Bytes least = least_with_room();
   bool has_flushed = false;
   bool has_ended = false;

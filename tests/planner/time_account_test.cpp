@@ -27,7 +27,7 @@ double of(const TimeAccount& account, TimeUse use) {
   return account.uses[static_cast<std::size_t>(use)].count();
 }
 
-TEST(TimeAccount, TellsWhatEachMomentIsFor) {
+TEST(TimeAccount, AssignsEachMomentToAUse) {
   // The second all-gather begins after a reduce-scatter, while compute waits already.
   const simulator::StepTimeline timeline{
       .step = Seconds(20),
@@ -104,7 +104,7 @@ TEST(TimeAccount, AddsUpToTheStep) {
   }
 }
 
-TEST(TimeAccount, AChangeKeepsWhatItPromises) {
+TEST(TimeAccount, ChangeSavesWhatItPromises) {
   Question question(8);
   const TimeExplanation explanation = question.answer();
   ASSERT_FALSE(explanation.waits.empty());
@@ -125,7 +125,7 @@ TEST(TimeAccount, AChangeKeepsWhatItPromises) {
 }
 
 // One word for all: what runs fits, and is tight where it has no room to spare.
-TEST(TimeAccount, AChangeThatRunsWithoutRoomFitsAndIsTight) {
+TEST(TimeAccount, ChangeThatLeavesNoRoomFitsAndIsTight) {
   Question synced(8);
   synced.plan.sync_every_micro_batch = false;
   const auto outcome = synced.predictor.evaluate(synced.plan, simulator::Detail::Device);

@@ -151,7 +151,7 @@ std::vector<SaidCase> said_cases() {
   return all;
 }
 
-TEST(Trainers, SayWhatTheyCannotSay) {
+TEST(Trainers, ListWhatTheyCannotExpress) {
   const Model model = trained_model();
   for (const SaidCase& each : said_cases()) {
     Plan plan = sayable();
@@ -161,7 +161,7 @@ TEST(Trainers, SayWhatTheyCannotSay) {
   }
 }
 
-TEST(Trainers, HaveANearestPlanThatTheyCanSay) {
+TEST(Trainers, HaveANearestPlanThatTheyCanExpress) {
   const Model model = trained_model();
   for (const SaidCase& each : said_cases()) {
     for (const TrainerRelease& trainer : {kAccelerate, kTransformers}) {
@@ -177,7 +177,7 @@ TEST(Trainers, HaveANearestPlanThatTheyCanSay) {
   }
 }
 
-TEST(Trainers, KeepTheUnitsThatAClassChooses) {
+TEST(Trainers, KeepTheUnitsThatAClassSelects) {
   const Model model = trained_model();
   Plan plan = sayable();
   const std::vector<Unit> blocks = plan.units;
@@ -226,7 +226,7 @@ class UnitsOfEnds : public testing::Test {
   Plan plan_;
 };
 
-TEST_F(UnitsOfEnds, AreUnitsBesideThoseOfThePolicy) {
+TEST_F(UnitsOfEnds, AddToTheUnitsOfThePolicy) {
   EXPECT_EQ(accelerate_ends_of(model_), (AccelerateEnds{"model.embed_tokens", {"model.norm", "lm_head"}}));
   EXPECT_EQ(unsaid_after([](Plan&) {}), "");
   EXPECT_EQ(wrap_policy_of(Trainer::Accelerate, plan_, model_)->classes, std::vector<std::string>{"LlamaDecoderLayer"});
@@ -238,7 +238,7 @@ TEST_F(UnitsOfEnds, AreUnitsBesideThoseOfThePolicy) {
             "");
 }
 
-TEST_F(UnitsOfEnds, AreInNoPlanOfBlocksAndRootAlone) {
+TEST_F(UnitsOfEnds, AreMissingFromPlansOfBlocksAndRoot) {
   EXPECT_EQ(unsaid_after([](Plan& plan) { plan = sayable(); }), "/units /units/reshard_after_forward");
   EXPECT_EQ(nearest_said(Trainer::Accelerate, sayable(), model_)->units, plan_.units);
   EXPECT_EQ(unsaid_after([](Plan& plan) { plan.units.erase(plan.units.begin()); }), "/units");
@@ -253,7 +253,7 @@ TEST_F(UnitsOfEnds, StayGathered) {
 }
 
 // One parameter under two names is in one unit; a model that is not transformers' has no embedding that is asked for.
-TEST(AccelerateEnds, AreWhatTransformersSaysTheyAre) {
+TEST(AccelerateEnds, MatchThoseOfTransformers) {
   const auto ends = [](const char* file) {
     return accelerate_ends_of(*build_model(*read_model_spec(std::string("model_specs/") + file + ".json")));
   };
@@ -266,7 +266,7 @@ TEST(AccelerateEnds, AreWhatTransformersSaysTheyAre) {
 }
 
 // BERT's output bias has a name in the head and one beside it, so that the unit of the head takes it from the root.
-TEST(AccelerateEnds, AreRefusedWhereTheyShareAParameterWithAnotherUnit) {
+TEST(AccelerateEnds, AreRefusedIfTheyShareAParameter) {
   const ModelSpec spec = *read_model_spec("model_specs/bert_large.json");
   const Model model = *build_model(spec);
   Plan plan = *base_plan(spec, {});
@@ -310,7 +310,7 @@ TEST(WrapPolicy, NamesClassesThatAreExactlyTheUnits) {
 }
 
 // Linear(8, 100) and Linear(100, 4), each with a bias: 900 and 404 parameters.
-TEST(WrapPolicy, NamesASizeWhereNoClassWillDo) {
+TEST(WrapPolicy, NamesASizeIfNoClassMatches) {
   const Model model = *build_model(*parse_model_spec(R"({"format_version": "1.0", "name": "two", "source": "a test",
     "dtype": "float32", "dimensions": {"batch": 2},
     "inputs": {"x": {"shape": ["batch", 8]}, "labels": {"shape": ["batch"], "dtype": "int64"}},
@@ -358,7 +358,7 @@ TEST(Torchtitan, HasNoOtherModels) {
 }
 
 // For FSDP1 accelerate runs autocast beside mixed precision, hands over no mesh, and has no key for one argument.
-TEST(Trainers, AccelerateSaysPlansOfFsdp1) {
+TEST(Trainers, AccelerateExpressesPlansOfFsdp1) {
   const Model model = trained_model();
   const auto unsaid_after = [&](const std::function<void(Plan&)>& change) {
     Plan plan = sayable();

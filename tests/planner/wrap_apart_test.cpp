@@ -39,7 +39,7 @@ Model adapted() {
   return model;
 }
 
-TEST(WrapApart, WhatIsTrainedInABlockStandsBeforeIt) {
+TEST(WrapApart, TrainedPartsOfABlockBecomeUnitsBeforeIt) {
   const Model model = adapted();
   Wrapping wrapping{.stacks = {{{{"0"}}, {{"1"}}}}, .others = {}, .roots = {}};
   wrap_apart(model, Plan{}, wrapping);
@@ -48,13 +48,13 @@ TEST(WrapApart, WhatIsTrainedInABlockStandsBeforeIt) {
   EXPECT_EQ(wrapping, wanted);
 }
 
-TEST(WrapApart, ARootAloneIsCut) {
+TEST(WrapApart, RootAloneIsSplit) {
   Wrapping wrapping;
   wrap_apart(adapted(), Plan{}, wrapping);
   EXPECT_EQ(wrapping.others, (std::vector<UnitModules>{{"0.lora.default"}, {"1.lora.default"}}));
 }
 
-TEST(WrapApart, OneKindIsLeftAsItIs) {
+TEST(WrapApart, UnitsOfOneKindAreUnchanged) {
   Model model = adapted();
   for (Parameter& parameter : model.parameters) parameter.trainable = true;
   Plan base;
@@ -67,7 +67,7 @@ TEST(WrapApart, OneKindIsLeftAsItIs) {
   EXPECT_EQ(wrapping, before);
 }
 
-TEST(WrapApart, WhatNoModuleHoldsAloneStays) {
+TEST(WrapApart, ParametersWithoutAModuleOfTheirOwnStay) {
   Model model = adapted();
   Parameter scale = model.parameters[1];  // Trained, and in "0" itself.
   scale.name = "0.scale";

@@ -73,7 +73,7 @@ Texts rows(const PolicyExplanation& explanation) {
   return texts;
 }
 
-TEST(AutoWrap, BySizeItWorksFromTheLeavesUpAndTheThresholdCounts) {
+TEST(AutoWrap, SizePolicyWorksFromTheLeavesUpInclusive) {
   // pair 200 and single 150 reach 150; what is left of list is 300, but it is a ModuleList; attention is a leaf of 400.
   EXPECT_EQ(units(example(), "size:150"), (Texts{"pair", "single"}));
   EXPECT_EQ(units(example(), "size:151"), (Texts{"pair"}));
@@ -81,7 +81,7 @@ TEST(AutoWrap, BySizeItWorksFromTheLeavesUpAndTheThresholdCounts) {
   EXPECT_EQ(units(example(), "size:10M"), Texts());
 }
 
-TEST(AutoWrap, ItSaysOfEachModuleWhyItIsAUnitOrNot) {
+TEST(AutoWrap, ExplainsWhyEachModuleIsAUnitOrNot) {
   const PolicyExplanation said = explain_policy(example(), *parse_wrap("size:150"));
   EXPECT_EQ(said.policy, "size:150");
   EXPECT_EQ(rows(said), (Texts{": 1050, 700, yes: the root is a unit in any case",
@@ -96,7 +96,7 @@ TEST(AutoWrap, ItSaysOfEachModuleWhyItIsAUnitOrNot) {
   EXPECT_EQ(said.in_root, (Texts{"list", "attention"}));
 }
 
-TEST(AutoWrap, WhatIsLeftBesideUnitsInsideMayBeTooLittle) {
+TEST(AutoWrap, RestOutsideInnerUnitsMayBeTooSmall) {
   // The two Linear are 200 of 250, and 50 are left.
   Model model{.name = "Rest"};
   add(model, "", "Net");
@@ -109,7 +109,7 @@ TEST(AutoWrap, WhatIsLeftBesideUnitsInsideMayBeTooLittle) {
   EXPECT_EQ(said.root_elements, 50);
 }
 
-TEST(AutoWrap, ByClassEveryModuleOfItIsAUnitAlsoInsideOthers) {
+TEST(AutoWrap, ClassPolicyWrapsNestedModulesToo) {
   EXPECT_EQ(units(example(), "class:Sequential"), (Texts{"pair"}));
   // torch.nn derives the output projection of attention from Linear.
   EXPECT_EQ(units(example(), "class:Linear,Sequential"),
@@ -120,7 +120,7 @@ TEST(AutoWrap, ByClassEveryModuleOfItIsAUnitAlsoInsideOthers) {
   EXPECT_EQ(said.in_root, (Texts{"single", "list", "attention"}));
 }
 
-TEST(AutoWrap, ModulesOfRowsInRowsAreOneRow) {
+TEST(AutoWrap, NestedModuleListsFoldIntoOneRow) {
   Model model{.name = "Rows"};
   add(model, "", "Net");
   for (const std::string layer : {"layer_0", "layer_1"}) {
@@ -134,7 +134,7 @@ TEST(AutoWrap, ModulesOfRowsInRowsAreOneRow) {
   EXPECT_EQ(said.in_root, (Texts{"layer_{0..1}.norm"}));
 }
 
-TEST(AutoWrap, AllThatCannotBeAUnitIsRefusedAtOnce) {
+TEST(AutoWrap, EveryImpossibleUnitIsRefused) {
   Model model = *build_model(small_transformer({.layers = 2, .tied = true}));
   const std::string tie = R"("model.embed_tokens.weight" is the parameter "lm_head.weight", which lies outside of it.)";
   // 256 x 64 = 16,384 elements each.
@@ -151,7 +151,7 @@ TEST(AutoWrap, AllThatCannotBeAUnitIsRefusedAtOnce) {
             "its forward is never called. Take another class, or write the names of the units.");
 }
 
-TEST(AutoWrap, AnUnknownClassIsAnsweredWithTheKnownOnesTheNearestFirst) {
+TEST(AutoWrap, UnknownClassErrorListsKnownOnesNearestFirst) {
   const Model model = *build_model(small_transformer());
   const Texts said = refusals(model, "class:RMSNorn");
   ASSERT_EQ(said.size(), 1U);
@@ -161,7 +161,7 @@ TEST(AutoWrap, AnUnknownClassIsAnsweredWithTheKnownOnesTheNearestFirst) {
   EXPECT_EQ(said[0].find("ModuleList"), std::string::npos) << "cannot be a unit: " << said[0];
 }
 
-TEST(AutoWrap, TheUnitsOfAPlanAreThoseOfThePolicyChildrenFirst) {
+TEST(AutoWrap, PlanHasTheUnitsOfThePolicyChildrenFirst) {
   const Model model = *build_model(small_transformer({.layers = 2}));
   const auto wrapping = wrapping_by_name(model, *parse_wrap("size:16K"));
   ASSERT_TRUE(wrapping.has_value());
@@ -171,7 +171,7 @@ TEST(AutoWrap, TheUnitsOfAPlanAreThoseOfThePolicyChildrenFirst) {
   EXPECT_EQ(names.front(), "model.embed_tokens");
 }
 
-TEST(AutoWrap, EndsBesideItAreRefused) {
+TEST(AutoWrap, WrapEndsWithAPolicyAreRefused) {
   PlanRequest request{.model = "mlp"};
   request.choices.wrap = *parse_wrap("size:1K");
   request.choices.wrap_ends = true;

@@ -10,14 +10,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST(ChoiceOptions, AreTakenOutOfACommandLineWhereverTheyStand) {
+TEST(ChoiceOptions, AreFoundAnywhereInACommandLine) {
   const auto taken = take_choices(Words{"--theme", "dark", "--gpus", "4", "qwen3_tts", "--mem=16G", "--view", "peak"});
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->texts, (ChoiceTexts{{PlanChoice::Gpus, {"4"}}, {PlanChoice::Memory, {"16G"}}}));
   EXPECT_EQ(taken->rest, (Words{"--theme", "dark", "qwen3_tts", "--view", "peak"}));
 }
 
-TEST(ChoiceOptions, HaveTheirOtherNamesAndThoseOfTheVersionBefore) {
+TEST(ChoiceOptions, AcceptAliasesAndNamesOfThePreviousVersion) {
   const auto taken = take_choices(Words{"--nproc-per-node", "8", "--nnodes=2", "--checkpoint", "full"});
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->texts,
@@ -31,7 +31,7 @@ TEST(ChoiceOptions, PatternsTakeAllWordsUpToTheNextOption) {
             (ChoiceTexts{{PlanChoice::SetDimension, {"x=1", "y=2"}}, {PlanChoice::Freeze, {"a.*", "b.*"}}}));
 }
 
-TEST(ChoiceOptions, WithoutAValueOrGivenTwiceAreErrorsAllAtOnce) {
+TEST(ChoiceOptions, MissingAndRepeatedValuesAreAllReported) {
   const auto taken = take_choices(Words{"mlp", "--gpus", "4", "--gpus", "8", "--mem", "--seq"});
   ASSERT_FALSE(taken);
   ASSERT_EQ(taken.error().size(), 3u);

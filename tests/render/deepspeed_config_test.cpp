@@ -65,7 +65,7 @@ TEST_F(DeepSpeedConfig, HasTheKeysOfDeepSpeed) {
 )");
 }
 
-TEST_F(DeepSpeedConfig, SaysSoWhereNothingIsClippedOrMixed) {
+TEST_F(DeepSpeedConfig, WritesDisabledClippingAndPrecision) {
   said_.plan.runtime.framework = Framework::Zero1;
   said_.plan.mixed_precision = {};
   said_.plan.optimizer.clip_grad_norm.reset();
@@ -77,7 +77,7 @@ TEST_F(DeepSpeedConfig, SaysSoWhereNothingIsClippedOrMixed) {
   EXPECT_EQ(note("model: parameters in float32").empty(), false);
 }
 
-TEST_F(DeepSpeedConfig, SaysHowALossIsScaled) {
+TEST_F(DeepSpeedConfig, WritesTheLossScaling) {
   said_.plan.mixed_precision = {.param_dtype = Dtype::Float16, .reduce_dtype = Dtype::Float16};
   said_.plan.zero.fp16.hysteresis = 7;
   const std::string written = text();
@@ -87,7 +87,7 @@ TEST_F(DeepSpeedConfig, SaysHowALossIsScaled) {
   EXPECT_NE(written.find(R"("hysteresis": 7,)"), std::string::npos) << written;
 }
 
-TEST_F(DeepSpeedConfig, SaysThatBf16HasNoCopy) {
+TEST_F(DeepSpeedConfig, WritesThatBf16HasNoMasterWeights) {
   said_.plan.parameter_dtype = Dtype::BFloat16;
   said_.plan.mixed_precision = {};
   EXPECT_NE(text().find(R"("bf16_master_weights_and_grads": true,)"), std::string::npos) << text();
@@ -124,14 +124,14 @@ TEST_F(DeepSpeedConfig, NotesWhatTheScriptMustDo) {
             "loop: engine.backward(loss) and engine.step() for each of 3 micro-batches; the engine divides the loss");
 }
 
-TEST_F(DeepSpeedConfig, NamesWhatSelectiveCheckpointingKeeps) {
+TEST_F(DeepSpeedConfig, NamesOpsThatSelectiveCheckpointingSaves) {
   checkpoint(said_.plan, model_, {CheckpointMode::Selective, {}});
   EXPECT_EQ(note("checkpointing: "),
             "checkpointing: torch.utils.checkpoint with use_reentrant=False around model.layers.{0..3}, with a policy "
             "that keeps the outputs of attention, linear (of every second linear)");
 }
 
-TEST_F(DeepSpeedConfig, SaysWhatGoesToTheHost) {
+TEST_F(DeepSpeedConfig, WritesCpuOffload) {
   said_.plan.runtime.framework = Framework::Zero3;
   said_.plan.cpu_offload = true;
   EXPECT_NE(text().find(R"("offload_optimizer": {"device": "cpu", "pin_memory": true})"), std::string::npos) << text();
@@ -149,12 +149,12 @@ TEST_F(DeepSpeedConfig, SaysWhatGoesToTheHost) {
   EXPECT_EQ(note("optimizer: ").find("fused"), std::string::npos);
 }
 
-TEST_F(DeepSpeedConfig, CountsSamplesWhereNoSizeIsABatch) {
+TEST_F(DeepSpeedConfig, MicroBatchIsOneWithoutABatchDimension) {
   std::erase_if(model_.dimensions, [](const Dimension& each) { return each.name == "batch"; });
   EXPECT_NE(text().find(R"("train_micro_batch_size_per_gpu": 1,)"), std::string::npos);
 }
 
-TEST_F(DeepSpeedConfig, IsForPlansOfZeroAlone) {
+TEST_F(DeepSpeedConfig, RefusesPlansOfOtherFrameworks) {
   EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_), Errors{});
   said_.plan.runtime.framework = Framework::Ddp;
   EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_),

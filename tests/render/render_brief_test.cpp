@@ -56,7 +56,7 @@ std::vector<Term> terms_of(const std::string& text) {
   return terms;
 }
 
-TEST(Peak, NamesWhatIsMoreThanTheRest) {
+TEST(Peak, NamesTermsLargerThanTheRest) {
   for (const int columns : {44, 52, 72, 112}) {
     for (const std::size_t lines : {1, 2, 3}) {
       const std::vector<Term> terms = terms_of(peak_of(many_terms(), false, columns, lines));
@@ -71,7 +71,7 @@ TEST(Peak, NamesWhatIsMoreThanTheRest) {
   EXPECT_NE(text.find("allocator overhead 2.58 GiB, OptState 1.78 GiB"), std::string::npos) << text;
 }
 
-TEST(Peak, IsOneTermWhereThatIsAll) {
+TEST(Peak, IsOneTermIfThereIsOnlyOne) {
   MemoryReport memory;
   memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = mib(100);
   memory.peaks.reserved = memory.peaks.device = mib(100);
@@ -89,7 +89,7 @@ StepReport fast_step() {
   return report;
 }
 
-TEST(Speed, IsInWhatPeopleCompare) {
+TEST(Speed, IsInSamplesTokensAndMfu) {
   StepReport report = fast_step();
   // 8 samples on each of 4 GPUs in 2 s.
   EXPECT_EQ(speed_of(report), "16 samples/s · 777 tokens/s per GPU · MFU 9 %");
@@ -101,7 +101,7 @@ TEST(Speed, IsInWhatPeopleCompare) {
   EXPECT_EQ(speed_of(report), "");
 }
 
-TEST(Scope, IsSaidOfModelsThatAreUsuallySplitOtherwiseToo) {
+TEST(Scope, IsPrintedForLargeModels) {
   StepReport report = fast_step();
   report.parameters = 405'853'388'800;
   EXPECT_EQ(scope_of(report), "data parallel only: no tensor, pipeline or expert parallelism");

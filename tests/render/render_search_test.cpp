@@ -5,7 +5,7 @@
 namespace fsdp::planner {
 namespace {
 
-TEST(SearchProgress, SaysHowFarTheSearchIs) {
+TEST(SearchProgress, DescribesTheProgressOfTheSearch) {
   const SearchProgress fastest{
       .stage = SearchStage::Fastest, .space = 73530, .looked_at = 345, .at_least = Seconds(3.9)};
   EXPECT_EQ(text_of(fastest), "searching 73,530 plans: none that fits is faster than 3.90 s (345 looked at)");

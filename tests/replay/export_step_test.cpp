@@ -51,7 +51,7 @@ TEST(ExportedTrace, HoldsThePeakOfTheStep) {
   EXPECT_LT(trace.memory.size(), curve.size());
 }
 
-TEST(ExportedSnapshot, IsReadBackAsTheSameMemory) {
+TEST(ExportedSnapshot, ReadsBackAsTheSameMemory) {
   const Step step = small_step();
   const auto pickle = read_pickle(to_memory_snapshot(step.curves), "step.pickle");
   ASSERT_TRUE(pickle.has_value()) << to_string(pickle.error().front());

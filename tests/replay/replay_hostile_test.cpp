@@ -53,7 +53,7 @@ std::vector<std::string> some_events(Random& random) {
   return events;
 }
 
-TEST(HostileSnapshot, WithEventsInAnyOrderIsReplayed) {
+TEST(HostileSnapshot, EventsInAnyOrderAreReplayed) {
   Random random;
   for (int i = 0; i < 3000; ++i) {
     std::vector<std::string> segments;
@@ -65,7 +65,7 @@ TEST(HostileSnapshot, WithEventsInAnyOrderIsReplayed) {
   }
 }
 
-TEST(HostileSnapshot, WithBytesChangedIsReplayedOrRefused) {
+TEST(HostileSnapshot, ChangedBytesAreReplayedOrRefused) {
   Random random;
   const std::string good = snapshot_of(some_events(random), {snapshot_segment(0, {1 << 20})});
   for (int i = 0; i < 3000; ++i) {
@@ -77,7 +77,7 @@ TEST(HostileSnapshot, WithBytesChangedIsReplayedOrRefused) {
   }
 }
 
-TEST(HostileTrace, OfRandomWordsIsReplayedOrRefused) {
+TEST(HostileTrace, RandomWordsAreReplayedOrRefused) {
   Random random;
   const char* const words[] = {"alloc",
                                "free",
@@ -119,7 +119,7 @@ TEST(HostileTrace, OfRandomWordsIsReplayedOrRefused) {
 }
 
 // Ranges of addresses are never used twice, so a trace could use all of them up.
-TEST(HostileTrace, ThatUsesUpAllAddressesIsRefusedTheRest) {
+TEST(HostileTrace, RequestsBeyondAllAddressesAreRefused) {
   std::string text = "!device_bytes 4398046511104\n";
   for (int i = 0; i < 400; ++i) text += "alloc a 4398046511104 0\nfree a\nempty_cache\n";
   const Result<Recording> recording = read_recorded_trace(text, "t");

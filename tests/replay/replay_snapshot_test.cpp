@@ -54,7 +54,7 @@ TEST(Snapshot, NumbersStreamsByTheirFirstRequest) {
   EXPECT_EQ(trace_of(recording), "alloc 0 100 0\nalloc 1 100 1\nalloc 2 100 0\n");
 }
 
-TEST(Snapshot, KeepsABlockThatAnotherStreamUsesUntilItsFreeIsCompleted) {
+TEST(Snapshot, BlockOfAnotherStreamLivesUntilItsFreeCompletes) {
   const Recording recording = read_snapshot(snapshot_of({
       snapshot_event("segment_alloc", kBase, 2 * kMiB),
       snapshot_event("alloc", kBase, 512),
@@ -81,7 +81,7 @@ Recording read_after_a_flush(const std::vector<std::string>& next) {
   return read_snapshot(snapshot_of(events));
 }
 
-TEST(Snapshot, WhereTheCacheWasEmptiedWithoutNeedTheProgramAsked) {
+TEST(Snapshot, CacheEmptiedWithoutNeedIsARequestOfTheProgram) {
   const Recording recording = read_after_a_flush({
       snapshot_event("segment_alloc", kBase, 30 * kMiB),
       snapshot_event("alloc", kBase, 30 * kMiB),
@@ -92,7 +92,7 @@ TEST(Snapshot, WhereTheCacheWasEmptiedWithoutNeedTheProgramAsked) {
   EXPECT_FALSE(recording.knows_device);
 }
 
-TEST(Snapshot, WhereTheCacheWasEmptiedInNeedTheDeviceWasFull) {
+TEST(Snapshot, CacheEmptiedUnderPressureMeansAFullDevice) {
   const Recording recording = read_after_a_flush({
       snapshot_event("segment_alloc", kBase, 50 * kMiB),
       snapshot_event("alloc", kBase, 50 * kMiB),
@@ -106,7 +106,7 @@ TEST(Snapshot, WhereTheCacheWasEmptiedInNeedTheDeviceWasFull) {
 }
 
 // The same events as a flush in need, but for the stack: a call of torch.cuda.empty_cache() at the peak.
-TEST(Snapshot, AStackSaysThatTheProgramEmptiedTheCache) {
+TEST(Snapshot, StackTraceShowsThatTheProgramEmptiedTheCache) {
   for (const char* function : {"empty_cache", "THCPModule_emptyCache(_object*, _object*)"}) {
     const Recording recording = read_snapshot(snapshot_of({
         snapshot_event("segment_alloc", kBase, 40 * kMiB),
@@ -123,7 +123,7 @@ TEST(Snapshot, AStackSaysThatTheProgramEmptiedTheCache) {
   }
 }
 
-TEST(Snapshot, TakesTheDeviceFromARefusal) {
+TEST(Snapshot, OutOfMemoryEventGivesTheDeviceSize) {
   const Recording recording = read_snapshot(snapshot_of({
       snapshot_event("segment_alloc", kBase, 40 * kMiB),
       snapshot_event("alloc", kBase, 40 * kMiB, 0, 7),
@@ -141,7 +141,7 @@ TEST(Snapshot, TakesTheDeviceFromARefusal) {
   EXPECT_FALSE(replay(recording, larger).first_refusal);
 }
 
-TEST(Snapshot, MakesFirstWhatWasThereBeforeItBegan) {
+TEST(Snapshot, AllocatesEarlierBlocksFirst) {
   const Recording recording = read_snapshot(snapshot_of(
       {
           snapshot_event("free_requested", kBase + 8 * kMiB, 8 * kMiB),
@@ -203,7 +203,7 @@ TEST(Snapshot, HasItsSettings) {
   EXPECT_EQ(simulator::read_allocator_trace(recording.text, "again"), recording.trace) << "blanks are gone";
 }
 
-TEST(Snapshot, SaysAllThatIsWrong) {
+TEST(Snapshot, ReportsEveryError) {
   const std::string bad = pickled_dict({{"action", pickled("alloc")}, {"addr", pickled("x")}, {"size", pickled(-1)}});
   EXPECT_EQ(errors_of(snapshot_of({bad, pickled(std::int64_t{3})})),
             (std::vector<std::string>{"s.pickle: device_traces[0][0]: \"addr\" is not a number.",

@@ -35,7 +35,7 @@ TEST(Replay, FollowsTheFirstMomentOfEachPeak) {
             (std::vector<Bytes>{Bytes(25165824), Bytes(25165824), Bytes(52428800), Bytes(52428800), Bytes(81788928)}));
 }
 
-TEST(Replay, WithExpandableSegmentsGrowsInPlace) {
+TEST(Replay, ExpandableSegmentsGrowInPlace) {
   const Recording recording = read_trace(kGrowing);
   ReplayRequest request = as_recorded(recording);
   request.settings.expandable_segments = true;
@@ -58,12 +58,12 @@ TEST(Replay, FindsTheRequestThatRunsOut) {
   EXPECT_EQ(result.first_refusal->failure.requested, Bytes(29360128));
 }
 
-TEST(Replay, IsNotMisledByAPeakThatTheTraceResets) {
+TEST(Replay, ResetPeakDoesNotHideThePeak) {
   const Recording recording = read_trace("alloc a 30000000 0\nfree a\nempty_cache\nreset_peak\nalloc b 100 0\n");
   EXPECT_EQ(replay(recording, as_recorded(recording)).requested_peak, Bytes(30000000));
 }
 
-TEST(Replay, OfEveryGoldenTraceHasTheReservedMemoryOfPyTorch) {
+TEST(Replay, GoldenTracesReserveWhatPyTorchReserved) {
   for (const auto& entry : std::filesystem::directory_iterator("tests/golden/allocator")) {
     if (entry.path().extension() != ".txt") continue;
     std::ifstream in(entry.path());

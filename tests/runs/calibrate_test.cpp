@@ -61,14 +61,14 @@ TEST(Calibrate, FindsAFasterMachineToo) {
   EXPECT_NEAR(found->compute, 0.25, 1e-3);
 }
 
-TEST(Calibrate, ARunThatWaitedForNothingSaysNothingOfLinks) {
+TEST(Calibrate, RunWithoutWaitsLeavesLinksUncalibrated) {
   const Trained run;
   StepReport measured = run.measured(2, 1);
   measured.time.exposed_communication = Seconds(0);
   EXPECT_EQ(calibrate(run.model, run.plan, run.cluster, {}, measured)->communication, 1);
 }
 
-TEST(Calibrate, KeepsWhatWasPredictedBeside) {
+TEST(Calibrate, RecordsPredictionsBesideMeasurements) {
   const Trained run;
   const TimeReport predicted = run.times(run.cluster);
   const StepReport measured = run.measured(2, 3);
@@ -86,7 +86,7 @@ class CalibrationFile : public testing::Test {
   }
 };
 
-TEST_F(CalibrationFile, IsReadAsItWasWritten) {
+TEST_F(CalibrationFile, ReadsBackAsWritten) {
   Calibration calibration{"CPU", 4, 3.058, 31.43, "measured: a step", {{"step", Seconds(0.5), Seconds(0.25)}}, {}};
   calibration.workspaces.measured_on = "a CPU, AVX2";
   calibration.workspaces.set("mm bfloat16 2x3 3x4t", 1, Bytes(512));
@@ -96,7 +96,7 @@ TEST_F(CalibrationFile, IsReadAsItWasWritten) {
   EXPECT_EQ(*read, calibration);
 }
 
-TEST_F(CalibrationFile, SaysAllThatIsWrong) {
+TEST_F(CalibrationFile, ReportsEveryError) {
   const auto read = read_calibration_file(write(
       R"({"format_version": "7.0", "device": "CPU", "ranks": 0, "compute": -1, "comunication": 2, "source": "x"})"));
   ASSERT_FALSE(read.has_value());
@@ -107,14 +107,14 @@ TEST_F(CalibrationFile, SaysAllThatIsWrong) {
   }
 }
 
-TEST_F(CalibrationFile, MayBeOneOfBeforeKernelsWereMeasured) {
+TEST_F(CalibrationFile, MayLackKernels) {
   const auto read = read_calibration_file(write(
       R"({"format_version": "1.0", "device": "CPU", "ranks": 1, "compute": 1, "communication": 2, "source": "x"})"));
   ASSERT_TRUE(read.has_value());
   EXPECT_TRUE(read->workspaces.empty());
 }
 
-TEST_F(CalibrationFile, SaysWhatIsWrongWithKernels) {
+TEST_F(CalibrationFile, ReportsErrorsOfKernels) {
   const auto read = read_calibration_file(write(
       R"({"format_version": "1.1", "device": "CPU", "ranks": 1, "compute": 1, "communication": 2, "source": "x",
           "workspaces": {"measured_on": "x", "calls": [{"call": "mm", "threads": 0, "bytes": -4}]}})"));
@@ -122,7 +122,7 @@ TEST_F(CalibrationFile, SaysWhatIsWrongWithKernels) {
   EXPECT_EQ(read.error().size(), 2U);
 }
 
-TEST(KernelCallText, IsEqualForCallsThatTakeTheSame) {
+TEST(KernelCallText, IsEqualForEquivalentCalls) {
   const auto text = [](KernelOperand a, KernelOperand b) {
     return text_of(KernelCall{.name = "mm", .dtype = Dtype::BFloat16, .operands = {std::move(a), std::move(b)}});
   };
@@ -137,7 +137,7 @@ TEST(KernelCallText, IsEqualForCallsThatTakeTheSame) {
   EXPECT_EQ(text_of(convolution), "convolution float32 2x3x8x8 stride 2 padding 1,0 groups 1");
 }
 
-TEST(KernelWorkspaces, OfAnotherMachineAreNotTakenOver) {
+TEST(KernelWorkspaces, AddKeepsOwnValuesAndIgnoresOtherMachines) {
   KernelWorkspaces mine;
   KernelWorkspaces others;
   mine.measured_on = others.measured_on = "a";

@@ -62,7 +62,7 @@ ExitStatus end_of(ChildProcess& process, Supervision& supervision) {
   }
 }
 
-TEST(ChildProcess, TellsHowItEnded) {
+TEST(ChildProcess, ReportsItsExitStatus) {
   Supervision supervision;
   auto good = ChildProcess::start(shell("exit 0"));
   auto bad = ChildProcess::start(shell("exit 7"));
@@ -75,14 +75,14 @@ TEST(ChildProcess, TellsHowItEnded) {
   EXPECT_EQ(describe({0, SIGSEGV}), "was ended by signal 11 (Segmentation fault)");
 }
 
-TEST(ChildProcess, SaysWhyItCannotStart) {
+TEST(ChildProcess, ReportsWhyItCannotStart) {
   Supervision supervision;
   const auto process = ChildProcess::start({.words = {"/no/such/program"}, .output = "/dev/null"});
   ASSERT_FALSE(process);
   EXPECT_EQ(to_string(process.error().front()), "/no/such/program: It cannot be started: No such file or directory.");
 }
 
-TEST(ChildProcess, KeepsBothStreamsOfAnyLengthAndHasAnEmptyInput) {
+TEST(ChildProcess, CapturesBothStreamsAndHasAnEmptyInput) {
   Supervision supervision;
   const std::string log = scratch("log");
   // A pipe holds 64 KiB.
@@ -106,7 +106,7 @@ TEST(ChildProcess, SetsAndHidesVariables) {
   EXPECT_EQ(content(log), ".2.3\n");
 }
 
-TEST(ChildProcess, IsKilledWhenNobodyHoldsItAnyMore) {
+TEST(ChildProcess, KilledWhenHandleDropped) {
   Supervision supervision;
   const std::string file = scratch("deaf");
   pid_t pid = 0;
@@ -124,7 +124,7 @@ TEST(ChildProcess, IsKilledWhenNobodyHoldsItAnyMore) {
   EXPECT_FALSE(runs(pid));
 }
 
-TEST(ChildProcess, TakesItsSessionWithIt) {
+TEST(ChildProcess, ItsEndKillsItsSession) {
   Supervision supervision;
   const std::string file = scratch("session");
   auto process = ChildProcess::start(shell(ends_after("sh -c 'echo $$ > " + file + "; sleep 100000'", file)));
@@ -135,7 +135,7 @@ TEST(ChildProcess, TakesItsSessionWithIt) {
   wait_until_gone(grandchild);
 }
 
-TEST(Supervision, KillsWhatLeftItsSessionAndOutlivedItsParent) {
+TEST(Supervision, KillsOrphansThatLeftTheirSession) {
   const std::string file = scratch("daemon");
   Supervision supervision;
   auto process = ChildProcess::start(shell(ends_after("setsid sh -c 'echo $$ > " + file + "; sleep 100000'", file)));

@@ -12,7 +12,7 @@ TryBatch room_for(std::int64_t samples) {
   };
 }
 
-TEST(FindBatch, TheLargestThatFitsIsFoundWhateverItIs) {
+TEST(FindBatch, FindsTheLargestBatchOfAnySize) {
   for (std::int64_t samples = 1; samples <= 300; ++samples) {
     const BatchSearch search = find_largest_batch(room_for(samples), 1024);
     ASSERT_EQ(search.largest, samples);
@@ -35,7 +35,7 @@ TEST(FindBatch, WhenNotEvenOneFitsOneBatchWasTried) {
   EXPECT_EQ(search.trials.size(), 1U);
 }
 
-TEST(FindBatch, GivingUpKeepsWhatIsKnown) {
+TEST(FindBatch, GivingUpReturnsTheLargestSoFar) {
   const BatchSearch search = find_largest_batch(
       [](std::int64_t batch) {
         return batch > 4 ? std::nullopt : std::optional(BatchTrial{.batch = batch, .fits = true});
@@ -52,7 +52,7 @@ std::string said_of(const BatchSearch& search) {
   return std::get<Entry>(document.front()).lines.front();
 }
 
-TEST(FindBatch, ABatchThatCannotBeRehearsedIsNotSaidToNeedTooMuch) {
+TEST(FindBatch, FailedRehearsalIsNotReportedAsTooLarge) {
   const BatchTrial fits{.batch = 1, .fits = true, .device_peak = Bytes(1)};
   const BatchTrial too_large{.batch = 2, .device_peak = Bytes(2)};
   const BatchTrial lost{.batch = 2, .why = "Rank 1: no data"};

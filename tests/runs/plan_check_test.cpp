@@ -34,13 +34,13 @@ PlanCheck check_of(Gathers rehearsed, const std::vector<std::string>& own = {}) 
   return checked(comparison, Cluster{}, std::nullopt, own);
 }
 
-TEST(PlanCheck, HoldsWhereAllIsAsPredicted) {
+TEST(PlanCheck, PassesIfAllIsAsPredicted) {
   const PlanCheck check = check_of({9, 30 * kMiB});
   EXPECT_TRUE(check.holds());
   EXPECT_EQ(check.collectives_beside, 0);
 }
 
-TEST(PlanCheck, AScriptThatGathersAMetricIsCaptured) {
+TEST(PlanCheck, SmallGathersOfAScriptAreAllowed) {
   const PlanCheck check = check_of({14, 30 * kMiB + 80});
   EXPECT_TRUE(check.holds());
   EXPECT_EQ(check.collectives_beside, 5);
@@ -48,18 +48,18 @@ TEST(PlanCheck, AScriptThatGathersAMetricIsCaptured) {
 }
 
 // All collectives move 40 MiB and what is gathered beside, 0.5 % of it are 210,770 bytes.
-TEST(PlanCheck, WhatGathersMuchMoreIsNotTheScriptsOwn) {
+TEST(PlanCheck, LargeExtraGathersFailTheCheck) {
   EXPECT_TRUE(check_of({309, 30 * kMiB + 209'000}).holds());
   EXPECT_FALSE(check_of({309, 30 * kMiB + 211'000}).holds());
 }
 
-TEST(PlanCheck, AGatherAsLargeAsAUnitIsNotTheScriptsOwn) {
+TEST(PlanCheck, ExtraGatherOfTheSizeOfAUnitFailsTheCheck) {
   EXPECT_TRUE(check_of({10, 30 * kMiB + 1024}).holds());
   EXPECT_FALSE(check_of({10, 30 * kMiB + 1025}).holds());
 }
 
 // 2 of 8 MiB: of one less or more, or of another kind, something else was run than was captured.
-TEST(PlanCheck, WhatTheScriptWasSeenToGatherIsItsOwn) {
+TEST(PlanCheck, GathersSeenInTheCaptureAreAllowed) {
   const Gathers rehearsed{11, 46 * kMiB};
   EXPECT_FALSE(check_of(rehearsed).holds());
   const PlanCheck check = check_of(rehearsed, {"all_gather", "reduce_scatter", "all_gather"});
@@ -77,12 +77,12 @@ TEST(PlanCheck, WhatTheScriptWasSeenToGatherIsItsOwn) {
   EXPECT_EQ(own_collectives(given), (std::vector<std::string>{"all_gather", "all_reduce", "all_gather", "all_reduce"}));
 }
 
-TEST(PlanCheck, AGatherThatIsMissingIsAnErrorHoweverSmall) {
+TEST(PlanCheck, AnyMissingGatherFailsTheCheck) {
   EXPECT_FALSE(check_of({8, 30 * kMiB}).holds());
   EXPECT_FALSE(check_of({8, 30 * kMiB - 80}).holds());
 }
 
-TEST(PlanCheck, MoreGathersOfFewerBytesAreAnError) {
+TEST(PlanCheck, MoreGathersOfFewerBytesFailTheCheck) {
   EXPECT_FALSE(check_of({10, 30 * kMiB - 80}).holds());
 }
 
@@ -97,7 +97,7 @@ TEST(PlanCheck, CollectivesAreEqual) {
   EXPECT_FALSE(checked(comparison, Cluster{}, 0.5).holds());
 }
 
-TEST(PlanCheck, SaysCollectivesFirst) {
+TEST(PlanCheck, ListsCollectivesFirst) {
   Comparison comparison;
   comparison.terms = {{"steady step: allocated peak", TermUnit::Bytes, 100, 200},
                       {"all_gather count", TermUnit::Count, 3, 5}};
@@ -106,7 +106,7 @@ TEST(PlanCheck, SaysCollectivesFirst) {
   EXPECT_EQ(check.beyond.front().name, "all_gather count");
 }
 
-TEST(PlanCheck, OnlyAToleranceHoldsReservedMemoryAndWholeRuns) {
+TEST(PlanCheck, OnlyAToleranceChecksReservedMemoryAndWholeRuns) {
   Comparison comparison;
   comparison.terms = {{"steady step: reserved peak", TermUnit::Bytes, 100, 110},
                       {"allocated peak", TermUnit::Bytes, 100, 102}};

@@ -19,7 +19,7 @@ Launch launch(const std::string& line) {
   return read_launch(words);
 }
 
-TEST(RehearseCommand, TorchrunSaysHowManyGpus) {
+TEST(RehearseCommand, TorchrunSetsTheNumberOfGpus) {
   const Launch expected{"torchrun", "train.py", 8, 2};
   EXPECT_EQ(launch("torchrun --nproc-per-node 8 --nnodes 2 train.py --nnodes 7"), expected);
   EXPECT_EQ(launch("/opt/bin/torchrun --nproc_per_node=8 --nnodes=2:4 train.py"), expected);
@@ -43,12 +43,12 @@ TEST(RehearseCommand, AcceleratesProcessesAreThoseOfAllMachines) {
   std::filesystem::remove(config);
 }
 
-TEST(RehearseCommand, DeepspeedSaysHowManyGpus) {
+TEST(RehearseCommand, DeepspeedSetsTheNumberOfGpus) {
   EXPECT_EQ(launch("deepspeed --num_gpus 4 --num_nodes=2 train.py --deepspeed config.json"),
             (Launch{"deepspeed", "train.py", 4, 2}));
 }
 
-TEST(RehearseCommand, PythonSaysNothing) {
+TEST(RehearseCommand, PythonSetsNoNumberOfGpus) {
   EXPECT_EQ(launch("python -u folder/train.py --nnodes 4"), (Launch{"", "folder/train.py", {}, {}, "", true}));
   EXPECT_EQ(launch("python -m package.train"), (Launch{"", "package.train", {}, {}, "", true}));
   EXPECT_EQ(launch("./train.py --x"), (Launch{"", "./train.py", {}, {}, "", true}));
@@ -70,7 +70,7 @@ TEST(RehearseCommand, AProgramIsFoundAsAShellWould) {
             "tests/schemas_test.py: This file cannot be executed. Write python tests/schemas_test.py.");
 }
 
-TEST(RehearseRanks, AreThoseThatWereAskedFor) {
+TEST(RehearseRanks, AreTheRequestedOnes) {
   using Kind = RankChoice::Kind;
   const std::vector<std::int64_t> some = {0, 5};
   EXPECT_EQ(ranks_of({Kind::Numbers, {0, 5}}, 8, 8).value(), some);

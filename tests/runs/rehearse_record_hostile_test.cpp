@@ -85,7 +85,7 @@ std::string said_of_a_group_of(const std::string& ranks) {
   return error.what + " " + error.hint;
 }
 
-TEST(RehearseRecordHostile, AGroupHasOneRankAndNoMoreThanAnIntCounts) {
+TEST(RehearseRecordHostile, GroupSizeIsFromOneToTheLargestInt) {
   const std::string allowed = " is out of range. Write an integer from 1 to 2147483647.";
   for (const std::string ranks : {"-1", "0", "2147483648", "9223372036854775807"}) {
     EXPECT_EQ(said_of_a_group_of(ranks), ranks + allowed);

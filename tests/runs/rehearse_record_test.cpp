@@ -43,7 +43,7 @@ TEST(RehearseRecord, IsReadWhole) {
   EXPECT_EQ(record->parameters, 1000);
 }
 
-TEST(RehearseRecord, HasWhatWasAppliedInOurWords) {
+TEST(RehearseRecord, TranslatesAppliedSettings) {
   const auto record = read(recorded_rank());
   ASSERT_TRUE(record);
   const AppliedWrapper& wrapper = record->seen.wrappers.at(0);
@@ -59,7 +59,7 @@ TEST(RehearseRecord, HasWhatWasAppliedInOurWords) {
   EXPECT_EQ(record->seen.limits.cudnn_plans, 4);
 }
 
-TEST(RehearseRecord, SaysWhatRanOutOfMemory) {
+TEST(RehearseRecord, NamesTheFailedAllocation) {
   const auto record = read(with(recorded_rank(), "\"at_end_allocated\": 1024,", R"("at_end_allocated": 1024,
     "failed_allocation": {"bytes": 64, "device_free": 32, "phase": "forward", "step": 1, "module": "m", "at": null,
     "stack": [{"file": "train.py", "line": 3, "function": "f"}]},)"));
@@ -82,7 +82,7 @@ TEST(RehearseRecord, HasCollectivesOfAnyKindAndType) {
   EXPECT_EQ(record->collectives[1].dtype, Dtype::UInt8);
 }
 
-TEST(RehearseRecord, OfAnExceptionNeedsNothingElse) {
+TEST(RehearseRecord, NeedsNothingElseForAnException) {
   const auto record = read(R"({"format_version": "1.0", "end": {"why": "exception", "exception": {
     "type": "ImportError", "message": "no", "types": ["ImportError"], "traceback": "Traceback"}}, "more": [1]})");
   ASSERT_TRUE(record) << to_string(record.error().front());
@@ -90,7 +90,7 @@ TEST(RehearseRecord, OfAnExceptionNeedsNothingElse) {
   EXPECT_EQ(record->memory.peaks.device, Bytes(0));
 }
 
-TEST(RehearseRecord, NamesEverythingThatIsWrong) {
+TEST(RehearseRecord, ReportsEveryError) {
   const std::string text =
       errors_of_record(R"({"format_version": "2.0", "end": {"why": "steps_reachd"}, "job": {"rank": 8,
     "world_size": 8}, "memory": {"peaks": {"requested": -1, "allocated": 2199023255552}, "phases": 3},
@@ -103,7 +103,7 @@ TEST(RehearseRecord, NamesEverythingThatIsWrong) {
   }
 }
 
-TEST(RehearseRecord, AnExceptionThatIsNotThereIsAnError) {
+TEST(RehearseRecord, MissingExceptionIsAnError) {
   EXPECT_NE(errors_of_record(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"exception\"")), "");
   // A script may catch its out-of-memory errors and end.
   EXPECT_EQ(errors_of_record(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"out_of_memory\"")), "");

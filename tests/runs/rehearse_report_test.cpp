@@ -54,7 +54,7 @@ TEST(RehearseReport, TrafficIsCountedByKindAndAsARingSendsIt) {
   EXPECT_EQ(report.traffic.sent_inside_node, 2350_B);
 }
 
-TEST(RehearseReport, OverSeveralNodesNobodyKnowsWhichLinkAGroupUses) {
+TEST(RehearseReport, LinksOfGroupsAreUnknownOverSeveralNodes) {
   const std::string two_nodes = with(recorded_rank(), "\"local_world_size\": 8", "\"local_world_size\": 4");
   const StepReport report = measured_report(settings(), {run_of(two_nodes)});
   EXPECT_EQ(report.gpus_per_node, 4);
@@ -62,7 +62,7 @@ TEST(RehearseReport, OverSeveralNodesNobodyKnowsWhichLinkAGroupUses) {
   EXPECT_EQ(report.traffic.sent_inside_node, Bytes(-1));
 }
 
-TEST(RehearseReport, IsThatOfTheRankThatNeedsMost) {
+TEST(RehearseReport, DescribesTheRankThatNeedsMost) {
   const std::string larger = with(with(recorded_rank(), "\"rank\": 0,", "\"rank\": 5,"),
                                   "\"reserved\": 3221225472,\n   \"device\": 4294967296",
                                   "\"reserved\": 4294967296,\n   \"device\": 5368709120");
@@ -106,7 +106,7 @@ TEST(RehearseReport, TwoBoundsMakeARangeAndTheWorseOneDecides) {
   EXPECT_FALSE(report.rehearsal->ranks.at(0).fits);
 }
 
-TEST(RehearseReport, WithLittleLeftItSaysThatTheTermsAreEstimates) {
+TEST(RehearseReport, CloseFitWarnsAboutEstimates) {
   RehearsalSettings tight = settings();
   tight.cluster.gpu.usable_memory.value = 4196_MiB;  // 100 MiB free, of a context of 590 MiB that is assumed.
   const auto limits = limits_of(measured_report(tight, {run_of(recorded_rank())}));
@@ -145,7 +145,7 @@ TEST(RehearseFailure, ExceptionsAreExplained) {
   }
 }
 
-TEST(RehearseFailure, OnlyTheLastLinesAreKept) {
+TEST(RehearseFailure, ShowsOnlyTheLastLines) {
   RankRun run;
   for (int i = 0; i < 100; ++i) run.log_tail += "line " + std::to_string(i) + "\n";
   const std::string kept = kept_output(run);

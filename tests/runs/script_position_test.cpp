@@ -25,7 +25,7 @@ TEST(ScriptPosition, NamesTheLineOfTheScriptAndThePartOfTheStep) {
   EXPECT_EQ(position_of("", "", "/scripts"), "starting");
 }
 
-TEST(ScriptPosition, NamesWhatTheScriptImportsAndNotWhatThatImports) {
+TEST(ScriptPosition, NamesOnlyDirectImports) {
   const std::string stacks =
       stack({"/env/lib/python3.11/site-packages/numpy/__init__.py\", line 2 in <module>", kFind,
              "/env/lib/python3.11/site-packages/transformers/x.py\", line 2 in <module>", kFind, kScript});
@@ -33,7 +33,7 @@ TEST(ScriptPosition, NamesWhatTheScriptImportsAndNotWhatThatImports) {
   EXPECT_EQ(position_of("importing", stack({kFind, kScript}), "/scripts"), "importing");
 }
 
-TEST(ScriptPosition, SaysWhatTakesTheTimeBeforeTheFirstStep) {
+TEST(ScriptPosition, NamesWorkBeforeTheFirstStep) {
   EXPECT_EQ(position_of("initializing", stack({kScript}), "/scripts"), "before the first step, train.py:7");
   EXPECT_EQ(position_of("initializing", stack({kInit, kScript}), "/scripts"),
             "making parameters on the CPU (under \"with torch.device('cuda'):\" that takes no time here), train.py:7");
@@ -42,7 +42,7 @@ TEST(ScriptPosition, SaysWhatTakesTheTimeBeforeTheFirstStep) {
             "compiling, step 1 of 3, train.py:7");
 }
 
-TEST(ScriptPosition, TakesTheLastStackAndNoHalfLine) {
+TEST(ScriptPosition, UsesTheLastStackWithoutPartialLines) {
   const std::string stacks = stack({kBackward, kScript}) + stack({kScript}) + "  File \"/scripts/tra";
   EXPECT_EQ(position_of("step 2 of 3", stacks, "/scripts"), "step 2 of 3, train.py:7");
 }

@@ -21,7 +21,7 @@ Errors errors_of_settings(std::string_view text, const AllocatorSettings& curren
   return settings ? Errors{} : settings.error();
 }
 
-TEST(AllocatorSettings, AreTheDefaultsWithoutAString) {
+TEST(AllocatorSettings, EmptyStringGivesTheDefaults) {
   EXPECT_EQ(read(""), AllocatorSettings{});
 }
 
@@ -57,7 +57,7 @@ TEST(AllocatorSettings, ReadTheListOfDivisions) {
             (std::array<std::int64_t, 16>{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
 }
 
-TEST(AllocatorSettings, ForgetThreeKeysThatAChangeDoesNotName) {
+TEST(AllocatorSettings, ChangeResetsThreeKeysThatItDoesNotName) {
   const AllocatorSettings start = read(
       "expandable_segments:True,large_segment_size_mb:24,max_split_size_mb:100,garbage_collection_threshold:0.5,"
       "roundup_power2_divisions:4");
@@ -70,7 +70,7 @@ TEST(AllocatorSettings, TheLastOfRepeatedKeysWinsAndACommaMayEndTheString) {
   EXPECT_EQ(read("max_split_size_mb:32,max_split_size_mb:64,").max_split_size, 64_MiB);
 }
 
-TEST(AllocatorSettings, ASegmentSizeBoundsTheSplitSizeWhereverItStands) {
+TEST(AllocatorSettings, SegmentSizeLimitsTheSplitSizeInAnyOrder) {
   EXPECT_EQ(errors_of_settings("max_split_size_mb:30,large_segment_size_mb:40"),
             (Errors{{"PYTORCH_ALLOC_CONF: max_split_size_mb", "Found \"30\".",
                      "Write a whole number of MiB from 40 (the size of a large segment) up."}}));
@@ -85,7 +85,7 @@ struct BadString {
 
 class BadSettings : public testing::TestWithParam<BadString> {};
 
-TEST_P(BadSettings, SayWhatWasFoundAndWhatIsAllowed) {
+TEST_P(BadSettings, NameFoundAndAllowedValues) {
   EXPECT_EQ(errors_of_settings(GetParam().text), Errors{GetParam().error}) << GetParam().text;
 }
 

@@ -40,13 +40,13 @@ TEST(AttentionChoice, ATeslaT4HasNoBf16KernelAndNoFlash) {
   EXPECT_EQ(choose({.dtype = Dtype::Float16, .grouped = true, .compute_capability = 75}), AttentionBackend::Math);
 }
 
-TEST(AttentionChoice, CappedScoresAreWrittenOutWhateverWasAsked) {
+TEST(AttentionChoice, SoftcapAlwaysUsesEagerAttention) {
   Implementations implementations;
   implementations.attention = AttentionBackend::Flash;
   EXPECT_EQ(choose_attention({.softcap = true}, implementations), AttentionBackend::Eager);
 }
 
-TEST(AttentionChoice, WhatTheRuntimePinsIsTaken) {
+TEST(AttentionChoice, PinnedBackendIsUsed) {
   Implementations implementations;
   implementations.attention = AttentionBackend::Math;
   EXPECT_EQ(choose_attention({}, implementations), AttentionBackend::Math);
@@ -118,14 +118,14 @@ TEST(AttentionRefusals, CudnnTakesWiderHeadsOnHopperOnly) {
   EXPECT_EQ(refusal_of(Cudnn, {.mask = true, .mask_is_trained = true}), "the mask must not be trained");
 }
 
-TEST(AttentionRefusals, WhatIsWrittenOutTakesAll) {
+TEST(AttentionRefusals, MathAndEagerAcceptEverything) {
   for (const AttentionBackend backend : {Math, Eager, Automatic}) {
     EXPECT_EQ(refusal_of(backend, {.dtype = Dtype::Float64, .head_dim = 999, .grouped = true, .mask = true}), "");
   }
   EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32, .softcap = true}), "") << "eager, whatever was asked";
 }
 
-TEST(AttentionRefusals, SayWhatIsAllowed) {
+TEST(AttentionRefusals, NameAllowedBackends) {
   Implementations implementations;
   implementations.attention = Flash;
   EXPECT_EQ(to_string(*check_attention({.dtype = Dtype::Float32, .head_dim = 64, .value_dim = 64}, implementations)),

@@ -30,7 +30,7 @@ std::string library_of(const char* symbol) {
   return std::filesystem::path(info.dli_fname).filename().string();
 }
 
-TEST(RealAllocator, LiesInPyTorchAndReachesTheStandInOnly) {
+TEST(RealAllocator, IsPyTorchsAndCallsOnlyTheFakeRuntime) {
   EXPECT_EQ(library_of("_ZN3c104cuda9_internal20setHasPrimaryContextEPFbaE"), "libc10_cuda.so");
   EXPECT_EQ(library_of("cudaMalloc"), library_of("fsdp_fake_calls"));
   std::ifstream maps("/proc/self/maps");

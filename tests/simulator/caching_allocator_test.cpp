@@ -101,7 +101,7 @@ TEST(CachingAllocator, NothingIsAllocatedForZeroBytes) {
   EXPECT_EQ(allocator.statistics(), CachingAllocator().statistics());
 }
 
-TEST(CachingAllocator, TakesTheSmallestBlockThatIsLargeEnoughAndOfEqualOnesTheLowestAddress) {
+TEST(CachingAllocator, BestFitTakesTheLowestAddressOfEqualBlocks) {
   // Segments of 40, 30, 50 and 30 MiB at 0, 40, 70 and 120 MiB.
   CachingAllocator allocator = after({40 * kMiB, 30 * kMiB, 50 * kMiB, 30 * kMiB, -4, -3, -2, -1});
   allocator.malloc(id(0), 30_MiB, kDefault);
@@ -112,7 +112,7 @@ TEST(CachingAllocator, TakesTheSmallestBlockThatIsLargeEnoughAndOfEqualOnesTheLo
   EXPECT_EQ(allocator.address(id(2)), 0);
 }
 
-TEST(CachingAllocator, ASplitBlockGrowsTogetherAgain) {
+TEST(CachingAllocator, FreedPartsOfABlockMerge) {
   const CachingAllocator allocator = after({5 * kMiB, 5 * kMiB, 5 * kMiB, -1, -3, -2});
   const std::vector<SegmentSnapshot> expected = {
       {.address = 0,
@@ -145,7 +145,7 @@ TEST(CachingAllocator, EmptiesItsCacheBeforeItIsOutOfMemory) {
   EXPECT_EQ(allocator.driver_calls().num_malloc_failed, 1);
 }
 
-TEST(CachingAllocator, SaysWhyItIsOutOfMemory) {
+TEST(CachingAllocator, ReportsWhyItIsOutOfMemory) {
   CachingAllocator allocator = after({60 * kMiB}, {}, {.total = 100_MiB, .used_by_others = 30_MiB});
   EXPECT_EQ(allocator.malloc(id(1), Bytes(15 * kMiB), kDefault), AllocationOutcome::OutOfMemory);
   EXPECT_EQ(allocator.last_out_of_memory(), (OutOfMemory{.requested = 15_MiB,
@@ -170,7 +170,7 @@ TEST(CachingAllocator, TheMemoryFractionLimitsWhatIsReserved) {
   EXPECT_EQ(allocator.malloc(id(1), 20_MiB, kDefault), AllocationOutcome::Allocated);
 }
 
-TEST(CachingAllocator, AnotherUserOfTheDeviceTakesItsShare) {
+TEST(CachingAllocator, OtherProcessesReduceTheDevice) {
   for (const AllocatorSettings& settings : {AllocatorSettings{}, kExpandable}) {
     CachingAllocator allocator({.total = 100_MiB}, settings);
     allocator.set_used_by_others(40_MiB);
@@ -224,7 +224,7 @@ TEST(RecordStream, CostsNothingWhenTheStreamsKeepUp) {
   EXPECT_EQ(allocator.reserved_bytes(), 30_MiB);
 }
 
-TEST(RecordStream, OfTheOwnStreamMeansNothing) {
+TEST(RecordStream, OnItsOwnStreamHasNoEffect) {
   CachingAllocator allocator({.progress = StreamProgress::OnDemand}, {});
   allocator.malloc(id(0), 30_MiB, kSide);
   allocator.record_stream(id(0), kSide);
@@ -265,7 +265,7 @@ TEST(Settings, ChangeWhileRunning) {
   EXPECT_EQ(allocator.reserved_bytes(), 64_MiB);
 }
 
-TEST(Settings, ABlockAboveTheSplitLimitIsCutOnceExpandableSegmentsAreOn) {
+TEST(Settings, BlockAboveTheLimitIsSplitOnceSegmentsExpand) {
   CachingAllocator allocator = after({64 * kMiB, -1}, {.max_split_size = 32_MiB});
   allocator.set_settings({.max_split_size = 32_MiB, .expandable_segments = true});
   allocator.malloc(id(0), 50_MiB, kDefault);
@@ -383,7 +383,7 @@ RC_GTEST_PROP(CachingAllocator, BlocksTileTheirSegmentsAndAddUpToTheStatistics, 
   for (const auto& [slot, bytes] : live) RC_ASSERT(allocator.block_bytes(id(slot)).count() >= bytes);
 }
 
-RC_GTEST_PROP(CachingAllocator, EverythingGoesBackToTheDeviceInTheEnd, ()) {
+RC_GTEST_PROP(CachingAllocator, EmptyingTheCacheReturnsEverything, ()) {
   CachingAllocator allocator(any_device(), any_settings());
   for (const auto& [slot, bytes] : run(allocator, *any_steps())) allocator.free(id(slot));
   allocator.empty_cache();

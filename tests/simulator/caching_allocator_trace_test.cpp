@@ -55,7 +55,7 @@ TEST(RecordedTraces, AreAllReplayed) {
   EXPECT_EQ(num_files, 12U) << "A new trace needs its name in the list above.";
 }
 
-TEST(RecordedTraces, AreTheSameWhenTheyAreWrittenAndReadAgain) {
+TEST(RecordedTraces, ReadBackAsWritten) {
   for (const auto& entry : std::filesystem::directory_iterator("tests/golden/allocator")) {
     if (entry.path().extension() != ".txt") continue;
     const Result<AllocatorTrace> trace = read_allocator_trace(read_golden(entry.path().stem().string()), "golden");
@@ -90,7 +90,7 @@ std::vector<std::string> errors_of(std::string_view text) {
   return lines;
 }
 
-TEST(AllocatorTraceReader, ReportsEverythingThatIsWrongWithItsPlace) {
+TEST(AllocatorTraceReader, ReportsEveryErrorWithItsPlace) {
   EXPECT_EQ(errors_of("!device_bites 5\n"
                       "alloc a 100 0\n"
                       "alloc a 1 0\n"
@@ -127,7 +127,7 @@ TEST(AllocatorTraceReader, StopsAtFiftyErrors) {
   EXPECT_EQ(errors_of(text).size(), 50U);
 }
 
-TEST(AllocatorTraceReader, TakesAnyWordForAnId) {
+TEST(AllocatorTraceReader, AcceptsAnyWordAsAnId) {
   const Result<AllocatorTrace> trace =
       read_allocator_trace("alloc 0x7f 1 0\nalloc 007 2 0\nalloc 7 3 0\nfree 007\nalloc 99999999 4 0\nfree 7\r\n", "t");
   ASSERT_TRUE(trace);

@@ -97,7 +97,7 @@ RC_GTEST_PROP(CollectiveCost, MoreBytesNeverTakeLess, ()) {
 }
 
 // The same on machines whose clock does fall.
-TEST(CollectiveCost, TimeDoesNotFallWhereTheClockByItselfDoes) {
+TEST(CollectiveCost, TimeRisesWithBytesEvenIfTheClockFalls) {
   int falls = 0;
   for (const int nodes : {2, 3, 4, 8, 16, 64}) {
     const GroupShape shape = with_version(h100_group(nodes, 8), 27);
@@ -135,7 +135,7 @@ RC_GTEST_PROP(CollectiveCost, NothingIsFasterThanTheLinksOfOneGpu, ()) {
 }
 
 // Between two knots the clock rises smoothly, but for the jumps of NCCL's choice.
-RC_GTEST_PROP(CollectiveCost, TheTableKeepsTheClockWithinThreePercentOnARing, ()) {
+RC_GTEST_PROP(CollectiveCost, TableMatchesTheClockWithinThreePercentOnARing, ()) {
   const GroupShape shape = h100_group(1, 8);
   const CollectiveCost cost = cost_of(shape);
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
@@ -164,7 +164,7 @@ TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
   EXPECT_NEAR((time(4) - time(1)) / (time(2) - time(1)), 3, 1e-6);
 }
 
-TEST(CollectiveCost, SixteenThousandRanksAreAsEasyToAskAsTwo) {
+TEST(CollectiveCost, SixteenThousandRanksAreAsQuickAsTwo) {
   // 16383 steps over 2048 nodes: 6.6 + 14336 x 1 + 2047 x (2.7 + 1.8) us of latency even for the smallest message.
   const CollectiveCost cost = cost_of(h100_group(2048, 8));
   EXPECT_NEAR(collective_time(cost, AllGather, 1_KiB).count(), .9 * 23.55e-3, .1e-3);
@@ -178,7 +178,7 @@ TEST(CollectiveCost, GroupsThatShareANicWaitForEachOther) {
   EXPECT_NEAR(collective_time(cost_of(shape), AllReduce, 1_GiB) / alone, 8, .15);
 }
 
-TEST(CollectiveCost, TheProvenanceSaysWhatWasAssumedAndHowWideTheBandIs) {
+TEST(CollectiveCost, ProvenanceNamesAssumptionsAndTheBand) {
   EXPECT_EQ(cost_of(pcie(4, 75, 3, CpuVendor::Intel)).provenance,
             "Collectives: NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node at "
             "7.09 GB/s (a share of the link's rate). Not calibrated on this machine: expect 0.85 to 7.5 times the "
@@ -274,7 +274,7 @@ TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
   }
 }
 
-TEST(MeasuredTables, NineOfTenPointsLieInTheBandThatTheCostStates) {
+TEST(MeasuredTables, NineOfTenPointsLieInTheStatedBand) {
   const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   int inside = 0;
   int all = 0;

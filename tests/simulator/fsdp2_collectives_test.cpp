@@ -48,7 +48,7 @@ std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layou
   return seen;
 }
 
-TEST(Fsdp2Collectives, AreThoseOfTheRealFsdp2InItsOrder) {
+TEST(Fsdp2Collectives, MatchRealFsdp2InOrder) {
   const std::vector<CollectiveCase> cases = golden_cases();
   ASSERT_FALSE(cases.empty());
   std::size_t compared = 0;

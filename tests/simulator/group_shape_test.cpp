@@ -58,7 +58,7 @@ TEST(GroupShape, AReplicateGroupOfHalfNodesHasTwoRanksOnEach) {
   EXPECT_EQ(shape.ranks_per_node, 2);
 }
 
-TEST(GroupShape, AShardGroupThatDoesNotDivideTheNodeIsPricedWhereItStraddlesTwo) {
+TEST(GroupShape, UnevenShardGroupIsPricedAcrossTwoNodes) {
   EXPECT_EQ(group_shape(h100_nodes(3, 4), 3).nodes, 2);
   EXPECT_EQ(group_shape(h100_nodes(1, 4), 3).nodes, 1);
   EXPECT_EQ(group_shape(h100_nodes(3, 4), 6).nodes, 2);
@@ -77,7 +77,7 @@ int most_nodes(int gpus_per_node, int world_size, int ranks, int stride) {
   return static_cast<int>(most);
 }
 
-RC_GTEST_PROP(GroupShape, CountsTheNodesOfAMeshThatFitsTheNodesAsListingTheRanksDoes, ()) {
+RC_GTEST_PROP(GroupShape, NodeCountOfAMeshMatchesItsListOfRanks, ()) {
   const int gpus_per_node = *rc::gen::element(1, 2, 4, 8);
   const int nodes = *rc::gen::element(1, 2, 4, 8);
   const int world_size = gpus_per_node * nodes;
@@ -120,7 +120,7 @@ TEST(GroupShape, AMeasuredBusBandwidthIsWhatLargeCollectivesReach) {
   EXPECT_EQ(collective_cost(group_shape(cluster, 4)).band, (UncertaintyBand{.low = .9, .high = 1.15}));
 }
 
-TEST(GroupShape, AMeasuredBusBandwidthOfNvlinkHoldsForOtherNodesOfTheKindAnAssumedOneSaysNothingMore) {
+TEST(GroupShape, AssumedBusBandwidthWidensTheBand) {
   Cluster cluster = h100_nodes(1);
   cluster.intra_node.bus_bandwidth = {BytesPerSecond(358e9), Provenance::Measured, "nccl-tests"};
   EXPECT_EQ(collective_cost(group_shape(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.2}));

@@ -48,11 +48,11 @@ TEST(HeldMemory, IsPartOfTheMarginOfFsdp1) {
   EXPECT_EQ(quick.margin, report.memory.margin) << "The search and the report say the same.";
 }
 
-TEST(HeldMemory, IsNoneWhereStreamsAreNotRecorded) {
+TEST(HeldMemory, IsZeroIfStreamsAreNotRecorded) {
   EXPECT_EQ(predicted(plan_for(Framework::Fsdp2, 4)).report.memory.held, Bytes(0));
 }
 
-TEST(HeldMemory, IsLessWhereTheCpuWaitsForGathers) {
+TEST(HeldMemory, IsLessIfTheCpuWaitsForGathers) {
   Plan plan = plan_for(Framework::Fsdp1, 4);
   const MemoryReport limited = predicted(plan).report.memory;
   plan.fsdp1.limit_all_gathers = false;
@@ -73,7 +73,7 @@ Plan zero_plan_for(Framework framework) {
 
 // A block has some 3.1 million parameters. What a forward gathers and lets go is held to its end: all blocks, and of
 // each one at a time is there anyway.
-TEST(HeldMemory, OfZero3IsWhatAForwardLetsGo) {
+TEST(HeldMemory, ForZero3IsTheParametersThatForwardReleases) {
   Plan plan = zero_plan_for(Framework::Zero3);
   plan.zero.max_reuse_distance = plan.zero.prefetch_bucket_size = plan.zero.param_persistence_threshold = 0;
   const auto [report, quick] = predicted(plan);
@@ -87,7 +87,7 @@ TEST(HeldMemory, OfZero3IsWhatAForwardLetsGo) {
 
 // The last convolutions of a ResNet have most of its parameters and the smallest outputs, so that their gradients come
 // while most activations are still there.
-TEST(HeldMemory, OfZero2IsGradientsThatAreLargerThanTheBucket) {
+TEST(HeldMemory, ForZero2IsGradientsLargerThanTheBucket) {
   const Model model = model_of("resnet18.json", {.dimensions = {{"batch", 16}}});
   Plan plan = zero_plan_for(Framework::Zero2);
   plan.mixed_precision = {};
@@ -111,14 +111,14 @@ Bytes held_alone(int layers) {
 
 // A stream takes about 1,024 launches: some dozens of layers, however many there are. Three whole steps would be
 // twice as much of twice the layers.
-TEST(HeldMemory, IsBoundedByTheQueueOfLaunches) {
+TEST(HeldMemory, IsBoundedByTheLaunchQueue) {
   const Bytes of_eighty = held_alone(80);
   EXPECT_GT(of_eighty, Bytes(0));
   EXPECT_LT(held_alone(160).count(), 1.2 * static_cast<double>(of_eighty.count()));
 }
 
 // The same of ZeRO-3, whose forward makes its CPU wait for nothing else: all blocks would be as many times as much.
-TEST(HeldMemory, OfZero3IsBoundedByTheQueueOfLaunches) {
+TEST(HeldMemory, ForZero3IsBoundedByTheLaunchQueue) {
   const auto held = [](int layers) {
     Plan plan = zero_plan_for(Framework::Zero3);
     plan.optimizer.kind = OptimizerKind::Sgd;
@@ -133,7 +133,7 @@ TEST(HeldMemory, OfZero3IsBoundedByTheQueueOfLaunches) {
 
 // For 10 GiB and a context of 400 MiB that is assumed: 7.5 % or, of FSDP1, 6 %, 3 % in expandable segments; a quarter
 // of the context; and what a release was seen to reserve beyond.
-TEST(Margin, GoesByTheFrameworkTheSegmentsAndTheRelease) {
+TEST(Margin, DependsOnFrameworkSegmentsAndRelease) {
   const std::vector<DeviceTerm> outside = {{"CUDA context", Bytes(400 << 20), Provenance::Assumed, ""}};
   const auto margin_of = [&](const Plan& plan) { return margin(Bytes(10LL << 30), outside, plan).count() >> 20; };
   Plan plan = plan_for(Framework::Fsdp2, 4);
@@ -147,7 +147,7 @@ TEST(Margin, GoesByTheFrameworkTheSegmentsAndTheRelease) {
 }
 
 // From what has room to what does not run: the report and the short answer of a search say the same.
-TEST(HeldMemory, MakesAPlanTightAndRefusesNone) {
+TEST(HeldMemory, MakesAPlanTightButRefusesNone) {
   const Plan plan = plan_for(Framework::Fsdp1, 4);
   const MemoryReport memory = predicted(plan).report.memory;
   const Bytes needed = memory.peaks.device + memory.margin;

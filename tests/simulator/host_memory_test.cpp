@@ -61,7 +61,7 @@ TEST(HostMemory, PinnedMemoryComesInPowersOfTwo) {
   EXPECT_EQ(pinned_block((std::int64_t{1} << 31) + 1), std::int64_t{1} << 32);
 }
 
-TEST(HostMemory, ANodeHoldsWhatAllItsRanksOffload) {
+TEST(HostMemory, NodeCountsOffloadOfAllItsRanks) {
   const auto host = host_memory(nodes_of(4, 1), offloaded(), six_rows_over_four());
   ASSERT_TRUE(host.has_value());
   // A shard of 8000 bytes is a block of 8192, padded or not; the last rank has no gradient, no moments, no results.
@@ -91,7 +91,7 @@ TEST(HostMemory, Fsdp1PinsFlatShardsAndAsMuchForTheirGradients) {
   EXPECT_EQ(pinned_memory(offloaded(), layout), Bytes(std::int64_t{4} * 8192));
 }
 
-TEST(HostMemory, TheNodeThatHoldsMostCounts) {
+TEST(HostMemory, LargestNodeCounts) {
   // Ranks 0 and 1 on the first node, 2 and 3 on the second, which has the empty shard.
   const auto host = host_memory(nodes_of(2, 2), offloaded(), six_rows_over_four());
   EXPECT_EQ(terms_of(*host).at("gradients"), 2 * 8192);
@@ -109,7 +109,7 @@ TEST(HostMemory, CopiesOfTheModelInOneNodeAddUp) {
   EXPECT_EQ(terms_of(*host).at("gradients"), 6 * 8192);
 }
 
-TEST(HostMemory, AFurtherMicroBatchArrivesInACopyOfItsOwn) {
+TEST(HostMemory, FurtherMicroBatchesNeedAnotherCopy) {
   Plan plan = offloaded();
   plan.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())).count("temporaries"), 0u);
@@ -135,7 +135,7 @@ TEST(HostMemory, AFrozenModelNeedsMostWhileItIsMade) {
             (Terms{{"model while it is made", 4 * 8192 + 3 * 8000}, {"processes", 4 * kProcess}}));
 }
 
-TEST(HostMemory, AModelThatIsMadeOnTheCpuIsThereOnceForEachRank) {
+TEST(HostMemory, ModelMadeOnTheCpuCountsOncePerRank) {
   Plan plan = offloaded();
   plan.cpu_offload = false;
   EXPECT_FALSE(host_memory(nodes_of(4, 1), plan, six_rows_over_four()).has_value());
@@ -144,7 +144,7 @@ TEST(HostMemory, AModelThatIsMadeOnTheCpuIsThereOnceForEachRank) {
             (Terms{{"model while it is made", 4 * 24000}, {"processes", 4 * kProcess}}));
 }
 
-TEST(HostMemory, WhatANodeLacksIncludesTheMargin) {
+TEST(HostMemory, ShortfallOfANodeIncludesTheMargin) {
   Cluster cluster = nodes_of(4, 1);
   const auto unknown = host_memory(cluster, offloaded(), six_rows_over_four());
   EXPECT_FALSE(unknown->budget.has_value());
@@ -157,7 +157,7 @@ TEST(HostMemory, WhatANodeLacksIncludesTheMargin) {
   EXPECT_EQ(host_memory(cluster, offloaded(), six_rows_over_four())->missing(), Bytes(1));
 }
 
-TEST(HostMemory, ACpuHasNoOther) {
+TEST(HostMemory, CpuMachinesHaveNoSeparateHost) {
   Cluster cluster = nodes_of(4, 1);
   cluster.gpu.compute_capability = 0;
   EXPECT_FALSE(host_memory(cluster, offloaded(), six_rows_over_four()).has_value());
@@ -191,7 +191,7 @@ Plan offloaded_by(Framework framework) {
   return plan;
 }
 
-TEST(HostMemory, Zero1KeepsWhatARankUpdates) {
+TEST(HostMemory, Zero1KeepsTheStatesThatARankUpdates) {
   const auto host = host_memory(nodes_of(4, 1), offloaded_by(Framework::Zero1), flat_over_four());
   ASSERT_TRUE(host.has_value());
   // For 1501 elements 6004 bytes in fp32 are a block of 8192, and 3002 in 16 bits one of 4096; of 3004 in 16 bits 8192.
@@ -237,7 +237,7 @@ TEST(HostMemory, Zero3PinsGradientsAndNotTheFp32Copy) {
   EXPECT_EQ(terms_of(*all).count("temporaries"), 0u);
 }
 
-TEST(HostMemory, ADriveLeavesBuffers) {
+TEST(HostMemory, NvmeOffloadLeavesBuffers) {
   Plan plan = offloaded_by(Framework::Zero3);
   plan.zero.nvme.optimizer = true;
   // Sub-groups of 3 KB are too small for files, and stay; four buffers of 751 elements, which are 768.

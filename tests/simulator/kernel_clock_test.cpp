@@ -45,7 +45,7 @@ Gpu measured_card(bool is_measured) {
   return gpu;
 }
 
-TEST(KernelClock, AProductTakesWhatWasMeasuredAloneAndTheShareOfTrainingInAStep) {
+TEST(KernelClock, ProductUsesTheMeasuredTimeAloneAndTheShareInAStep) {
   // 2e9 FLOPs: 25 us at 80 TFLOPS, 40 us at 50 and 2 us of a kernel.
   const KernelClock clock = clock_product(measured_card(true), Dtype::BFloat16, false, {1000, 1000, 1000});
   EXPECT_NEAR(clock.alone.time.count(), 25e-6, 1e-12);
@@ -62,7 +62,7 @@ TEST(KernelClock, AStepIsCorrectedForTheShape) {
             "0.5 of the peak rate, the share of training steps (measured), corrected for the shape");
 }
 
-TEST(KernelClock, WithoutATableOfItsDtypeTheShareOfTrainingIsAllThereIs) {
+TEST(KernelClock, MissingTableOfADtypeLeavesTheTrainingShare) {
   const KernelClock none = clock_product(measured_card(false), Dtype::BFloat16, false, {1000, 1000, 1000});
   EXPECT_EQ(none.alone, none.in_step);
   const KernelClock fp32 = clock_product(measured_card(true), Dtype::Float32, false, {1000, 1000, 1000});
@@ -80,7 +80,7 @@ TEST(KernelClock, ACausalMaskHalvesWhatIsMeasuredButNotTheRoofline) {
   EXPECT_NEAR(clock.in_step.time.count(), 162e-6, 1e-12);
 }
 
-TEST(KernelClock, HeadsOfAnotherSizeWereNotMeasured) {
+TEST(KernelClock, OtherHeadSizesAreUnmeasured) {
   const KernelClock clock = clock_attention(measured_card(true), Dtype::BFloat16,
                                             {.heads = 5, .sequence = 1000, .head_size = 64, .causal = true});
   EXPECT_EQ(clock.alone, clock.in_step);

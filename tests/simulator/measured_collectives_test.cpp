@@ -32,12 +32,12 @@ double microseconds(const Cluster& cluster, CollectiveKind kind, Bytes total) {
   return 1e6 * collective_time(collective_cost(group_shape(cluster, world_size(cluster))), kind, total).count();
 }
 
-TEST(MeasuredCollectives, AMeasuredSizeTakesTheMeasuredTime) {
+TEST(MeasuredCollectives, MeasuredSizeHasTheMeasuredTime) {
   // model_specs/clusters/measured/h100_sxm.json, all_gather of 8.
   EXPECT_NEAR(microseconds(node_of("H100", 8), AllGather, 512_MiB), 1401.5, .1);
 }
 
-TEST(MeasuredCollectives, BeyondTheTableTheClockGoesOnFromItsEnd) {
+TEST(MeasuredCollectives, ClockContinuesFromTheEndOfTheTable) {
   const Cluster with = node_of("H100", 8);
   Cluster without = with;
   without.gpu.measured = {};
@@ -49,7 +49,7 @@ bool is_measured(const Cluster& cluster, int ranks) {
   return group_shape(cluster, ranks).measured.get() != nullptr;
 }
 
-TEST(MeasuredCollectives, SpeakForTheirOwnLinkAndSizesAlone) {
+TEST(MeasuredCollectives, ApplyOnlyToTheirLinkAndSizes) {
   EXPECT_TRUE(is_measured(node_of("H100", 8), 8));
   EXPECT_TRUE(is_measured(node_of("A100 40GB SXM", 8), 4));
   EXPECT_FALSE(is_measured(node_of("H100", 8), 3));       // Nobody measured three.
@@ -65,7 +65,7 @@ TEST(MeasuredCollectives, SpeakForTheirOwnLinkAndSizesAlone) {
   EXPECT_FALSE(is_measured(measured_here, 8));
 }
 
-TEST(MeasuredCollectives, AreOfNcclThatMayChoose) {
+TEST(MeasuredCollectives, ApplyOnlyIfNcclMayChoose) {
   Cluster cluster = node_of("H100", 8);
   cluster.nccl.version = "2.27.5";
   EXPECT_NEAR(microseconds(cluster, AllGather, 512_MiB), 1401.5, .1);
@@ -75,7 +75,7 @@ TEST(MeasuredCollectives, AreOfNcclThatMayChoose) {
 
 // By itself and in steps, of the machine that is planned for; between the sizes that steps have, log-log; outside, the
 // nearest one's ratio.
-TEST(MeasuredCollectives, OfThisMachineTakeWhatTheyTakeInSteps) {
+TEST(MeasuredCollectives, OnThisMachineUseTimesMeasuredInSteps) {
   MachineTables tables{.ranks = 2, .device = "CPU"};
   tables.collectives = {{.work = "all_gather", .sizes = {1 << 20, 1 << 24}, .microseconds = {100, 1600}},
                         {.work = "all_gather in steps", .sizes = {1 << 21, 1 << 22}, .microseconds = {600, 400}},
@@ -95,7 +95,7 @@ TEST(MeasuredCollectives, OfThisMachineTakeWhatTheyTakeInSteps) {
   EXPECT_NEAR(microseconds(cluster, AllGather, 16_MiB), 4800, .1);
 }
 
-TEST(MeasuredCollectives, TheProvenanceNamesWhatWasMeasured) {
+TEST(MeasuredCollectives, ProvenanceNamesTheMeasurement) {
   EXPECT_EQ(collective_cost(group_shape(node_of("H100", 8), 8)).provenance,
             "Collectives: measured on 8 H100 SXM, NCCL 2.29.2 (aiconfigurator-core 0.12.0), which is not this machine: "
             "expect 0.95 to 1.1 times the predicted time (0.9 to 1.9 times below 64 MiB).");
@@ -143,7 +143,7 @@ struct Expected {
 // Mean of |predicted / measured - 1| against the tables of other laboratories. The clock's parameters were fitted with
 // some of these tables in view; the measured tables know none of them. Below 8 MiB all of them are of one process that
 // drives eight GPUs, which training does not do; nobody else published such sizes.
-TEST(MeasuredCollectives, OtherLaboratoriesAreAsFarAwayAsStated) {
+TEST(MeasuredCollectives, OtherLaboratoriesDifferAsStated) {
   std::map<int, Errors> clock, tables;
   for (const Point& point : points_of_others()) {
     Cluster without = point.cluster;
@@ -160,7 +160,7 @@ TEST(MeasuredCollectives, OtherLaboratoriesAreAsFarAwayAsStated) {
   }
 }
 
-TEST(MeasuredCollectives, NineOfTenPointsOfOthersLieInTheBandThatTheCostStates) {
+TEST(MeasuredCollectives, NineOfTenPointsOfOthersLieInTheStatedBand) {
   int inside = 0;
   int all = 0;
   for (const Point& point : points_of_others()) {

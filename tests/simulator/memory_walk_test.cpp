@@ -134,7 +134,7 @@ constexpr std::int64_t kG = 2 * kF;                               // the gradien
 constexpr std::int64_t kShardedGrad = 4 * kF / kRanks;            // and what is left of them.
 
 // ALBERT and universal transformers: the second pass gathers while the output of the first is still kept.
-TEST(MemoryWalk, AUnitThatIsCalledTwiceInARowHasTwoAllGatherOutputsAtOnce) {
+TEST(MemoryWalk, UnitCalledTwiceInARowHasTwoAllGatherOutputs) {
   ModelAssembler model("shared layer", Dtype::Float32);
   model.input("hidden", {1, 4, kWidth}, std::nullopt);
   model.input("labels", {1, 4}, Dtype::Int64);
@@ -220,7 +220,7 @@ TEST(MemoryWalk, ForwardCopiesOutWhileThreeUnitsLive) {
   EXPECT_EQ(walked.at(InstructionKind::Forward, StepPhase::Forward, 2).peak, kS + kRoot + 2 * kU);
 }
 
-TEST(MemoryWalk, BackwardHoldsTheUnitItsGradientsThePrefetchedOneAndTheLastReduceInput) {
+TEST(MemoryWalk, BackwardPeakIsUnitGradientsPrefetchAndReduceInput) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
   const std::int64_t head_gradient = 2 * kHead;
   // Layer 2: layers 3 and 4 are reduced.
@@ -271,7 +271,7 @@ TEST(MemoryWalk, HybridShardingKeepsEveryReducedBufferWhenTheDtypesDiffer) {
   EXPECT_EQ(bytes_of(without.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0), ReduceScatter), 2 * kF);
 }
 
-TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllReduced) {
+TEST(MemoryWalk, HybridShardingKeepsAllReducedGradientsOfLaterMicroBatches) {
   Plan plan = plan_of({2, kRanks});
   plan.accumulation = 2;
   const Walked walked(chain(kWidth, kLayers), plan, {ShardedGrad, ReduceScatter});
@@ -282,14 +282,14 @@ TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllRed
   EXPECT_EQ(bytes_of(walked.at(InstructionKind::FinishReduce, StepPhase::Backward, -1, 1), ReduceScatter), 0);
 }
 
-TEST(MemoryWalk, WhatAnIntegerReshardKeptIsCopiedIntoOnePieceBeforeItIsGathered) {
+TEST(MemoryWalk, IntegerReshardCopiesItsShardsBeforeTheGather) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Smaller, 2}),
                       {AllGather});
   // Half of a unit, and the output that it is gathered into.
   EXPECT_EQ(walked.at(InstructionKind::Unshard, StepPhase::Backward, 2).peak, kU / 2 + kU);
 }
 
-TEST(MemoryWalk, WhatIsHeldLivesUntilTheForwardReturns) {
+TEST(MemoryWalk, VariablesLiveUntilTheForwardReturns) {
   // A Scale needs nothing for its backward: what it made goes when the next one has run, unless somebody holds it.
   const auto scales = [](bool held) {
     ModelAssembler model("scales", Dtype::Float32);
@@ -336,7 +336,7 @@ Walked stepped(const Optimizer& optimizer, std::int64_t width = kWidth) {
   return Walked(chain(width, kLayers), plan, {Temp});
 }
 
-TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
+TEST(MemoryWalk, AdamTemporariesAreOneForForeachNoneForFusedThreeForLoop) {
   const auto temporaries = [](OptimizerImplementation implementation) {
     const Walked walked = stepped({.implementation = implementation});
     const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
@@ -348,7 +348,7 @@ TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
   EXPECT_EQ(temporaries(OptimizerImplementation::ForLoop), 3 * kShardedGrad);
 }
 
-TEST(MemoryWalk, EightBitStatesAreUpdatedWithoutTemporariesWhateverImplementationOfPyTorchIsNamed) {
+TEST(MemoryWalk, EightBitStatesAreUpdatedWithoutTemporaries) {
   using enum OptimizerImplementation;
   for (const OptimizerImplementation implementation : {Foreach, Fused, ForLoop}) {
     for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::Adam}) {
@@ -360,7 +360,7 @@ TEST(MemoryWalk, EightBitStatesAreUpdatedWithoutTemporariesWhateverImplementatio
   }
 }
 
-TEST(MemoryWalk, DecayedGradientsOfForeachAreGoneBeforeTheRootsOfAdamAreThere) {
+TEST(MemoryWalk, ForeachFreesDecayedGradientsBeforeAdamsRoots) {
   const auto temporaries = [](OptimizerKind kind, OptimizerImplementation implementation, double decay) {
     const Walked walked = stepped({.kind = kind, .implementation = implementation, .weight_decay = decay});
     const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
@@ -392,7 +392,7 @@ TEST(MemoryWalk, StatesAreTwoMomentsOneMomentOrNone) {
   EXPECT_EQ(state_bytes({.states = OptimizerStates::BFloat16}), kS);
 }
 
-TEST(MemoryWalk, EightBitStatesTakeAByteAndAScalePer256ElementsButSmallTensorsStayInFp32) {
+TEST(MemoryWalk, EightBitStatesHaveScalesAndSmallTensorsStayInFp32) {
   // Shards of 1024 and 512 elements are below 4096.
   EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}), 2 * kS);
   // bitsandbytes counts steps on the host.
@@ -402,7 +402,7 @@ TEST(MemoryWalk, EightBitStatesTakeAByteAndAScalePer256ElementsButSmallTensorsSt
   EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}, 256), 2 * (kLayers * (16384 + 4 * 64) + 8192 + 4 * 32));
 }
 
-TEST(MemoryWalk, EightGigabytesOfParametersNeed32GigabytesOfStatesOnOneRankAnd8OnEachOfFour) {
+TEST(MemoryWalk, TwoBillionParametersNeed32GigabytesOverAllRanks) {
   // Two billion fp32 parameters: 50 layers of 6328^2 are 2 002 179 200, and their gradients and two moments as much.
   constexpr std::int64_t kWide = 6328, kMany = 50;
   for (const std::int64_t ranks : {1, 4}) {

@@ -33,12 +33,12 @@ TEST(NcclMemory, EightH100WithAnAllReduceAddTreesAndNvls) {
 }
 
 // 288 + 288 + 80 MiB; 688 MB were measured.
-TEST(NcclMemory, A100WithAnAllReduceTakeWhatWasMeasured) {
+TEST(NcclMemory, A100WithAnAllReduceMatchTheMeasurement) {
   const auto terms = nccl_memory({"shard group", node_of(8, 80, IntraLink::NvSwitch, 300e9), true});
   EXPECT_NEAR(static_cast<double>(total_bytes(terms).count()), .688e9, .01e9);
 }
 
-TEST(NcclMemory, GpusThatMeetInHostMemoryNeedLittle) {
+TEST(NcclMemory, GpusConnectedByHostMemoryNeedLittle) {
   const auto terms = nccl_memory({"shard group", node_of(4, 75, IntraLink::PcieHost, 0), true});
   // Two channels: 8 MiB of rings, 8 MiB of trees, 80 MiB of queues and kernels.
   EXPECT_EQ(total_bytes(terms), 96_MiB);

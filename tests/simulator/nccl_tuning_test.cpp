@@ -55,7 +55,7 @@ void expect_rows(const std::vector<PrintedRow>& rows, CollectiveKind kind, NcclA
 // The numbers of the next three tests are from NCCL 2.27.5's own tuning logs on H100 SXM, Intel, one 400G NIC per GPU,
 // as copied into meta-pytorch/autoparallel@a54c252, autoparallel/cost_models/nccl_cost_model.py.
 
-TEST(NcclTuning, RingAllGatherAndReduceScatterAreTheCellsThatNcclPrints) {
+TEST(NcclTuning, RingAllGatherAndReduceScatterMatchNcclsTable) {
   const std::vector<PrintedRow> rows = {
       {2, 8, {23.3, 41.6}, {44.6, 313.2}, {70.0, 409.6}},     {4, 8, {42.7, 21.1}, {79.2, 303.1}, {145.6, 396.4}},
       {16, 8, {159.1, 20.6}, {286.8, 295.9}, {599.2, 387.0}}, {2, 1, {11.6, 48}, {22.5, 88.3}, {22.4, 96}},
@@ -65,19 +65,19 @@ TEST(NcclTuning, RingAllGatherAndReduceScatterAreTheCellsThatNcclPrints) {
   expect_rows(rows, ReduceScatter, Ring);
 }
 
-TEST(NcclTuning, RingAllReduceIsTheCellsThatNcclPrints) {
+TEST(NcclTuning, RingAllReduceMatchesNcclsTable) {
   expect_rows({{2, 8, {40, 20.8}, {75.2, 156.6}, {131.6, 204.8}}, {8, 8, {156.4, 10.4}, {282.8, 149.1}, {585.2, 195}}},
               AllReduce, Ring);
 }
 
-TEST(NcclTuning, TreeAllReduceIsTheCellsThatNcclPrints) {
+TEST(NcclTuning, TreeAllReduceMatchesNcclsTable) {
   expect_rows({{2, 8, {25.2, 16.6}, {48.5, 124.8}, {92.4, 140.8}},
                {8, 8, {45.2, 8.7}, {82.5, 98.6}, {148.4, 122.4}},
                {4, 1, {26.8, 4.9}, {48, 17.6}, {64.4, 18.8}}},
               AllReduce, Tree);
 }
 
-TEST(NcclTuning, NvlsTreeOfTheOlderRegimeIsTheCellsThatNcclPrints) {
+TEST(NcclTuning, NvlsTreeOfTheOlderRegimeMatchesNcclsTable) {
   expect_printed(h100_tuning(2, 8), AllReduce, NvlsTree, Simple, {53, 266.7});
   expect_printed(h100_tuning(4, 8), AllReduce, NvlsTree, Simple, {81, 160});
   expect_printed(h100_tuning(2, 4), AllReduce, NvlsTree, Simple, {53, 160});
@@ -85,7 +85,7 @@ TEST(NcclTuning, NvlsTreeOfTheOlderRegimeIsTheCellsThatNcclPrints) {
 
 // 40 GB/s x 0.85 x 7/8 x 2 = 59.5 a channel inside, cut to 57.7; 8 channels; 16/30 of the bus: 246.2 GB/s.
 // 25 + 2 x 20.9 = 66.8 us.
-TEST(NcclTuning, NvlsTreeOfTheNewerRegimeIsCappedPerChannelAndWaitsLongerForTheNetwork) {
+TEST(NcclTuning, NvlsTreeOfTheNewerRegimeIsCappedPerChannel) {
   expect_printed(h100_tuning(2, 8, 28), AllReduce, NvlsTree, Simple, {66.8, 246.2});
 }
 
@@ -102,7 +102,7 @@ NcclTopology two_nodes_over_sockets() {
   return topology;
 }
 
-TEST(NcclTuning, TwoNodesOverSocketsHaveTheCellsThatNcclPrintsAndNoLL128) {
+TEST(NcclTuning, TwoNodesOverSocketsMatchNcclsTableWithoutLL128) {
   const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets());
   expect_printed(tuning, AllGather, Ring, LL, {11.6, 2.4});
   expect_printed(tuning, AllGather, Ring, Simple, {22.4, 4.8});
@@ -123,7 +123,7 @@ TEST(NcclTuning, TwoNodesOverSocketsTakeLLThenPatThenSimpleAsNcclLogs) {
   EXPECT_EQ(choice(64_MiB), "Ring Simple");
 }
 
-TEST(NcclTuning, OneH100NodeReducesLargeBuffersInTheSwitchAndGathersThemInARing) {
+TEST(NcclTuning, H100NodeReducesInTheSwitchAndGathersInARing) {
   const NcclTuning tuning = h100_tuning(1, 8, 30);
   EXPECT_EQ(nccl_choice(tuning, AllReduce, 1_GiB).algorithm, Nvls);
   EXPECT_EQ(nccl_choice(tuning, AllGather, 1_GiB).algorithm, Ring);
@@ -139,7 +139,7 @@ TEST(NcclTuning, PcieNodesNeverUseLL128) {
   EXPECT_GT(tuning.entry(AllGather, Ring, LL).bandwidth, BytesPerSecond(0));
 }
 
-TEST(NcclTuning, AnAmdHostBetweenNodesHasItsOwnRowForLLAndSlowerHops) {
+TEST(NcclTuning, AmdHostHasItsOwnRowForLLAndSlowerHops) {
   GroupShape shape = h100_group(2, 8);
   shape.cpu = CpuVendor::Amd;
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape));
@@ -147,7 +147,7 @@ TEST(NcclTuning, AnAmdHostBetweenNodesHasItsOwnRowForLLAndSlowerHops) {
   expect_printed(tuning, AllGather, Ring, LL, {37.3, 24});
 }
 
-TEST(NcclTuning, WhatTheSettingsForbidIsNotChosen) {
+TEST(NcclTuning, ForbiddenAlgorithmsAreNotChosen) {
   GroupShape shape = h100_group(1, 8);
   shape.nccl = *nccl_rules({.algorithms = "^NVLS", .protocols = "Simple"});
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape));

@@ -84,7 +84,7 @@ TEST(NetworkClock, EachStepOfARingWaitsForAHopOverTheNetwork) {
   EXPECT_NEAR(1e6 * network_time(h100_group(2, 8), AllGather, 1_MiB).count(), expected, .1);
 }
 
-TEST(NetworkClock, FourTimesTheRanksTakeFourTheStepsWhereLittleIsSent) {
+TEST(NetworkClock, SmallMessagesTakeTimeInProportionToRanks) {
   const auto time = [](int nodes) {
     GroupShape shape = h100_group(nodes, 8);
     shape.nccl = *nccl_rules({.protocols = "Simple"});
@@ -102,7 +102,7 @@ TEST(NetworkClock, ASlowerHopMakesEverythingSlower) {
   }
 }
 
-TEST(NetworkClock, ANetworkFasterThanNcclAssumesIsTakenAsNcclAssumes) {
+TEST(NetworkClock, FasterNetworkKeepsTheLatencyThatNcclAssumes) {
   GroupShape shape = h100_group(4, 8);
   shape.network_latency = Seconds(1e-6);
   GroupShape assumed = shape;
@@ -111,7 +111,7 @@ TEST(NetworkClock, ANetworkFasterThanNcclAssumesIsTakenAsNcclAssumes) {
 }
 
 // Eight rails carry 384 GB/s, a GPU's links 371; four rails 192.
-TEST(NetworkClock, ARingAsFastAsTheLinksInsideItsNodesIsHeldUpThere) {
+TEST(NetworkClock, RingIsLimitedByEquallyFastLinksInsideNodes) {
   const auto bus = [](const GroupShape& shape) {
     return 64.0 * (1LL << 30) * (shape.ranks - 1) / shape.ranks / network_time(shape, AllGather, 64_GiB).count();
   };
@@ -190,7 +190,7 @@ TEST(MeasuredNetworks, TheErrorOfEachTableIsTheStatedOne) {
   }
 }
 
-TEST(MeasuredNetworks, TheMeanErrorOfEachNetworkIsWhatTheReadmeSays) {
+TEST(MeasuredNetworks, MeanErrorOfEachNetworkMatchesTheReadme) {
   const auto points = read_measured_tables("tests/golden/nccl/several_nodes.csv");
   std::map<NetworkKind, std::vector<double>> errors;
   for (const NetworkTable& table : network_tables()) {
@@ -205,7 +205,7 @@ TEST(MeasuredNetworks, TheMeanErrorOfEachNetworkIsWhatTheReadmeSays) {
   EXPECT_NEAR(mean_of(errors.at(NetworkKind::Slingshot)), .314, .006);
 }
 
-TEST(MeasuredNetworks, NineOfTenPointsLieInTheBandThatTheCostStates) {
+TEST(MeasuredNetworks, NineOfTenPointsLieInTheStatedBand) {
   const auto points = read_measured_tables("tests/golden/nccl/several_nodes.csv");
   std::map<std::pair<NetworkKind, bool>, std::pair<int, int>> inside_of_all;
   for (const NetworkTable& table : network_tables()) {

@@ -85,7 +85,7 @@ TEST(NewtonSchulz, CountsTheProductsOfEachIteration) {
 }
 
 // Without Nesterov's momentum in bfloat16, X is the momentum itself, which stays.
-TEST(NewtonSchulz, WorksInTheMomentumWhereNothingIsCopied) {
+TEST(NewtonSchulz, UsesTheMomentumIfNothingIsCopied) {
   const MuonUpdate update =
       muon_update({.rows = 8, .columns = 16, .item = 2, .nesterov = false, .ns_steps = 1}, {}, kH100);
   EXPECT_TRUE(update.making.empty());
@@ -93,7 +93,7 @@ TEST(NewtonSchulz, WorksInTheMomentumWhereNothingIsCopied) {
   EXPECT_EQ(text_of(update, {}), "a2 a2 f0 f1 a128 a128 a256 f2 f3 f4");
 }
 
-TEST(NewtonSchulz, AsksForTheSameAsOneRankWhereNothingIsCut) {
+TEST(NewtonSchulz, AllocatesAsOneRankDoesIfNothingIsSharded) {
   const MuonMatrix matrix{.rows = 256, .columns = 1024};
   const MuonUpdate alone = muon_update(matrix, {}, kH100);
   const MuonUpdate copied = muon_update(matrix, {.dimensions = 2, .sizes = {4, 1}, .per_node = 4}, kH100);

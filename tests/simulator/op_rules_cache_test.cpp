@@ -19,12 +19,12 @@ TapedBlock cached(bool use_cache) {
   return tape_block(std::move(b), settings);
 }
 
-TEST(OpRulesOfTheCache, KeysAndValuesAreCopiedWhereTheRuntimeCachesThem) {
+TEST(OpRulesOfTheCache, KeysAndValuesAreCopiedIfTheRuntimeCachesThem) {
   EXPECT_EQ(allocations(cached(false).tape.forward)[kBytes], 3);  // Both scaled, and their product.
   EXPECT_EQ(allocations(cached(true).tape.forward)[kBytes], 5);
 }
 
-TEST(OpRulesOfTheCache, WhatWasCopiedGoesOnceBothAreInTheCache) {
+TEST(OpRulesOfTheCache, CopiesAreFreedOnceBothAreCached) {
   // Both scaled and both copies; the product comes when the scaled ones are gone.
   EXPECT_EQ(peak_of(cached(true).tape.forward), 4 * kBytes);
 }

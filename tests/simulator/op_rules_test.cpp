@@ -203,7 +203,7 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
 
 // The schedule stops a recomputation at the last op whose backward needs more than sizes (core/plan/schedule.h), and so
 // has to know without these rules what they say.
-TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
+TEST(OpRules, SaveTensorsOfKindsThatTheScheduleRecomputes) {
   for (int k = 0; k < 3 * kNumRuledOpKinds; ++k) {
     const auto kind = static_cast<OpKind>(k % kNumRuledOpKinds);
     TapedSettings settings;
@@ -252,7 +252,7 @@ TEST(OpRules, RmsNormSavesSixEightOrTwoBytesPerElementByImplementation) {
   EXPECT_EQ(rms_norm(RmsNormImplementation::Fused).saved_bytes(), 2 * nh + 4 * kRows);
 }
 
-TEST(OpRules, ANormWithAFrozenWeightDoesNotKeepItsNormalisedValues) {
+TEST(OpRules, NormWithAFrozenWeightSavesNoNormalizedValues) {
   EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut, false, false).saved_bytes(), 4 * kRows * kWidth + 4 * kRows);
 }
 
@@ -262,7 +262,7 @@ TEST(OpRules, LayerNormSavesItsInputAndTwoNumbersPerRow) {
   EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), 2 * kRows * kWidth + 8 * kRows);
 }
 
-TEST(OpRules, AGatedMlpKeepsFourTensorsOfItsWidth) {
+TEST(OpRules, GatedMlpSavesFourTensorsOfItsWidth) {
   constexpr std::int64_t kFfn = 1024;
   BlockBuilder b = builder({{"x", {kRows, kWidth}}});
   const BlockValue x = b.input("x");
@@ -278,7 +278,7 @@ TEST(OpRules, DropoutSavesOneBytePerElement) {
   EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), kRows * kWidth);
 }
 
-TEST(OpRules, ReflectionPaddingKeepsItsInputAndZeroPaddingDoesNot) {
+TEST(OpRules, ReflectionPaddingSavesItsInputButZeroPaddingDoesNot) {
   for (const bool reflect : {true, false}) {
     BlockBuilder b = builder({{"x", {2, 8, 100}}});
     b.output("y", b.pad(b.scale(b.input("x"), 2), 2, 104, reflect));
@@ -308,7 +308,7 @@ TEST(OpRules, CrossEntropyPeaksAtTenBytesPerLogitForwardAndTwelveBackward) {
   EXPECT_EQ(peak_of(narrow.tape.forward), 4 * nv + 4);
 }
 
-TEST(OpRules, FlashAttnKeepsTheLogitsAndMakesTheirGradientOnly) {
+TEST(OpRules, FlashAttnLossCopiesNoLogits) {
   constexpr std::int64_t kClasses = 8000;
   const std::int64_t nv = kRows * kClasses;
   const auto taped = [&](int capability) {
@@ -330,7 +330,7 @@ TEST(OpRules, FlashAttnKeepsTheLogitsAndMakesTheirGradientOnly) {
   EXPECT_TRUE(taped(0).program.refusal.has_value()) << "A kernel of Triton on a CPU.";
 }
 
-TEST(OpRules, ShiftedLabelsArePaddedByOneInEachRowAndASingleRowIsNotCopiedAgain) {
+TEST(OpRules, ShiftedLabelsArePaddedAndASingleRowIsNotCopied) {
   for (const std::int64_t rows : {1, 3}) {
     BlockBuilder b = builder({{"x", {rows, 10, 16}}, {"labels", {rows, 10}, kLong}});
     b.output("loss", b.cross_entropy(b.input("x"), b.input("labels"), true));
@@ -340,7 +340,7 @@ TEST(OpRules, ShiftedLabelsArePaddedByOneInEachRowAndASingleRowIsNotCopiedAgain)
   }
 }
 
-TEST(OpRules, ARotaryTableIsABatchedProductThatWantsTheWorkspace) {
+TEST(OpRules, RotaryTableIsABatchedProductWithAWorkspace) {
   BlockBuilder b = builder({{"x", {1, 32, 8}}});
   const auto table = b.rotary_table(b.positions({1, 32}), 64);
   b.output("cos", table.cos);
@@ -357,7 +357,7 @@ TEST(OpRules, ARotaryTableIsABatchedProductThatWantsTheWorkspace) {
   EXPECT_EQ(std::count_if(taped.tape.forward.begin(), taped.tape.forward.end(), is_workspace), 1);
 }
 
-TEST(OpRules, ATokenInFrontOfAllSamplesGetsTheSumOfTheirGradients) {
+TEST(OpRules, SharedFirstTokenSumsItsGradients) {
   BlockBuilder b = builder({{"x", {8, 4, 16}}});
   const BlockValue token = b.expand(b.parameter("token", {1, 1, 16}), {8, 1, 16});
   b.output("y", b.cat({token, b.input("x")}, 1));
@@ -381,7 +381,7 @@ TapedBlock attention(AttentionBackend backend, double dropout = 0) {
   return tape_block(std::move(b), settings);
 }
 
-TEST(OpRules, FlashKeepsQueriesKeysValuesItsOutputAndOneNumberPerRow) {
+TEST(OpRules, FlashSavesQueriesKeysValuesOutputAndOneNumberPerRow) {
   const std::int64_t n = 2 * 256, q = 8 * 64, k = 2 * 64;
   // rng_state is two numbers of 8 bytes, the unused tensor one.
   EXPECT_EQ(attention(AttentionBackend::Flash).saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 24);
@@ -401,7 +401,7 @@ TEST(OpRules, FlashPadsRepeatedKeysAndValues) {
   }
 }
 
-TEST(OpRules, MathKeepsTheScoresInFp32) {
+TEST(OpRules, MathSavesTheScoresInFp32) {
   const std::int64_t n = 2 * 256, q = 8 * 64, scores = 2 * 8 * 256 * 256;
   // Scaled q, k and v for all heads in fp32, and the softmax of the scores.
   EXPECT_EQ(attention(AttentionBackend::Math).saved_bytes(), 3 * 4 * n * q + 4 * scores);
@@ -430,7 +430,7 @@ TapedBlock llama(RmsNormImplementation norm) {
   return tape_block(std::move(b), settings);
 }
 
-TEST(OpRules, ALlamaBlockKeepsWhatTheClosedFormSays) {
+TEST(OpRules, LlamaBlockSavesTheBytesOfTheClosedForm) {
   constexpr std::int64_t n = kRows, h = kWidth, q = 256, k = 128, heads = 4, ffn = 704;
   const std::int64_t tables = 2 * 2 * (kRows / 2) * 64;
   const std::int64_t random_state = 24;
@@ -442,7 +442,7 @@ TEST(OpRules, ALlamaBlockKeepsWhatTheClosedFormSays) {
   EXPECT_EQ(llama(RmsNormImplementation::Fused).saved_bytes() - tables, 8 * n * h + 8 * n + attention + 8 * n * ffn);
 }
 
-TEST(OpRules, TheLayersOfQwen3TtsKeepThePublishedBytesPerToken) {
+TEST(OpRules, LayersOfQwen3TtsSaveThePublishedBytesPerToken) {
   const Model model = model_of("qwen3_tts.json");
   const ModelIndex index = index_of(model);
   TapeLibrary library(index);

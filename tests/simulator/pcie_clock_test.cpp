@@ -27,7 +27,7 @@ GroupShape with_bus(GroupShape shape, double bus) {
 // ---- What the clock says ----
 
 // Four GPUs at 5 GB/s gather 4 MiB: 8 us to begin, 8.4 us and three hops of 5.7 beside 3/4 of the buffer at 5 GB/s.
-TEST(PcieClock, LatencyOfNcclAndTransferAtTheStatedBandwidthHideEachOther) {
+TEST(PcieClock, LatencyAndTransferOverlap) {
   const GroupShape shape = with_bus(over_pcie(4, 89, IntraLink::PcieHost, 4), 5e9);
   const double latency = 8 + 8.4 + 3 * 5.7;
   const double transfer = .75 * 4194304 / 5e3;
@@ -36,7 +36,7 @@ TEST(PcieClock, LatencyOfNcclAndTransferAtTheStatedBandwidthHideEachOther) {
   EXPECT_NEAR(1e6 * time.count(), expected, .1);
 }
 
-TEST(PcieClock, WithoutAFigureItIsAShareOfTheLinkAndLessThroughHostMemory) {
+TEST(PcieClock, DefaultBandwidthIsAShareOfTheLinkLessThroughTheHost) {
   EXPECT_NEAR(pcie_bus(over_pcie(4, 89, IntraLink::PciePeer, 4)).count(), .72 * 31.5e9, 1);
   EXPECT_NEAR(pcie_bus(over_pcie(4, 89, IntraLink::PcieHost, 4)).count(), .45 * 31.5e9, 1);
   GroupShape half = over_pcie(4, 70, IntraLink::PcieHost, 3);
@@ -45,7 +45,7 @@ TEST(PcieClock, WithoutAFigureItIsAShareOfTheLinkAndLessThroughHostMemory) {
   EXPECT_EQ(pcie_bus(with_bus(half, 3e9)), BytesPerSecond(3e9));
 }
 
-TEST(PcieClock, TheBandSaysHowMuchIsKnown) {
+TEST(PcieClock, BandIsNarrowerForKnownLinks) {
   const GroupShape host = over_pcie(4, 89, IntraLink::PcieHost, 4);
   EXPECT_EQ(collective_cost(host).band, (UncertaintyBand{.low = .85, .high = 7.5}));
   EXPECT_EQ(collective_cost(over_pcie(4, 89, IntraLink::PciePeer, 4)).band, (UncertaintyBand{.low = .85, .high = 1.3}));
@@ -159,7 +159,7 @@ class PcieTables : public ::testing::Test {
   std::map<std::string, Points> points = read_measured_tables("tests/golden/nccl/pcie_nodes.csv");
 };
 
-TEST_F(PcieTables, TheErrorsOfEachAreTheStatedOnes) {
+TEST_F(PcieTables, ErrorsOfEachTableAreTheStatedOnes) {
   ASSERT_EQ(points.size(), tables.size());
   std::map<std::string, std::vector<double>> known;
   std::map<std::string, std::vector<double>> peers;
@@ -180,7 +180,7 @@ TEST_F(PcieTables, TheErrorsOfEachAreTheStatedOnes) {
 
 // Predicted over measured below 1 MiB, with the bandwidth that large buffers reach: the mean over machines, each with
 // the geometric mean of its points, and the mean of the errors. Without the time to begin they are 0.80 and 0.233.
-TEST_F(PcieTables, SmallMessagesTakeTheTimeToBegin) {
+TEST_F(PcieTables, SmallMessagesTakeTheStartupTime) {
   std::map<std::string, std::vector<double>> logarithms;
   std::map<std::string, std::vector<double>> errors;
   for (const PcieTable& table : tables) {
@@ -199,7 +199,7 @@ TEST_F(PcieTables, SmallMessagesTakeTheTimeToBegin) {
 
 // The constants of the clock: of peer to peer the mean of all machines; through host memory that of the four whose GPUs
 // have links of their own and read host memory as fast as others do.
-TEST_F(PcieTables, TheSharesAreTheirs) {
+TEST_F(PcieTables, DefaultSharesAreMeansOfTheTables) {
   std::vector<double> peers;
   std::vector<double> hosts;
   for (const PcieTable& table : tables) {
@@ -212,7 +212,7 @@ TEST_F(PcieTables, TheSharesAreTheirs) {
   EXPECT_NEAR(mean(hosts), .45, .005);
 }
 
-TEST_F(PcieTables, NineOfTenPointsLieInTheBandThatTheCostStates) {
+TEST_F(PcieTables, NineOfTenPointsLieInTheStatedBand) {
   for (const char* of : {"stated", "peer", "host"}) {
     int inside = 0;
     int all = 0;

@@ -80,7 +80,7 @@ RC_GTEST_PROP(PoolSink, GivesAWholePlanWhatTheCachingAllocatorGivesIt, ()) {
   }
 }
 
-TEST(PoolSink, TensorsThatComeTogetherGoTogetherAndLeaveRoom) {
+TEST(PoolSink, TensorsAllocatedTogetherAreFreedTogether) {
   PoolSink pools;
   pools.reset(2, {}, kEndlessMemory);
   constexpr std::int64_t kHalf = 1 << 19;

@@ -73,7 +73,7 @@ TEST(Qwen3TtsStep, ReservesWhatTheRealOneDoesWithinHalfAPercent) {
 
 // Top-level `_no_split_modules` names only the predictor's layers; wrapping just those leaves 1.85 billion parameters
 // in the root, gathered at once.
-TEST(Qwen3TtsStep, WrappingOnlyWhatNoSplitModulesNamesLeavesTheTalkerInTheRoot) {
+TEST(Qwen3TtsStep, NoSplitModulesPolicyLeavesTheTalkerInTheRoot) {
   Plan trap = good_units(false);
   trap.units.erase(trap.units.begin(), trap.units.begin() + 28);
   std::erase_if(trap.units, [](const Unit& unit) { return unit.modules.front().ends_with("embedding"); });

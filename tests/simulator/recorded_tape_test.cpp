@@ -104,7 +104,7 @@ void expect_equal_predictions(const Model& model) {
 }
 
 // An op that nobody knows takes the upper end away; code that runs compiled may take half of the time.
-TEST(RecordedTape, HasARangeOfTimesWithoutAnUpperEndWhereACostIsNotKnown) {
+TEST(RecordedTape, UnknownCostLeavesTheTimeRangeOpen) {
   const Model known = model_of_spec(planner::small_transformer());
   const Plan plan = in_units(plan_in(Dtype::Float32, Dtype::BFloat16, {1, 1}), known);
   Model open = known;
@@ -142,7 +142,7 @@ TEST(RecordedTape, PredictsAnEncoderAndADecoderAsTheirRulesDo) {
 }
 
 // The embedding's backward needs so much that it is the peak. What the layers have emitted is there, or was used up.
-TEST(RecordedTape, LetsGoOfAGradientThatWasUsedUp) {
+TEST(RecordedTape, FreesConsumedGradients) {
   const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
   const Cluster cluster = cluster_of({1, 4}, 90);
   const Model model = model_of_spec(planner::small_transformer());
@@ -170,7 +170,7 @@ TEST(RecordedTape, LetsGoOfAGradientThatWasUsedUp) {
 }
 
 // A second step begins with what the first one left, and so does its peak unless that goes before.
-TEST(RecordedTape, CarriesWhatAVariableHoldsIntoTheNextStep) {
+TEST(RecordedTape, CarriesVariablesIntoTheNextStep) {
   constexpr std::int64_t kHeld = 1 << 26;
   const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
   const Cluster cluster = cluster_of({1, 4}, 90);
@@ -194,7 +194,7 @@ TEST(RecordedTape, CarriesWhatAVariableHoldsIntoTheNextStep) {
 }
 
 // Logits of 64 MiB that a variable holds into the next step, which lets them go before its own.
-TEST(RecordedTape, HasWhatIsHeldAndCarriedOnce) {
+TEST(RecordedTape, CountsCarriedTensorsOnce) {
   constexpr std::int64_t kHeld = 1 << 26;
   const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
   const Cluster cluster = cluster_of({1, 4}, 90);
@@ -222,7 +222,7 @@ TEST(RecordedTape, HasWhatIsHeldAndCarriedOnce) {
 }
 
 // Weights are sharded over four, 256 x 64 numbers of the table for one; a copy of it is a fourth of it.
-TEST(RecordedTape, HasOfACopyOfAParameterWhatItHasOfTheParameter) {
+TEST(RecordedTape, PredictsCopiesOfParametersLikeParameters) {
   const Cluster cluster = cluster_of({1, 4}, 90);
   const Model model = model_of_spec(planner::small_transformer());
   const auto live_of = [&](Mesh mesh, int copy_of) {
@@ -259,7 +259,7 @@ std::vector<Model> captured_points() {
 }
 
 // The command's tests plan this file. After a change of the rules: copy the new one from where the message says.
-TEST(RecordedTape, IsTheOneOfTheGoldenCapture) {
+TEST(RecordedTape, MatchesTheGoldenCapture) {
   const std::string text = captured_text(captured_points());
   const auto golden = read_text_file("tests/golden/captured/small_decoder.json");
   if (golden && *golden == text) return;
@@ -268,7 +268,7 @@ TEST(RecordedTape, IsTheOneOfTheGoldenCapture) {
   ADD_FAILURE() << "tests/golden/captured/small_decoder.json is another text than " << path;
 }
 
-TEST(RecordedTape, IsReadBackAsItWasWritten) {
+TEST(RecordedTape, ReadsBackAsWritten) {
   const std::vector<Model> points = captured_points();
   const auto spec = parse_model_spec(captured_text(points), "small.model.json");
   ASSERT_TRUE(spec.has_value()) << to_string(spec.error().front());
@@ -291,7 +291,7 @@ TEST(RecordedTape, IsReadBackAsItWasWritten) {
 }
 
 // What a recorded op has is not a rule: without its recording there is nothing.
-TEST(RecordedTape, IsRefusedWhereNoGpuRan) {
+TEST(RecordedTape, IsRefusedOnCpuMachines) {
   const Model model = captured_points().front();
   Cluster cpus = cluster_of({1, 4}, 0);
   Predictor predictor(model, cpus);
@@ -302,7 +302,7 @@ TEST(RecordedTape, IsRefusedWhereNoGpuRan) {
             "GPUs.");
 }
 
-TEST(RecordedTape, RefusesWhatWasNotRecorded) {
+TEST(RecordedTape, RefusesUnrecordedSettings) {
   const Model model = model_of_spec(planner::small_transformer());
   const Cluster cluster = cluster_of({1, 4}, 90);
   const Plan sharded = in_units(plan_in(Dtype::Float32, Dtype::BFloat16, {1, 4}), model);

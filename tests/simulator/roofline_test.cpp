@@ -41,7 +41,7 @@ TEST(Roofline, ConvolutionsInFloat32RunAsTf32AndProductsDoNot) {
   EXPECT_DOUBLE_EQ(device_time({.convolution_flops = 1e12}, costs).count(), 0.025);
 }
 
-TEST(Roofline, TheRuntimeSaysWhatRunsAsTf32) {
+TEST(Roofline, RuntimeDecidesUseOfTf32) {
   const ComputeCosts neither = compute_costs(card(), Dtype::Float32, {.cudnn_allow_tf32 = false});
   EXPECT_EQ(neither.rates().convolution, FlopsPerSecond(5e12));
   const ComputeCosts both = compute_costs(card(), Dtype::Float32, {.matmul_allow_tf32 = true});
@@ -77,7 +77,7 @@ TEST(Roofline, AProductAndItsGradientsHaveTheirSizes) {
   }
 }
 
-TEST(Roofline, AShapeThatReachesHalfOfALargeProductsShareTakesTwiceAsLong) {
+TEST(Roofline, ShapeWithHalfTheShareTakesTwiceAsLong) {
   Gpu gpu = card();
   auto tables = std::make_shared<Measurements>();
   tables->products = MeasuredProducts{
@@ -157,7 +157,7 @@ Plan plan_of_root() {
 
 // The first convolution of ResNet-18 in fp32, 32 images: 3 x 224 x 224 in, 64 x 112 x 112 out, 64 filters of 3 x 7 x 7:
 // 32 (150,528 + 802,816) + 9,408 elements are 122,065,664 bytes, and half as much again 183,098,496.
-TEST(ConvolutionWorkspace, IsThatOfTheLargestConvolutionAndInTheMargin) {
+TEST(ConvolutionWorkspace, LargestConvolutionDecidesAndMarginIncludesIt) {
   const PreparedRun run(model_of("resnet18.json"), plan_of_root(), 80);
   EXPECT_EQ(convolution_workspace(run.prepared()), Bytes(183'098'496));
   PoolSink pools;
@@ -167,7 +167,7 @@ TEST(ConvolutionWorkspace, IsThatOfTheLargestConvolutionAndInTheMargin) {
   EXPECT_EQ(memory->margin, margin(memory->peaks.reserved, memory->outside, run.prepared().plan) + Bytes(183'098'496));
 }
 
-TEST(ConvolutionWorkspace, IsNothingWithoutConvolutionsAndOnCpu) {
+TEST(ConvolutionWorkspace, IsZeroWithoutConvolutionsAndOnCpu) {
   EXPECT_EQ(convolution_workspace(PreparedRun(model_of("mlp.json"), plan_of_root(), 80).prepared()), Bytes(0));
   EXPECT_EQ(convolution_workspace(PreparedRun(model_of("resnet18.json"), plan_of_root(), 0).prepared()), Bytes(0));
 }

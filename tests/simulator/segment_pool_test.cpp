@@ -27,7 +27,7 @@ TEST(SegmentPool, SmallRequestsShareSegmentsOfTwoMebibytes) {
   EXPECT_EQ(pool.reserved(), 4 * kMiB);
 }
 
-TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytesAndThenHaveTheirOwn) {
+TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytes) {
   SegmentPool pool = pool_of(true);
   pool.malloc(8 * kMiB);
   pool.malloc(8 * kMiB);  // 20 = 8 + 8 + 4
@@ -36,7 +36,7 @@ TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytesAndThenHaveTheirOwn)
   EXPECT_EQ(pool.reserved(), 32 * kMiB);
 }
 
-TEST(SegmentPool, FreeNeighborsMeltAndServeWhatNoneCouldAlone) {
+TEST(SegmentPool, FreeNeighborsMergeForALargerRequest) {
   SegmentPool pool = pool_of(true);
   SegmentPool::Block* const first = pool.malloc(6 * kMiB);
   SegmentPool::Block* const second = pool.malloc(6 * kMiB);
@@ -48,7 +48,7 @@ TEST(SegmentPool, FreeNeighborsMeltAndServeWhatNoneCouldAlone) {
   EXPECT_EQ(pool.reserved(), 20 * kMiB);
 }
 
-TEST(SegmentPool, OfTwoHolesTheSmallerOneIsTaken) {
+TEST(SegmentPool, SmallerOfTwoHolesIsUsed) {
   SegmentPool pool = pool_of(true);
   SegmentPool::Block* const wide = pool.malloc(30 * kMiB);
   SegmentPool::Block* const narrow = pool.malloc(12 * kMiB);
@@ -59,7 +59,7 @@ TEST(SegmentPool, OfTwoHolesTheSmallerOneIsTaken) {
   EXPECT_EQ(pool.reserved(), 42 * kMiB);
 }
 
-TEST(SegmentPool, ARestOfOneMebibyteStaysWithItsBlock) {
+TEST(SegmentPool, RemainderOfOneMebibyteStaysWithItsBlock) {
   SegmentPool pool = pool_of(true);
   pool.malloc(5 * kMiB);
   SegmentPool::Block* const middle = pool.malloc(6 * kMiB);
@@ -71,7 +71,7 @@ TEST(SegmentPool, ARestOfOneMebibyteStaysWithItsBlock) {
   EXPECT_EQ(pool.reserved(), 40 * kMiB);
 }
 
-TEST(SegmentPool, AnExpandableSegmentGrowsByThePagesThatItsEndLacks) {
+TEST(SegmentPool, ExpandableSegmentGrowsByMissingPages) {
   SegmentPool pool(true);
   pool.reset(kDefaultSegment, true);
   pool.malloc(15 * kMiB);  // Leaves 5 of 20.
@@ -90,7 +90,7 @@ TEST(SegmentPool, TheEndOfAnExpandableSegmentIsTheLastChoice) {
   EXPECT_EQ(pool.reserved(), 40 * kMiB);
 }
 
-TEST(SegmentPool, AlikeRequestsSideBySideAreOneBlock) {
+TEST(SegmentPool, EqualAdjacentRequestsAreOneBlock) {
   SegmentPool pool = pool_of(false);
   std::vector<SegmentPool::Block*> blocks;
   pool.malloc_alike(kMiB / 2, 9, blocks);  // Four in each segment of two MiB, and one more.
@@ -159,7 +159,7 @@ RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
   }
 }
 
-TEST(SegmentPool, IsNotAskedUnderSettingsThatItDoesNotFollow) {
+TEST(SegmentPool, IsNotUsedUnderUnsupportedSettings) {
   EXPECT_TRUE(pools_suffice({}));
   EXPECT_TRUE(pools_suffice({.large_segment_size = Bytes(64 * kMiB)}));
   EXPECT_FALSE(pools_suffice({.max_split_size = Bytes(64 * kMiB)}));

@@ -138,7 +138,7 @@ std::int64_t highest(const std::vector<std::int64_t>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-TEST(StepCurves, AreAsHighAsTheReportSaysInEveryPhase) {
+TEST(StepCurves, PeaksMatchTheReportInEveryPhase) {
   for (const auto& [one, answer] : answers()) {
     ASSERT_EQ(answer.curves.phases.size(), answer.report.memory.phases.size()) << one.name;
     for (std::size_t p = 0; p < answer.curves.phases.size(); ++p) {
@@ -154,7 +154,7 @@ TEST(StepCurves, AreAsHighAsTheReportSaysInEveryPhase) {
 }
 
 // What a terminal draws is as high as the peak that it illustrates, also where that lies within an instruction.
-TEST(StepCurves, AreAsHighAsTheStepOfTheReport) {
+TEST(StepCurves, CurveOfTheReportReachesItsPeak) {
   for (const auto& [one, answer] : answers()) {
     const MemoryReport& memory = answer.report.memory;
     ASSERT_FALSE(memory.live_over_step.empty()) << one.name;
@@ -163,7 +163,7 @@ TEST(StepCurves, AreAsHighAsTheStepOfTheReport) {
   }
 }
 
-TEST(StepCurves, HoldAtTheirPeakWhatTheReportHoldsThere) {
+TEST(StepCurves, CategoriesAtThePeakMatchTheReport) {
   for (const auto& [one, answer] : answers()) {
     const std::size_t phase = answer.curves.peak_phase();
     const std::size_t moment = answer.curves.phases[phase].peak();
@@ -183,7 +183,7 @@ TEST(StepCurves, HoldAtTheirPeakWhatTheReportHoldsThere) {
   }
 }
 
-TEST(StepCurves, AddUpToWhatTheirTensorsHoldAtAnyMoment) {
+TEST(StepCurves, EqualTheSumOfTheirTensorsAtAnyMoment) {
   const Answer& answer = answers()[1].second;
   for (std::size_t phase = 0; phase < answer.curves.phases.size(); ++phase) {
     const MemoryCurve& curve = answer.curves.phases[phase];
@@ -233,7 +233,7 @@ std::int64_t value_of_line(const std::string& line, std::int64_t count) {
   return sum;
 }
 
-TEST(StepCurves, ExplainNearlyEveryByteByAFormulaThatIsTrue) {
+TEST(StepCurves, FormulasExplainNearlyEveryByte) {
   EXPECT_EQ(value_of("ceil(10 / 4) x 5 x 2 B (bfloat16)"), 30);
   EXPECT_EQ(value_of_line("2 of 5 x 4 B (float32) + 1 of 8 / 4 x 2 B (bfloat16)", 3), 44);
   for (const auto& [one, answer] : answers()) {
@@ -302,7 +302,7 @@ TEST(StepCurves, LieOnTheClockOfTheTimeline) {
   }
 }
 
-TEST(StepCurves, HaveEventsInOrderAfterWhatTheyWaitForThatComeToTheReportsTimes) {
+TEST(StepCurves, EventsRespectTheirWaitsAndMatchTheReportsTimes) {
   for (const auto& [one, answer] : answers()) {
     std::map<Stream, Seconds> free_at;
     Seconds exposed{0}, computed{0};
@@ -348,7 +348,7 @@ TEST(StepCurves, CarryThePayloadsOfTheTraffic) {
   }
 }
 
-TEST(StepCurves, SayWhatWaitsForWhat) {
+TEST(StepCurves, EventsNameTheEventsThatTheyAwait) {
   const Answer& answer = answers()[1].second;
   int copies = 0;
   for (const StreamEvent& event : answer.curves.events) {

@@ -21,7 +21,7 @@ TEST(StreamOrder, NothingIsFinishedBeforeTheCpuWaits) {
   EXPECT_EQ(order.waited_for(kCompute), 1);
 }
 
-TEST(StreamOrder, WhatComesBehindAMarkIsNotWaitedFor) {
+TEST(StreamOrder, WorkAfterAMarkIsNotAwaited) {
   StreamOrder order;
   const StreamOrder::Mark mark = order.submit(kCompute);
   order.submit(kCompute);
@@ -31,7 +31,7 @@ TEST(StreamOrder, WhatComesBehindAMarkIsNotWaitedFor) {
   EXPECT_EQ(order.waited_for(kGather), 0);
 }
 
-TEST(StreamOrder, AWaitTakesWhatTheOtherStreamHadBefore) {
+TEST(StreamOrder, WaitCoversOnlyEarlierWorkOfTheOtherStream) {
   StreamOrder order;
   order.submit(kCompute);
   order.wait(kGather, kCompute);
@@ -59,7 +59,7 @@ TEST(StreamOrder, CollectivesOfOneCommunicatorRunInOrder) {
   EXPECT_EQ(order.waited_for(kCompute), 0) << "Of another communicator.";
 }
 
-TEST(StreamOrder, TheWholeDeviceIsWaitedForAtOnce) {
+TEST(StreamOrder, DeviceSynchronizationAwaitsAllStreams) {
   StreamOrder order;
   const StreamOrder::Mark gather = order.submit(kGather);
   order.wait(kCompute, kGather);
@@ -69,7 +69,7 @@ TEST(StreamOrder, TheWholeDeviceIsWaitedForAtOnce) {
   EXPECT_FALSE(order.is_finished(order.collective(kCompute, 0))) << "It came behind.";
 }
 
-TEST(StreamOrder, AMarkThatIsFinishedDelaysNobody) {
+TEST(StreamOrder, FinishedMarkDelaysNoStream) {
   StreamOrder order;
   const StreamOrder::Mark mark = order.submit(kCompute);
   order.finish(mark);
@@ -79,7 +79,7 @@ TEST(StreamOrder, AMarkThatIsFinishedDelaysNobody) {
   EXPECT_EQ(order.waited_for(kCompute), 1);
 }
 
-TEST(EventQueue, TheCpuWaitsForTheOldestOfThreeThatItDoesNotKnowToBeDone) {
+TEST(EventQueue, CpuWaitsForTheOldestOfThreeUnfinishedEvents) {
   LiveSink sink;
   HeldFrees<LiveSink> held(sink);
   EventQueue queue;

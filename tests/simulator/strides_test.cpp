@@ -18,7 +18,7 @@ TEST(Strides, AResultLiesInTheOrderOfItsFirstOperandWithoutGaps) {
   EXPECT_EQ(strides_of_result({2, 3, 4}, {100, 1, 5}), (Shape{12, 1, 3}));
 }
 
-TEST(Strides, WhatIsRepeatedComesWhereItsDimensionStands) {
+TEST(Strides, RepeatedDimensionKeepsItsPlace) {
   // T5's bias: heads last in memory, one for the whole batch.
   EXPECT_EQ(strides_of_result({2, 4, 8, 8}, {0, 1, 32, 4}), (Shape{256, 1, 32, 4}));
 }

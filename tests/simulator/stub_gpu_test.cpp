@@ -120,7 +120,7 @@ TEST(StubGpu, LlamaOnSixRanksInMixedPrecision) {
   expect_equal({.name = "llama_fsdp6_mixed", .sizes = sizes, .plan = plan_of({1, 6}, 6)}, rotary_tables(sizes));
 }
 
-TEST(StubGpu, TheLastRankKeepsParametersAndUpdatesThemWithTheFusedOptimizer) {
+TEST(StubGpu, LastRankWithoutReshardAndWithFusedOptimizer) {
   const TracedSizes sizes{.kv_heads = 4};
   Plan plan = plan_of({1, 6}, 6, ReshardAfterForward::Kind::Never);
   plan.optimizer.implementation = OptimizerImplementation::Fused;

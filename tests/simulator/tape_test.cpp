@@ -51,7 +51,7 @@ TEST(Tape, FrozenWeightsSaveLess) {
   EXPECT_EQ(count(frozen.tape.backward, Kind::AllocParamGrad), 0);
 }
 
-TEST(Tape, WithNothingToDifferentiateNothingIsKeptAndNothingRunsBackward) {
+TEST(Tape, NothingIsSavedOrRunBackwardWithoutGradients) {
   const TapedBlock none = mlp({.inputs = {false}, .parameters = {false, false}});
   EXPECT_EQ(none.tape.kept_bytes, 0);
   EXPECT_TRUE(none.tape.backward.empty());
@@ -92,7 +92,7 @@ TEST(Tape, RecomputationStopsAtTheLastSavedTensor) {
 }
 
 // DeepSpeed's linear layer saves when its forward has run, and what it kept of it is used up then.
-TEST(Tape, RecomputationStopsBehindAFunctionOfPython) {
+TEST(Tape, RecomputationStopsAfterAPythonFunction) {
   TapedSettings settings{.mode = CheckpointMode::Full};
   settings.rules.implementations.zero3_linear = true;
   EXPECT_EQ(mlp(settings).tape.recomputed, (std::vector<bool>{true, true, true, false}));
@@ -104,7 +104,7 @@ TEST(Tape, RecomputationStopsBehindAFunctionOfPython) {
 }
 
 // A parameter that its module lets go meanwhile lives until its node has run: down's, then up's.
-TEST(Tape, WhatRunsAgainSaysWhichParametersItHasSaved) {
+TEST(Tape, RecomputationNamesItsSavedParameters) {
   const Tape kept = mlp({.mode = CheckpointMode::Full, .keeps_parameters = true}).tape;
   EXPECT_EQ(kept.kept_parameters, (std::vector<int>{0, 1}));
   std::vector<int> released;
@@ -116,7 +116,7 @@ TEST(Tape, WhatRunsAgainSaysWhichParametersItHasSaved) {
   EXPECT_EQ(count(mlp({.keeps_parameters = true}).tape.backward, Kind::ReleaseParam), 0);
 }
 
-TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) {
+TEST(Tape, SelectiveCheckpointingSavesItsNamedOutputs) {
   const TapedBlock some = mlp({.mode = CheckpointMode::Selective, .kept = {true, false, false, false}});
   EXPECT_EQ(some.tape.kept_bytes, kWide);
   EXPECT_EQ(some.tape.recomputed, (std::vector<bool>{false, true, false, false}));
@@ -124,7 +124,7 @@ TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) 
 }
 
 // As torchtitan's policy: the copies of K and V that transformers 4 makes for the call run again.
-TEST(Tape, SelectiveCheckpointingKeepsOfAttentionTheFusedCallAlone) {
+TEST(Tape, SelectiveCheckpointingSavesOnlyTheFusedAttentionCall) {
   const auto attention = [](AttentionBackend backend) {
     BlockBuilder b("op", "Op",
                    {{"q", {1, kTapeRows, 4, 32}}, {"k", {1, kTapeRows, 2, 32}}, {"v", {1, kTapeRows, 2, 32}}});
@@ -149,7 +149,7 @@ TEST(Tape, CheckpointingDoesNotChangeTheGradients) {
   EXPECT_EQ(gradients(CheckpointMode::Selective), gradients(CheckpointMode::None));
 }
 
-TEST(Tape, AGraphThatLeadsNowhereLivesDuringTheCallAndDiesWithIt) {
+TEST(Tape, UnusedGraphIsFreedWithItsCall) {
   const auto branch = [](bool trained) {
     BlockBuilder b = builder();
     const BlockValue x = b.input("x");
@@ -176,7 +176,7 @@ int gradients_of_x(BlockValue (*use)(BlockBuilder&, BlockValue, const char*)) {
   return counts.at(kTapeBytes);
 }
 
-TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
+TEST(Tape, SecondGradientIsAddedInPlaceIfTheFirstIsUnshared) {
   // The mean's gradient, and one for each use; the second is added to the first.
   BlockBuilder b = builder();
   const BlockValue x = b.input("x");
@@ -191,7 +191,7 @@ TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
       gradients_of_x([](BlockBuilder& b, BlockValue x, const char* name) { return b.linear(name, x, kTapeWidth); }), 5);
 }
 
-TEST(Tape, EachGradientOfAnInputIsHandedOutByItself) {
+TEST(Tape, EachGradientOfAnInputIsReturnedSeparately) {
   // Other calls may have gradients of x, too: what is added to what is not for this call to say.
   BlockBuilder b = builder();
   const BlockValue x = b.input("x");
@@ -219,7 +219,7 @@ TEST(Tape, TheArgumentsOfAModuleLiveUntilItReturns) {
   EXPECT_EQ(peak_of(scaled_thrice(true).tape.forward), 3 * kTapeBytes);
 }
 
-TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
+TEST(Tape, ResidualSumGivesBothSidesOneGradient) {
   BlockBuilder b = builder();
   const BlockValue x = b.input("x");
   b.output("y", b.add(x, b.silu(x)));
@@ -229,7 +229,7 @@ TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
   EXPECT_EQ(count(tape.backward, Kind::ForwardGradOut), 1);
 }
 
-TEST(Tape, LogitsThatTheCallerKeepsLiveUntilTheEndOfTheBackward) {
+TEST(Tape, ReturnedLogitsLiveUntilTheEndOfTheBackward) {
   const auto loss = [](bool keep) {
     BlockBuilder b = builder();
     const BlockValue logits = b.linear("head", b.input("x"), 1000);
@@ -264,7 +264,7 @@ void expect_balanced(const TapedBlock& taped) {
   for (std::size_t s = 0; s < alive.size(); ++s) EXPECT_EQ(alive[s], handed_out[s]) << "storage " << s;
 }
 
-TEST(Tape, WhateverIsTrainedAndCheckpointedNothingLeaksAndNothingIsFreedTwice) {
+TEST(Tape, NothingLeaksOrIsFreedTwiceUnderAnyCheckpointing) {
   for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Selective, CheckpointMode::Full}) {
     for (const bool early_stop : {true, false}) {
       for (int trained = 0; trained < 8; ++trained) {

@@ -85,7 +85,7 @@ TEST(Terminal, TheWidthIsThatOfTheTerminalElseColumnsElse80) {
   }
 }
 
-TEST(Terminal, WideCombiningAndEscapedCharactersAreCountedAsTheyAreSeen) {
+TEST(Terminal, WideCombiningAndEscapedCharactersHaveTheirWidth) {
   EXPECT_EQ(display_width("aé█·"), 4);
   EXPECT_EQ(display_width("漢字"), 4);
   EXPECT_EQ(display_width("e\u0301"), 1);

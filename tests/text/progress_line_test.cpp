@@ -27,12 +27,12 @@ TEST(ProgressLine, ComesAfterASecondAndFitsTheTerminal) {
   EXPECT_EQ(Screen().shown_at(Seconds(1.1)), kProgress.substr(0, 59));
 }
 
-TEST(ProgressLine, IsNotShownInAPipeNorWhenNotWanted) {
+TEST(ProgressLine, IsHiddenInAPipeAndWhenDisabled) {
   EXPECT_EQ(Screen().shown_at(Seconds(2), {.is_terminal = false, .width = 80}), "");
   EXPECT_EQ(Screen().shown_at(Seconds(2), kTerminal, false), "");
 }
 
-TEST(ProgressLine, IsALineOfItsOwnInAPipeEachTimeThatItTookTwiceAsLong) {
+TEST(ProgressLine, PipeGetsALineAtDoublingIntervals) {
   Screen screen;
   ProgressLine line(
       screen.err, {.is_terminal = false, .width = 80}, true, [&] { return screen.now; }, InPipe::Lines);

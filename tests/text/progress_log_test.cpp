@@ -29,7 +29,7 @@ class ProgressLogTest : public testing::Test {
   ProgressLog log_{&err_, path_, [this] { return now_; }};
 };
 
-TEST_F(ProgressLogTest, SaysNothingInTheFirstSecond) {
+TEST_F(ProgressLogTest, PrintsNothingInTheFirstSecond) {
   show(Seconds(0.9), "importing torch");
   EXPECT_EQ(err_.str() + file(), "");
   show(Seconds(1.1), "importing torch");
@@ -37,7 +37,7 @@ TEST_F(ProgressLogTest, SaysNothingInTheFirstSecond) {
   EXPECT_EQ(file(), err_.str());
 }
 
-TEST_F(ProgressLogTest, SaysChangesEveryFiveSecondsAndElseEveryHalfMinute) {
+TEST_F(ProgressLogTest, PrintsChangesEveryFiveSecondsElseEveryHalfMinute) {
   show(Seconds(1), "importing torch");
   show(Seconds(3), "step 1 of 3");  // Too soon for the stream; the file has it.
   show(Seconds(6.5), "step 2 of 3");

@@ -5,7 +5,7 @@
 namespace fsdp::planner {
 namespace {
 
-TEST(ShellText, QuotesWhatAShellWouldReadAsMoreThanAWord) {
+TEST(ShellText, QuotesTextsThatAShellWouldSplit) {
   EXPECT_EQ(quoted_for_shell("Overwrite"), "'Overwrite'");
   EXPECT_EQ(quoted_for_shell("it's"), "'it'\\''s'");
   EXPECT_EQ(command_text({"fsdp-plan", "--gpu", "H100 SXM", "--set", "seq=64"}),
@@ -13,7 +13,7 @@ TEST(ShellText, QuotesWhatAShellWouldReadAsMoreThanAWord) {
   EXPECT_EQ(command_text({"python", "", "$HOME", "a.*", "it's"}), "python '' '$HOME' 'a.*' 'it'\\''s'");
 }
 
-TEST(ShellText, WritesOutWhatATerminalWouldObey) {
+TEST(ShellText, EscapesTerminalControls) {
   EXPECT_EQ(quoted_for_shell("a\nb\x1b]0;x\x07'\\"), "$'a\\nb\\x1b]0;x\\x07\\'\\\\'");
 }
 

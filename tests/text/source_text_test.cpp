@@ -12,7 +12,7 @@ TEST(SourceText, ACommentEndsWithItsLine) {
             (std::vector<std::string>{"# Llama by plan.json", "#", "# M\\nuse_cpu: true\\x1b]0;x\\x07\\t\\u202e"}));
 }
 
-TEST(SourceText, ADocstringEndsWhereWeEndIt) {
+TEST(SourceText, DocstringCannotEndEarly) {
   EXPECT_EQ(python_docstring({"f({\"a\": 1})", ""}), "\"\"\"f({\"a\": 1})\n\"\"\"");
   EXPECT_EQ(python_docstring({R"(M""")", "import os"}), "\"\"\"M\\\"\\\"\"\nimport os\"\"\"");
   EXPECT_EQ(python_docstring({R"(ends in \)"}), R"("""ends in \\""")");
@@ -26,7 +26,7 @@ TEST(SourceText, ALiteralHasTheTextAsItsValue) {
   EXPECT_EQ(quoted_text("\xff"), R"("\ufffd")");
 }
 
-TEST(SourceText, BracesOfANameAreNoPartsOfAnFString) {
+TEST(SourceText, BracesInANameAreEscapedInAnFString) {
   EXPECT_EQ(python_f_string("model.layers.", "i", ""), R"(f"model.layers.{i}")");
   EXPECT_EQ(python_f_string("a{exit()}.", "i", ".b}\""), R"(f"a{{exit()}}.{i}.b}}\"")");
 }
