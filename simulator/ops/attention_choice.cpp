@@ -50,7 +50,7 @@ std::string refusal_of_flash(const AttentionCase& which) {
   return {};
 }
 
-// Rows are read 16 bytes at a time where there are tensor cores for the dtype.
+// The kernel reads rows 16 bytes at a time if there are tensor cores for the dtype.
 std::string refusal_of_memory_efficient(const AttentionCase& which) {
   if (which.compute_capability == 0) return "it needs a GPU";
   if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80)
@@ -82,7 +82,7 @@ std::string refusal_of_cudnn(const AttentionCase& which) {
 }  // namespace
 
 std::string refusal_of(AttentionBackend backend, const AttentionCase& which) {
-  if (which.softcap) return {};  // Written out.
+  if (which.softcap) return {};  // Written-out attention.
   switch (backend) {
     case AttentionBackend::Flash:
       return refusal_of_flash(which);

@@ -1,6 +1,6 @@
-// A fused copy is one kernel over the chunks of many tensors. Each block of 128 threads copies 16 bytes per thread,
-// more where there would be more than two full waves of blocks, and finds its work in tables: where each tensor lies,
-// how large its chunk is, and which tensor each block belongs to.
+// A fused copy is one kernel over the chunks of many tensors. Each block of 128 threads copies 16 bytes per thread, or
+// more to stay within two full waves of blocks, and finds its work in tables: the address of each tensor, the size of
+// its chunk, and the tensor of each block.
 //
 // Source: aten/src/ATen/native/cuda/TensorShape.cu (split_with_sizes_copy_out_cuda_contiguous_no_cast,
 // get_chunk_cat_metadata), torch 2.11; checked against recorded allocations.

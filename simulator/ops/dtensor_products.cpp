@@ -1,4 +1,4 @@
-// On one dimension of a mesh a product out = a b, with what is added to it placed as the result, may be computed as
+// On one dimension of a mesh, DTensor may compute a product out = a b, with any addend placed like the result, as
 //
 //   out         a           b
 //   Replicate   Replicate   Replicate
@@ -8,17 +8,17 @@
 //   Partial     Partial     Replicate     a product is linear in each of the two
 //   Partial     Replicate   Partial
 //
-// and the last two once more with Average for Partial. On two dimensions each pair of these will do. PyTorch takes the
-// pair whose inputs cost least to bring there, the first of equals in the order above; one that needs nothing at all
-// comes before all others. The cost of a transition is a latency and the bytes that a rank has at that point over a
-// bandwidth, in microseconds:
+// and the last two once more with Average for Partial. On two dimensions, any pair of these is allowed. PyTorch takes
+// the pair whose inputs are cheapest to redistribute, the first among equals in the order above; one that needs no
+// redistribution comes before all others. A transition costs a latency plus the bytes that a rank has at that point
+// over a bandwidth, in microseconds:
 //
 //   all-gather, reduce-scatter   6.6 + (n - 1) l + bytes (n - 1) / n / b      all-gather: bytes times n
 //   all-reduce                   6.6 + 2 (n - 1) l + 2 bytes (n - 1) / n / b
 //   all-to-all                   that of an all-gather of as many bytes, and 1
 //
-// with l = 0.6 and b = 87.7 GiB/s inside a host, 2.7 and 0.22 b across hosts. So large matrices are cut in another way
-// than small ones. For placements that no input has, no rule that cuts is looked at.
+// with l = 0.6 and b = 87.7 GiB/s inside a host, 2.7 and 0.22 b across hosts. So large matrices are sharded differently
+// from small ones. PyTorch ignores sharding rules with placements that no input has.
 //
 // Sources: torch/distributed/tensor/_ops/_matrix_ops.py (gen_single_dim_einsum_strategies),
 // _ops/single_dim_strategy.py, _ops/utils.py (expand_to_full_mesh_op_strategy), _sharding_prop.py
@@ -62,7 +62,7 @@ std::int64_t parts(const PlacedMatrix& matrix, Placement along, const TensorMesh
   return result;
 }
 
-/// In microseconds; `gib` becomes what a rank has after it.
+/// In microseconds. Sets `gib` to the size on a rank after it.
 double transition_cost(const Transition& step, const TensorMesh& mesh, double& gib) {
   if (step.from == step.to) return 0;
   std::int64_t devices = 1;
@@ -126,7 +126,7 @@ bool can_be_cut(PlacedMatrix matrix, const Placements& placements, const TensorM
   return matrix.rows >= parts(matrix, Rows, mesh) && matrix.columns >= parts(matrix, Columns, mesh);
 }
 
-/// The result of the rules of all dimensions; nothing where an input is too small to be cut so.
+/// The result of the rules of all dimensions. nullopt if an input is too small to be cut that way.
 std::optional<PlacedProduct> apply(const std::array<const Rule*, 2>& rules, std::span<const PlacedMatrix> inputs,
                                    const TensorMesh& mesh) {
   PlacedProduct product{{rules[0]->result, rules[1]->result}, {}};
@@ -162,7 +162,7 @@ std::vector<Transition> transitions(const Placements& from, const Placements& to
     return steps;
   }
   if (num_shards(from, mesh) > 1) {
-    // What the inner dimension cuts into parts of other parts than it is to be comes together first.
+    // If the inner dimension divides the parts in another order than the target, DTensor first gathers it.
     const bool is_misaligned = is_cut(to[1]) && (current[0] == to[1]) != (to[0] == to[1]);
     go(1, is_misaligned ? Replicate : to[1]);
     go(0, to[0]);
@@ -178,8 +178,8 @@ PlacedProduct place_product(std::span<const PlacedMatrix> inputs, const TensorMe
     is_any_cut = is_any_cut || is_cut(input.placements[0]) || is_cut(input.placements[1]);
   }
   std::optional<PlacedProduct> best;
-  std::optional<PlacedProduct> free;      // Nothing has to be paid,
-  std::optional<PlacedProduct> in_place;  // or even to be done.
+  std::optional<PlacedProduct> free;      // A rule without cost,
+  std::optional<PlacedProduct> in_place;  // or even without a step.
   double least = kInfinity;
   const std::size_t num_inner = mesh.dimensions == 1 ? 1 : kRules.size();
   for (const Rule& outer : kRules) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// How torch.distributed.tensor multiplies matrices that are cut over a mesh: which placements it chooses for what goes
-// in and comes out, and by which transitions it gets there. dtensor_products.cpp has the rule.
+// How torch.distributed.tensor multiplies matrices that are sharded over a mesh: the placements that it chooses for
+// inputs and output, and the transitions to them. dtensor_products.cpp has the rule.
 
 #include <array>
 #include <cstdint>
@@ -15,11 +15,11 @@ enum class Placement : std::uint8_t {
   Replicate,
   Rows,     ///< Shard(0).
   Columns,  ///< Shard(1).
-  Partial,  ///< Partial("sum"): the ranks' parts are to be added up.
+  Partial,  ///< Partial("sum"): the sum of the ranks' parts.
   Average,  ///< Partial("avg").
 };
 
-/// [dimensions of the mesh]; of a mesh of one dimension the second is Replicate.
+/// [dimensions of the mesh]; for a mesh of one dimension the second is Replicate.
 using Placements = std::array<Placement, 2>;
 
 /// A DeviceMesh of one or two dimensions, the outer one first.
@@ -46,19 +46,19 @@ struct Transition {
   bool operator==(const Transition&) const = default;
 };
 
-/// Elements of a rank. REQUIRES: each dimension that is cut divides.
+/// Size on a rank. REQUIRES: each sharded dimension divides.
 std::int64_t local_rows(const PlacedMatrix& matrix, const TensorMesh& mesh);
 std::int64_t local_columns(const PlacedMatrix& matrix, const TensorMesh& mesh);
 
-/// From one placement to another, in the order in which they happen.
+/// The transitions from one placement to another, in order.
 std::vector<Transition> transitions(const Placements& from, const Placements& to, const TensorMesh& mesh);
 
 struct PlacedProduct {
   Placements result = {};
-  std::vector<Placements> inputs;  ///< As many as were given.
+  std::vector<Placements> inputs;  ///< [number of inputs]
 };
 
-/// For aten.mm ([m, k], [k, n]) or aten.addmm ([m, n], [m, k], [k, n]), all of two bytes an element.
+/// For aten.mm ([m, k], [k, n]) or aten.addmm ([m, n], [m, k], [k, n]), all with two bytes per element.
 PlacedProduct place_product(std::span<const PlacedMatrix> inputs, const TensorMesh& mesh);
 
 }  // namespace fsdp::simulator

@@ -1,4 +1,4 @@
-// Memory of a parameter's read that makes a whole copy (SimpleFSDP), and of the copy's gradient on its way back.
+// Memory of a read that makes a whole copy of a parameter (SimpleFSDP), and of the copy's gradient on its way back.
 //
 // For a parameter of E elements in dtype o, cut into chunks of S elements over N ranks, computed with in dtype c and
 // reduced in dtype r, with R copies of the shards:
@@ -24,8 +24,7 @@
 
 namespace fsdp::simulator {
 
-// What lies there, which is what its gradient has the size of: that of a reduce-scatter, where nothing is cast after
-// it, is padded.
+// The stored part, whose size is that of its gradient: the gradient from a reduce-scatter without a cast is padded.
 void KernelWriter::own_parameter(std::size_t p, Dtype own) {
   const GatheredReads& reads = context_.reads;
   const CutParameter cut = cut_parameter(block_.parameters[p], reads.shard, reads.rank);
@@ -56,7 +55,7 @@ int KernelWriter::read(int parameter) {
   const Dtype given = read_dtype(reads.precision, own);
   const CutParameter cut = cut_parameter(block_.parameters[parameter], reads.shard, reads.rank);
   const bool is_copy = reads.shard > 1 || given != own;
-  // On a single rank, in one dtype, nothing is between the parameter and whoever reads it.
+  // On a single rank, in one dtype, the reader uses the parameter itself.
   if (!is_copy && reads.replicate == 1 && read_reduce_dtype(reads.precision, own) == own) return own_slot;
   const int whole = is_copy ? make(cut.elements, given) : alias(own_slot, cut.elements);
   if (is_copy) {
@@ -83,7 +82,7 @@ void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dt
   const bool is_cast_last = reduced != own;
   const bool is_scattered = reads.shard > 1;
   const bool is_summed = reads.replicate > 1;
-  // The last temporary is the gradient; what it is made of goes when it is there.
+  // The last temporary is the gradient; the earlier ones are freed once it exists.
   std::vector<BackwardTemp>& made = kernel.backward_temps;
   const TempLife between = is_cast_last && is_scattered ? TempLife::Early : TempLife::Whole;
   if (reduced != read) made.push_back({cut.elements * item, TempLife::Whole});
@@ -97,7 +96,7 @@ void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dt
   }
   if (is_scattered) made.push_back({cut.chunk * item, TempLife::Whole});
   if (!is_cast_last) made.pop_back();
-  // Over Gloo what a reduce-scatter receives (executor/network/collectives_gloo.cpp).
+  // The receive buffer of a reduce-scatter over Gloo (executor/network/collectives_gloo.cpp).
   if (is_scattered && context_.is_cpu()) {
     const TempLife received = is_cast_last ? TempLife::Early : TempLife::Late;
     made.push_back({cut.full * item, received, -1, MemoryCategory::ReduceScatter});

@@ -1,10 +1,10 @@
 // CPU workspaces of a product's calls. With y = a b, and g the gradient of y, autograd's calls are
 //
-//   forward   a b, where b is usually a weight [out, in] that is turned: it lies column by column;
-//   of a      g b^T, so that what was turned lies in order, and the other way round;
-//   of b      a^T g; or, where b is turned, g^T a, of which the transposed is the gradient.
+//   forward   a b, where b is usually a transposed weight [out, in], in column-major order;
+//   of a      g b^T, so that a transposed operand is in order, and vice versa;
+//   of b      a^T g; or, if b is transposed, g^T a, whose transpose is the gradient.
 //
-// Operands are taken to lie in order but for gaps between rows, as they do after linear layers.
+// We assume that operands are contiguous except for gaps between rows, as after linear layers.
 //
 // Sources: torch/csrc/autograd/FunctionsManual.cpp (mm_mat1_backward, mm_mat2_backward),
 // tools/autograd/derivatives.yaml (bmm), torch 2.11.
@@ -71,7 +71,7 @@ void KernelWriter::note_attention(Kernel& kernel, KernelCall call) {
   for (const BackwardTemp& temp : kernel.backward_temps) backward += temp.bytes;
   kernel.backward_temps.clear();
   call.name += "_backward";
-  // All gradients are made, whichever are wanted.
+  // The call makes all gradients, requested or not.
   kernel.backward_workspaces.assign(std::size_t{1} << kernel.inputs.size(), workspace_of(call, backward));
 }
 

@@ -97,7 +97,7 @@ int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
 
 int KernelWriter::softmax(int x) {
   const int y = unary(x, false, true);
-  lay(y, {}, {});  // Its input is copied first where it does not lie in order.
+  lay(y, {}, {});  // The op first copies its input if it is not contiguous.
   if (!context_.is_cpu()) program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
   return y;
 }
@@ -145,7 +145,7 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   // `other` before `self`, as the generated MulBackward0 goes through its arguments by name.
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
-  // CPUs make a copy of a smaller operand in the other's dtype; GPUs cast as they read (TensorIterator.cpp).
+  // CPUs make a copy of a smaller operand in the other's dtype; GPUs cast while they read (TensorIterator.cpp).
   if (context_.is_cpu() && elements(y) < elements(x) && slot(y).dtype != slot(product).dtype) {
     const std::int64_t copy = elements(y) * size_of(slot(product).dtype).count();
     kernel.forward_temps = {copy};

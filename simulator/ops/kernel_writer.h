@@ -1,7 +1,7 @@
 #pragma once
 
-// The tools of the op rules. A rule reads like the Python that it stands for: `mul(x, y)` makes the output tensor,
-// notes what autograd saves and how the gradients come about, and returns the output.
+// The tools of the op rules. A rule reads like the Python code that it models: `mul(x, y)` makes the output tensor,
+// notes what autograd saves and how it makes the gradients, and returns the output.
 
 #include <initializer_list>
 #include <string>
@@ -16,14 +16,14 @@ namespace fsdp::simulator {
 
 /// [rows, inner] x [inner, columns], or `batches` of them.
 struct Product {
-  std::string name = "mm";  ///< As ATen calls its forward.
+  std::string name = "mm";  ///< ATen's name of its forward.
   std::int64_t batches = 0;
   std::int64_t rows = 0;
   std::int64_t inner = 0;
   std::int64_t columns = 0;
   int left = 0;         ///< Index among the kernel's inputs,
-  int right = 1;        ///< and of the other operand.
-  bool turned = false;  ///< The right one lies column by column.
+  int right = 1;        ///< Index of the other operand.
+  bool turned = false;  ///< True if the right operand is in column-major order.
 };
 
 class KernelWriter {
@@ -39,7 +39,7 @@ class KernelWriter {
 
   /// The op whose kernels follow; it reads its parameters first (gathered_parameters.cpp).
   void start_op(int op);
-  /// The copies that it has read go with its last kernel, unless autograd has saved them.
+  /// Frees the op's copies of parameters with its last kernel, unless autograd has saved them.
   void end_op();
   const Op& op() const { return block_.ops[op_]; }
 
@@ -51,90 +51,91 @@ class KernelWriter {
   const Shape& input_shape(int index) const;
   const Shape& output_shape(int index) const;
   const Shape& parameter_shape(int index) const;
-  /// Says which slot is an output of the op.
+  /// Makes a slot an output of the op.
   void set_output(int index, int slot);
 
   const Slot& slot(int index) const { return program_.slots[index]; }
-  /// Whether the tensor comes into the block from outside.
+  /// True if the tensor comes from outside the block.
   bool is_input(int index) const { return program_.storages[slot(index).storage].kind == Storage::Kind::Input; }
   std::int64_t elements(int index) const { return slot(index).elements; }
   std::int64_t bytes(int index) const { return slot(index).bytes(); }
 
   /// A new tensor, made by the next kernel.
   int make(std::int64_t elements, Dtype dtype, bool differentiable = true);
-  /// Another name of the same storage, of the same or another number of elements.
+  /// Another name of the same storage, possibly with another number of elements.
   int alias(int of, std::int64_t elements);
   int alias(int of) { return alias(of, elements(of)); }
 
-  /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
+  /// The latest kernel, for details that a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }
-  /// Makes the gradient of the kernel's input number `input` a sum of `terms` values to each of its elements. Rows are
-  /// summed along the last dimension. `unsummed`: bytes that the node makes to be summed; 0: the output's gradient is.
+  /// Makes the gradient of the kernel's input number `input` a sum of `terms` values for each of its elements. Rows are
+  /// summed along the last dimension. `unsummed`: bytes that the node makes to be summed; 0 if it sums the output's
+  /// gradient.
   void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows, std::int64_t unsummed = 0) const;
   /// The temporaries, in bytes, of `outputs` sums of `terms` values each.
   std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
-  /// CPU memory of a call while it runs; `assumed` bytes if there is no answer. GPUs: nothing.
+  /// CPU memory of a call while it runs; `assumed` bytes without a measurement. 0 on GPUs.
   Workspace workspace_of(const KernelCall& call, std::int64_t assumed = 0);
-  /// Notes what the calls of a product take: forward, and for the gradients of its operands.
+  /// Notes the workspaces of the calls of a product: forward, and for the gradients of its operands.
   void note_product(Kernel& kernel, const Product& product);
-  /// The same for fused attention, forward and backward, of which the temporaries noted so far are only assumed where
-  /// the call takes a workspace.
+  /// The same for fused attention, forward and backward. If the call has a workspace, it replaces the assumed
+  /// temporaries.
   void note_attention(Kernel& kernel, KernelCall call);
 
-  /// Notes that PyTorch would not run the current op as the runtime asks. The first reason is kept.
+  /// Notes that PyTorch would not run the current op with the requested implementation. Keeps the first reason.
   void refuse(Error why);
 
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
 
-  // The calls that many rules share.
+  // Calls that many rules share.
 
   /// f(x), saving its input or its result.
   int unary(int x, bool saves_input, bool saves_result);
-  /// x * y, y broadcast to x where it is smaller: along the first dimensions, or (`per_row`) along the last.
+  /// x * y, with a smaller y broadcast to x: along the first dimensions, or (`per_row`) along the last.
   int mul(int x, int y, bool per_row = false);
-  /// x + y, y broadcast to x where it is smaller, or where it lacks dimensions in front (`is_flatter`): of a single
-  /// sample too its gradient is a sum.
+  /// x + y, with y broadcast to x if it is smaller or lacks leading dimensions (`is_flatter`); then its gradient is a
+  /// sum even for a single sample.
   int sum_of(int x, int y, bool is_flatter = false);
   /// x * number.
   int scale(int x);
   /// x + number: the gradient passes through.
   int shifted(int x);
-  /// x.to(dtype); x itself where it has that dtype already.
+  /// x.to(dtype); x itself if it has that dtype already.
   int cast(int x, Dtype dtype);
-  /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum). `sums_rows`: along the
+  /// A reduction of x to fewer elements whose gradient is a new tensor (mean) or a view (sum). `sums_rows`: along the
   /// last dimension.
   int reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows = true);
   /// softmax: saves its result, and on GPUs multiplies it with the gradient before the backward's kernel runs.
   int softmax(int x);
-  /// The same with its result in fp32: a cast first, but for fp16, which the kernel of GPUs reads.
+  /// The same with its result in fp32: a cast first, except for fp16, which the GPU kernel reads.
   int softmax_in_fp32(int x);
   int log_softmax(int x) { return unary(x, false, true); }
-  /// Dropout with the op's probability: saves a mask of booleans. x itself where nothing is dropped.
+  /// Dropout with the op's probability: saves a mask of booleans. x itself if the probability is 0.
   int dropout(int x);
-  /// Notes that y lies in memory as x does, which has the same shape.
+  /// Notes that y has the memory order of x, which has the same shape.
   void lay_as(int y, int x);
-  /// Notes that y lies as the result of an elementwise function of x does.
+  /// Notes that y has the memory order of the result of an elementwise function of x.
   void lay_as_result_of(int y, int x);
-  /// Notes how x lies; no strides: in the order of its shape.
+  /// Notes the strides of x; without strides, those of its shape.
   void lay(int x, const Shape& shape, const Shape& strides);
   /// x of shape `from` seen as `to`.
   int reshape(int x, const Shape& from, const Shape& to);
-  /// x of `shape` with two dimensions in each other's place.
+  /// x of `shape` with two dimensions exchanged.
   int transpose(int x, const Shape& shape, int dim, int other_dim);
-  /// x of shape `from` repeated to `to` as it lies: its gradient is summed.
+  /// x of shape `from` expanded to `to` without a copy: its gradient is summed.
   int expand(int x, const Shape& from, const Shape& to);
   /// A view of a part of x: its gradient is a zero-filled tensor of x's size.
   int slice(int x, std::int64_t elements);
-  /// A copy in memory order; the gradient passes through.
+  /// A copy in order; the gradient passes through.
   int copy(int x, std::int64_t elements);
   int copy(int x) { return copy(x, elements(x)); }
-  /// Tensors one after the other; the gradients are views.
+  /// Concatenated tensors; the gradients are views.
   int cat(const std::vector<int>& parts, const GradientOrder& order = {});
-  /// [rows, inner] x [inner, columns] in `batches` batches. The gradient of b comes first, as autograd makes it.
+  /// [rows, inner] x [inner, columns] in `batches` batches. Autograd makes the gradient of b first.
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
 
  private:
@@ -145,7 +146,7 @@ class KernelWriter {
   const Block& block_;
   const OpRuleContext& context_;
   KernelProgram program_;
-  std::vector<int> reads_;  // Slots of what the op has read of its parameters, in their order.
+  std::vector<int> reads_;  // Slots of the parameters that the op has read, in their order.
   int op_ = 0;
 };
 

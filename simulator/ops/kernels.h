@@ -2,9 +2,9 @@
 
 // A block as PyTorch runs it: the ATen calls of its ops, with what each allocates, saves for backward and moves.
 //
-// An op says what is computed ("rms_norm"); the runtime's implementation decides how: one fused kernel, or eight calls
-// in fp32 with eight temporaries. The op rules (simulator/ops/op_rules.h) write a block out as kernels; one generic
-// walk over them (simulator/ops/tape.h) plays autograd, so that a rule never says when a tensor dies.
+// An op states what is computed ("rms_norm"); the runtime's implementation decides how: one fused kernel, or eight
+// calls in fp32 with eight temporaries. The op rules (simulator/ops/op_rules.h) expand a block to kernels. One generic
+// walk over them (simulator/ops/tape.h) plays autograd, so a rule never states when a tensor dies.
 
 #include <cstdint>
 #include <optional>
@@ -18,15 +18,15 @@
 
 namespace fsdp::simulator {
 
-/// A tensor as one name of it: several slots can share one storage (views).
+/// One name of a tensor: several slots can share one storage (views).
 struct Slot {
-  int storage = -1;  ///< In `KernelProgram::storages`.
+  int storage = -1;  ///< An index of `KernelProgram::storages`.
   std::int64_t elements = 0;
   Dtype dtype = Dtype::Float32;
   bool differentiable = true;  ///< False for indices, masks and random states.
-  Shape strides = {};          ///< Where they are not those of its shape,
-  Shape shape = {};            ///< which is then known.
-  bool is_dtensor = false;     ///< Autograd adds no gradient of it to another one in place.
+  Shape strides = {};          ///< Empty for those of its shape.
+  Shape shape = {};            ///< Set with `strides`.
+  bool is_dtensor = false;     ///< Autograd never adds its gradient to another one in place.
 
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };
@@ -41,39 +41,38 @@ struct Storage {
   Kind kind = Kind::Inside;
   int index = -1;
   std::int64_t bytes = 0;
-  int op = -1;                ///< In `Block::ops`: who makes it.
-  bool is_parameter = false;  ///< Inside: a whole copy of a parameter, made for one read of it.
+  int op = -1;                ///< The op in `Block::ops` that makes it.
+  bool is_parameter = false;  ///< Inside: a whole copy of a parameter, for one read of it.
 };
 
-/// Where the gradient of an input comes from.
+/// The origin of the gradient of an input.
 enum class GradRule : std::uint8_t {
   None,       ///< Not differentiable in this input.
   Fresh,      ///< A new tensor.
-  FreshView,  ///< A new tensor, handed on as a view (reshaped, transposed): autograd never adds to it in place.
+  FreshView,  ///< A new tensor, passed on as a view (reshaped, transposed): autograd never adds to it in place.
   Alias,      ///< The gradient of the output itself, or a view of it.
 };
 
-/// Memory that a library takes for itself while a call runs, which only the machine knows
-/// (core/model/kernel_workspaces.h).
+/// Memory that a library takes while a call runs, which depends on the machine (core/model/kernel_workspaces.h).
 struct Workspace {
-  int call = -1;             ///< In `KernelProgram::calls`; -1: nothing is taken.
-  std::int64_t assumed = 0;  ///< Bytes of a call that was not measured.
+  int call = -1;             ///< An index of `KernelProgram::calls`. -1 if it takes nothing.
+  std::int64_t assumed = 0;  ///< Bytes of a call without a measurement.
 };
 
 struct KernelInput {
   int slot = -1;
   GradRule grad = GradRule::None;
-  /// An operand that was broadcast: its gradient is a sum, made when the node and its temporaries are done,
+  /// A broadcast operand: its gradient is a sum, made after the node and its temporaries are done,
   bool is_summed = false;
-  std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
-  std::int64_t sum_bytes = 0;              ///< Bytes of the sum where it is in another dtype, and cast.
-  std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
-  Workspace workspace = {};                ///< Workspace of the call that makes its gradient alone.
+  std::int64_t unsummed = 0;               ///< of these bytes from the node; 0 if of the output's gradient.
+  std::int64_t sum_bytes = 0;              ///< Bytes of the sum if it has another dtype and is cast.
+  std::vector<std::int64_t> scratch = {};  ///< Bytes that live during the sum.
+  Workspace workspace = {};                ///< Workspace of the call that makes only its gradient.
 };
 
 struct SavedSlot {
   int slot = -1;
-  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+  int needed_for = -1;  ///< Index of the input whose gradient needs it. -1 for any.
 };
 
 /// When a temporary of a backward node lives.
@@ -82,30 +81,30 @@ enum class TempLife : std::uint8_t {
   Early,   ///< Before the gradients are made.
   Late,    ///< From after the gradients until the node returns.
   Brief,   ///< After the gradients, with the other Brief ones next to it in the list.
-  Next,    ///< As Brief, when the Brief ones before it in the list are gone.
-  Handed,  ///< As Late, but made while the Brief ones before it in the list are still there.
+  Next,    ///< Like Brief, after the Brief ones before it in the list are freed.
+  Handed,  ///< Like Late, but made before the Brief ones before it in the list are freed.
 };
 
 struct BackwardTemp {
   std::int64_t bytes = 0;
   TempLife life = TempLife::Late;
-  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+  int needed_for = -1;  ///< Index of the input whose gradient needs it. -1 for any.
   MemoryCategory category = MemoryCategory::Temp;
 };
 
 /// The effect of a call on the memory order of gradients.
 struct GradientOrder {
   enum class Kind : std::uint8_t {
-    Plain,       ///< Elementwise: gradients lie as the output's does; anything else: in order.
-    Reshaped,    ///< A view of shape `input` as `output`. A gradient that cannot be seen as `input` is copied.
-    Transposed,  ///< Dimensions `dim` and `other_dim` of `input` change places.
-    Cut,         ///< `output` is put together along `dim`: gradients are parts of its gradient.
-    Flattened,   ///< The gradient of `output` is seen as [rows, output.back()], or copied to be.
-    Dense,       ///< The gradient of the output is copied where it does not lie in order.
-    Copied,      ///< The gradient of `output` is copied for the time of the node where it does not lie in order.
-    CopiedLate,  ///< As Copied, but after the gradients of the inputs were made.
-    Followed,    ///< Gradients lie as the inputs do.
-    Turned,      ///< Gradients lie in order when dimensions `dim` and `other_dim` change places.
+    Plain,       ///< Elementwise: gradients have the output's order. Others: contiguous.
+    Reshaped,    ///< A view of shape `input` as `output`. A gradient that has no view as `input` is copied.
+    Transposed,  ///< Exchanges dimensions `dim` and `other_dim` of `input`.
+    Cut,         ///< `output` is concatenated along `dim`: gradients are parts of its gradient.
+    Flattened,   ///< The gradient of `output` becomes a view [rows, output.back()], or a copy if there is none.
+    Dense,       ///< The gradient of the output is copied if it is not contiguous.
+    Copied,      ///< The gradient of `output` is copied for the duration of the node if it is not contiguous.
+    CopiedLate,  ///< Like Copied, but after the gradients of the inputs were made.
+    Followed,    ///< Gradients have the order of the inputs.
+    Turned,      ///< Gradients are contiguous after exchanging dimensions `dim` and `other_dim`.
   };
   Kind kind = Kind::Plain;
   Shape input = {};
@@ -118,16 +117,17 @@ enum class KernelKind : std::uint8_t {
   View,         ///< Nothing runs on the device.
   Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalization.
   Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
-  GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
+  GemmLt,       ///< A product with a bias: its forward runs in cuBLASLt, which has a workspace of its own beside
+                ///< cuBLAS's.
   Convolution,
   Attention,  ///< Fused attention.
-  Read,       ///< For a parameter that is cast or gathered for it: memory bandwidth, beside the collective.
+  Read,       ///< The cast or gather of a parameter: memory bandwidth, beside the collective.
 };
 
 /// One ATen call.
 /// Sizes of a product of matrices [m, k] x [k, n], `batches` of them.
 struct ProductSizes {
-  std::int64_t batches = 0;  ///< 0: the kernel is no product.
+  std::int64_t batches = 0;  ///< 0 if the kernel is no product.
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -141,36 +141,38 @@ struct ProductSizes {
 
 struct Kernel {
   KernelKind kind = KernelKind::Elementwise;
-  int op = 0;                       ///< In `Block::ops`.
+  int op = 0;                       ///< An index of `Block::ops`.
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
-  bool saves_when_done = false;             ///< A Function of Python: it saves when its forward has run.
+  bool saves_when_done = false;             ///< A Python Function, which saves after its forward has run.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
-  int late_outputs = 0;                     ///< So many of the last outputs are made after the temporaries.
+  int late_outputs = 0;                     ///< The number of last outputs that are made after the temporaries.
   std::vector<BackwardTemp> backward_temps;
   Workspace forward_workspace;
-  std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by which of
-                                               ///< them are wanted, a bit each; empty: each has a call of its own.
+  std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by the set
+                                               ///< of requested ones, a bit each. Empty if each has a call of its own.
   GradientOrder order;
   ProductSizes product;       ///< Sizes of the forward.
   int left = 0;               ///< Index among the first two inputs: the first matrix of the product.
-  double flops = 0;           ///< FLOPs of the forward. The backward costs as much for each Fresh gradient of a
+  double flops = 0;           ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
                               ///< product,
-  double backward_flops = 0;  ///< or this, where it is not 0.
-  double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
+  double backward_flops = 0;  ///< or this, if not 0.
+  double extra_bytes = 0;     ///< Memory traffic of the forward in addition to reading the inputs and writing the
+                              ///< outputs once.
 };
 
-/// A block written out in kernels.
+/// A block expanded to kernels.
 struct KernelProgram {
   std::vector<Slot> slots;
   std::vector<Storage> storages;
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
-  std::vector<std::string> calls;   ///< The calls to ask the CPU for, as text_of(KernelCall).
-  std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
+  std::vector<std::string> calls;   ///< The calls to look up for the CPU, as text_of(KernelCall).
+  std::optional<Error> refusal;     ///< The reason why PyTorch would not run the block with the requested
+                                    ///< implementations.
 };
 
 }  // namespace fsdp::simulator

@@ -7,7 +7,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-// FSDP2's mesh has one dimension where there are no copies. An unsharded parameter is no DTensor, and works as on one
+// FSDP2's mesh has one dimension if there are no copies. An unsharded parameter is no DTensor, and is updated as on one
 // rank.
 TensorMesh mesh_of(const Layout& layout, const Cluster& cluster) {
   const std::int64_t per_node = cluster.gpus_per_node;

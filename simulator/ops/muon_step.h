@@ -1,6 +1,6 @@
 #pragma once
 
-// The turn of torch.optim.Muon in a step of a plan: what it does to each of its matrices.
+// torch.optim.Muon's part of a step of a plan: its work on each of its matrices.
 
 #include <vector>
 
@@ -15,9 +15,9 @@ namespace fsdp::simulator {
 struct MuonStep {
   TensorMesh mesh;
   std::vector<MuonUpdate> updates;  ///< Matrices that differ.
-  std::vector<int> of_parameter;    ///< [num parameters] In `updates`; -1: Muon does not update it.
+  std::vector<int> of_parameter;    ///< [num parameters] An index of `updates`. -1 if Muon does not update it.
 
-  /// Null: Muon does not update the parameter.
+  /// nullptr if Muon does not update the parameter.
   const MuonUpdate* update_of(int parameter) const {
     const int update = of_parameter[static_cast<std::size_t>(parameter)];
     return update < 0 ? nullptr : &updates[static_cast<std::size_t>(update)];

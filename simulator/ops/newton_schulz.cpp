@@ -1,4 +1,4 @@
-// Muon takes one matrix after the other. For each it makes
+// Muon updates one matrix after the other. For each it computes
 //
 //   update = lerp(gradient, momentum)      as large as the gradient, where it is Nesterov's
 //   X      = update in bfloat16            lying down: transposed where it has more rows than columns
@@ -6,23 +6,23 @@
 //   5 times: G = X X^T,  H = b G + c G G,  X = a X + H X
 //   parameter -= rate * X
 //
-// The variables of Python hold G and H until the next iteration has its own, and the update until the next matrix has
-// one. A sharded matrix is a DTensor: each product first brings what it reads to the placements that PyTorch chooses
-// (dtensor_products.cpp), one input after the other, and lets the copies go after the product, the last one first:
+// Python's variables hold G and H until the next iteration replaces them, and the update until the next matrix replaces
+// it. A sharded matrix is a DTensor: each product first redistributes its inputs to the placements that PyTorch chooses
+// (dtensor_products.cpp), one after the other, and frees the copies after the product, the last one first:
 //
 //   all-reduce      a copy, in rows
-//   all-gather      of what lies in columns a copy in rows; the output; cut along columns, the output put in order
+//   all-gather      a copy in rows of a matrix in columns; the output; if cut along columns, the output put in order
 //   reduce-scatter  the same copies of its input, and the output
-//   all-to-all      a copy in rows; what arrives; the same put in order
+//   all-to-all      a copy in rows; the received data; the same put in order
 //   a cut, and a part of a sum (Replicate to Partial): a copy
 //
-// The norm of a sharded X is squared, added up and rooted again.
+// The norm of a sharded X is squared, summed and its root taken.
 //
 // Sources: torch/optim/_muon.py; torch/distributed/tensor/placement_types.py,
-// torch/distributed/_functional_collectives.py, torch/csrc/distributed/c10d/Functional.cpp (shard_dim_alltoall),
-// torch 2.11; checked against recorded allocations (tests/simulator/newton_schulz_test.cpp).
+// torch/distributed/_functional_collectives.py, torch/csrc/distributed/c10d/Functional.cpp (shard_dim_alltoall), torch
+// 2.11; checked against recorded allocations (tests/simulator/newton_schulz_test.cpp).
 //
-// Not modeled: rows or columns that do not divide by the ranks that they may be cut over.
+// Not modeled: rows or columns that do not divide by the ranks over which they may be sharded.
 
 #include "simulator/ops/newton_schulz.h"
 
@@ -40,11 +40,11 @@ using enum MuonEvent::What;
 
 constexpr std::int64_t kItem = 2;  // bfloat16
 
-/// A local tensor and how it is placed.
+/// A local tensor and its placement.
 struct Matrix {
   PlacedMatrix placed;
   int tensor = -1;
-  bool in_rows = true;  // Row after row; else column after column.
+  bool in_rows = true;  // True if row-major, false if column-major.
 };
 
 Placement turned(Placement placement) {
@@ -153,7 +153,7 @@ class UpdateWriter {
     if (x.tensor != update) drop(update);
   }
 
-  // The parameter takes what is placed as it is.
+  // The parameter takes the result if it has the right placement.
   MuonUpdate finish(std::size_t made, const Matrix& x, const Placements& as_parameter) {
     const auto copies = redistribute(x, as_parameter);
     if (copies.tensor != x.tensor) drop(copies.tensor);
@@ -199,7 +199,7 @@ class UpdateWriter {
     return current;
   }
 
-  // Sets the tensor of `next`, and how it lies.
+  // Sets the tensor of `next`, and its order.
   void move(const Matrix& current, const Transition& step, Matrix& next) {
     const bool is_summed = step.from == Partial || step.from == Average;
     if (step.from == Replicate) {

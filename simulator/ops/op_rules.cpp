@@ -1,6 +1,6 @@
-// Dispatch of op kinds to the families of rules, and what holds between ops: the arguments of a module's forward live
-// until it returns, since the tuple of them is a variable of torch.nn.Module.__call__; what its local variables name
-// lives as long, or until they name something else.
+// Dispatches op kinds to the families of rules, and applies rules that span ops: the arguments of a module's forward
+// live until it returns, because a variable of torch.nn.Module.__call__ holds their tuple; the tensors of its local
+// variables live as long, or until the variables are reassigned.
 
 #include "simulator/ops/op_rules.h"
 
@@ -72,7 +72,7 @@ void write_op(KernelWriter& w) {
     case OpKind::MseLoss:
       return write_loss_op(w);
     case OpKind::Recorded:
-      return;  // Its allocations are on the tape of its block (simulator/ops/tape_recorded.h).
+      return;  // The tape of its block has its allocations (simulator/ops/tape_recorded.h).
   }
 }
 
@@ -113,7 +113,7 @@ void hold_arguments(const Block& block, const ModuleRun& run, KernelProgram& pro
   }
 }
 
-// An op of several calls is a function, whose arguments its caller holds until it returns.
+// An op of several calls is a function; its caller holds its arguments until it returns.
 void hold_operands(const Block& block, KernelProgram& program) {
   for (std::size_t k = 0; k < program.kernels.size(); ++k) {
     Kernel& last = program.kernels[k];
@@ -124,7 +124,7 @@ void hold_operands(const Block& block, KernelProgram& program) {
   }
 }
 
-// The last kernel of the ops up to one.
+// The last kernel of the ops up to the given one.
 Kernel* last_kernel(KernelProgram& program, int op) {
   const auto last = std::find_if(program.kernels.rbegin(), program.kernels.rend(),
                                  [&](const Kernel& kernel) { return kernel.op <= op; });

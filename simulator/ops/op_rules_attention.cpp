@@ -9,8 +9,8 @@
 // cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
 // native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
 //
-// Not modeled: workspaces of cuDNN's own plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding
-// windows (same bytes, counted at full cost; the mask that they are without flash is not counted).
+// Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), sliding windows
+// (same bytes, counted at full cost; without flash they are a mask, which does not count).
 
 #include <algorithm>
 #include <cmath>
@@ -44,8 +44,8 @@ void finish_fused(Kernel& kernel, const AttentionSizes& s) {
   kernel.backward_flops = 2.5 * kernel.flops;  // Scores again, and four products.
 }
 
-// The result of flash and of cuDNN lies in the order of q, [batch, heads, seq, dim]. Where q lies with its heads first,
-// that is not the order of [batch, seq, heads * dim].
+// The result of flash and of cuDNN has the order of q, [batch, heads, seq, dim]. If the heads of q come first in
+// memory, that is not the order of [batch, seq, heads * dim].
 bool lies_heads_first(const KernelWriter& w, int q) {
   const Shape& shape = w.slot(q).shape;
   const Shape lies = strides_of_result(shape, w.slot(q).strides);
@@ -93,7 +93,7 @@ int padded(KernelWriter& w, int x, Shape shape, std::int64_t wide) {
   return y;
 }
 
-// Flash of heads that are padded; what comes out is cut.
+// Flash with padded heads; its results are cut.
 int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   AttentionSizes wide = s;
   wide.dim = wide.value_dim = round_up(s.dim, 8);
@@ -107,9 +107,9 @@ int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) 
   return w.copy(cut);
 }
 
-// The kernel for CPU, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
-// whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are. Its products in
-// 16 bits are oneDNN's, or packed for it, so that what they take is measured with the rest.
+// The kernel for CPU, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys; each
+// thread has their scores, maxima, sums and results in fp32. It takes grouped heads without a copy. oneDNN computes or
+// packs its products in 16 bits, so a measurement of the call includes their memory.
 int flash_on_cpu(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
   const std::int64_t rows = std::min(query_block, s.queries);
@@ -188,7 +188,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
       w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
   if (bias >= 0) {
-    // A bias that is trained (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
+    // A trained bias (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
     kernel.inputs.push_back({bias, GradRule::Fresh});
     kernel.saved.push_back({bias, -1});
     const std::int64_t whole = s.scores() * size_of(w.slot(q).dtype).count();
@@ -196,7 +196,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   }
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;
-  // Wide heads are done in parts, whose sum does not fit into registers.
+  // Wide heads are processed in parts, whose sum does not fit into registers.
   if (half && s.value_dim > 128) kernel.forward_temps = {4 * w.elements(y)};
   if (half) {
     kernel.backward_temps.push_back({delta});
@@ -223,7 +223,7 @@ AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
           .grouped = s.kv_heads != s.heads,
           .mask = mask,
           .mask_is_strided = mask && is_strided(w, w.input(3)),
-          // One that comes in can be a constant; where it is trained, the block that makes it says so.
+          // A mask from outside can be a constant; if it is trained, the block that makes it has the mark.
           .mask_is_trained = mask && w.slot(w.input(3)).differentiable && !w.is_input(w.input(3)),
           .causal_cross = w.op().attributes.causal && !mask && s.queries != s.keys,
           .dropout = w.op().attributes.probability > 0,
@@ -253,7 +253,7 @@ void write_attention_op(KernelWriter& w) {
   const AttentionSizes s = sizes_of(w);
   const bool mask = w.has_input(3);
   AttentionSizes run = s;
-  // Hugging Face asks for enable_gqa only without a mask.
+  // Hugging Face requests enable_gqa only without a mask.
   const bool repeats = (w.context().implementations.repeat_kv || mask) && s.kv_heads != s.heads;
   if (repeats) {
     run.kv_heads = s.heads;

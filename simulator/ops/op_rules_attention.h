@@ -12,17 +12,17 @@ namespace fsdp::simulator {
 struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
   bool repeated = false;  // K and V were copied to all query heads.
-  bool viewed = false;    // A single head of each is seen by all query heads.
+  bool viewed = false;    // A single head of each is a view for all query heads.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }
 };
 
-/// Holds the local variables of a function until it returns.
+/// Holds a function's local variables until it returns.
 void hold(KernelWriter& w, const std::vector<int>& slots);
 
-/// K or V for all query heads by expand() and reshape(), as Hugging Face has it: a single head is seen many times as it
-/// lies.
+/// K or V for all query heads by expand() and reshape(), as in Hugging Face: a single head becomes a view without a
+/// copy.
 int expand_heads(KernelWriter& w, int x, const AttentionSizes& s);
 
 /// aten::_scaled_dot_product_attention_math: everything in fp32, q and k scaled, scores, softmax, times v.

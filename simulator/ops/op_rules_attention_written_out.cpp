@@ -19,8 +19,8 @@ int repeat(KernelWriter& w, int x, const AttentionSizes& s) {
   return s.kv_heads == s.heads ? x : w.copy(x, w.elements(x) / s.kv_heads * s.heads);
 }
 
-// Batched products want [batch * heads, rows, columns] in memory order; a transposed view is copied into it first,
-// unless there is one sample and its heads can be counted through as they lie.
+// Batched products need contiguous [batch * heads, rows, columns]; a transposed view is copied first, unless there is
+// one sample and its heads have a constant stride.
 int contiguous_heads(KernelWriter& w, int x, const AttentionSizes& s, bool is_contiguous) {
   const Slot& slot = w.slot(x);
   bool is_viewed = is_contiguous || s.batch == 1;
@@ -64,7 +64,7 @@ int add_in_place(KernelWriter& w, int scores, int mask) {
   return masked;
 }
 
-// softmax of which rows without a key become zero.
+// A softmax in which rows without a key become zero.
 int safe_softmax(KernelWriter& w, int scores, const AttentionSizes& s) {
   const int weights = w.softmax(scores);
   w.last_kernel().forward_temps = {s.scores(), s.batch * s.heads * s.queries, 4};
@@ -109,11 +109,11 @@ int math_attention(KernelWriter& w, int q, int k, int v, const AttentionSizes& s
   const int rows = contiguous_heads(w, scaled_q, s, false);
   const int columns = contiguous_heads(w, scaled_k, s, grouped);
   int scores = w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys);
-  hold(w, {scaled_k});  // An argument.
+  hold(w, {scaled_k});  // An argument of the function.
   if (mask >= 0) scores = add_in_place(w, scores, mask);
   int weights = safe_softmax(w, scores, s);
   weights = w.dropout(weights);
-  // The weights are returned too, in the dtype of q, and dropped by the caller.
+  // The function also returns the weights, in the dtype of q, and the caller drops them.
   const int returned = w.cast(weights, own);
   const int product = w.matmul(weights, contiguous_heads(w, all_v, s, grouped && (!s.viewed || own != Dtype::Float32)),
                                s.batch * s.heads, s.queries, s.keys, s.value_dim);

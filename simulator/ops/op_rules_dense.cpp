@@ -1,21 +1,21 @@
 // Linear layers, embeddings, convolutions.
 //
-// A linear layer is one matrix product on x flattened to [rows, in]. Autograd saves x when the weight is trained and
-// the weight when x needs a gradient; the backward makes the weight's gradient, then x's. With a bias it is addmm,
-// which cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x,
-// the weight and the bias themselves, adds a bias after the product, and makes the gradients of x, weight and bias in
-// that order.
+// A linear layer is one matrix product on x flattened to [rows, in]. Autograd saves x if the weight is trained and the
+// weight if x needs a gradient; the backward makes the weight's gradient, then x's. With a bias it is addmm, which
+// cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x, the
+// weight and the bias themselves, adds a bias after the product, and makes the gradients of x, weight and bias in that
+// order.
 //
 // The backward of an embedding fills a dense gradient of the whole table. Above 3072 indices it sorts them first and
-// sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it. Where
-// the table is so small that few blocks would do the sum, the parts are added to the gradient by atomics instead: one
-// more array of indices, and for 16-bit types a table in fp32.
+// sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it. If the
+// table is so small that few blocks would compute the sum, atomics add the parts to the gradient instead: one more
+// array of indices, and for 16-bit types a table in fp32.
 //
 // Sources: aten/src/ATen/native/Linear.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu,
 // tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11; deepspeed/runtime/zero/linear.py.
 //
-// Not modeled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
-// of a CPU are measured (simulator/ops/kernel_workspaces.cpp).
+// Not modeled: the workspaces of cuDNN's convolution plans, which do not follow from shapes (taken as 0). Those of a
+// CPU are measured (simulator/ops/kernel_workspaces.cpp).
 
 #include <algorithm>
 
@@ -36,9 +36,9 @@ void write_linear(KernelWriter& w) {
   const std::int64_t columns = w.elements(weight) / inner;
   const int y = w.make(rows * columns, w.activation());
   const bool bias = w.has_parameter(1);
-  // Above two dimensions x is flattened first, and its gradient handed back as a view.
+  // Above two dimensions, x is flattened first, and its gradient is returned as a view.
   const GradRule of_x = w.input_shape(0).size() > 2 ? GradRule::FreshView : GradRule::Fresh;
-  // x.matmul(weight.t()): the gradient of the transposed weight is handed back as a view.
+  // x.matmul(weight.t()): the gradient of the transposed weight is returned as a view.
   const GradRule of_weight = w.op().attributes.transposed_weight ? GradRule::Fresh : GradRule::FreshView;
   const bool is_flat = w.input_shape(0).size() == 2;
   const bool is_zero3 = w.context().implementations.zero3_linear && !w.op().attributes.transposed_weight;
@@ -75,7 +75,7 @@ void write_linear(KernelWriter& w) {
   w.set_output(0, y);
 }
 
-// cub's temporary storage, as seen on sm_90: two more arrays of indices and a table per tile of 4608.
+// cub's temporary storage, as observed on sm_90: two more arrays of indices and a table per tile of 4608.
 std::int64_t sort_scratch(std::int64_t rows) {
   const std::int64_t array = (8 * rows + 255) / 256 * 256;
   return 2 * array + 1024 * ((rows + 4607) / 4608) + 16895;
@@ -87,7 +87,7 @@ std::int64_t scan_scratch(std::int64_t rows) {
 
 constexpr std::int64_t kWarpSize = 32;
 constexpr std::int64_t kMaxBlock = 1024;
-constexpr std::int64_t kBlocksPerSm = 4;  // Beyond these the sum in two passes fills the GPU.
+constexpr std::int64_t kBlocksPerSm = 4;  // Beyond this, the sum in two passes fills the GPU.
 
 bool sums_by_atomics(const KernelWriter& w, std::int64_t segments, std::int64_t parts, std::int64_t width) {
   const std::int64_t threads = round_up(width, kWarpSize);
@@ -105,22 +105,22 @@ void write_embedding(KernelWriter& w) {
   Kernel& kernel = w.add(KernelKind::Elementwise, {{table, GradRule::Fresh}}, {y});
   kernel.saved = {{ids, 0}};
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
-  // Only the rows looked up are read, not the table.
+  // It reads only the looked-up rows, not the table.
   kernel.extra_bytes = static_cast<double>(w.bytes(y)) - static_cast<double>(w.bytes(table));
   if (rows > kSortedEmbeddingRows && !w.context().is_cpu()) {
     const std::int64_t segments = std::min(rows, entries);
     const std::int64_t parts = rows / 10 + segments;
     kernel.backward_temps = {
         {8 * rows, TempLife::Whole},                // Sorted indices,
-        {8 * rows, TempLife::Whole},                // and where they were;
+        {8 * rows, TempLife::Whole},                // and their original positions;
         {8 * rows, TempLife::Early},                // before the sort.
         {sort_scratch(rows), TempLife::Early},      //
-        {8 * rows, TempLife::Late},                 // Where each value begins,
-        {8, TempLife::Late},                        // how many there are,
+        {8 * rows, TempLife::Late},                 // Start of each value,
+        {8, TempLife::Late},                        // the number of values,
         {8 * rows, TempLife::Brief},                //
         {scan_scratch(1), TempLife::Brief},         //
-        {8 * segments, TempLife::Late},             // in how many parts of ten each is cut,
-        {8 * segments, TempLife::Late},             // where those begin,
+        {8 * segments, TempLife::Late},             // the number of parts of ten for each,
+        {8 * segments, TempLife::Late},             // the start of each part,
         {scan_scratch(segments), TempLife::Brief},  //
         {8, TempLife::Late},                        //
         {8 * parts, TempLife::Late},                //
@@ -135,8 +135,8 @@ void write_embedding(KernelWriter& w) {
   w.set_output(0, y);
 }
 
-// oneDNN hands its results over in tensors of its own order, of which PyTorch makes copies: on CPU that is what
-// is assumed of a convolution that was not measured (aten/src/ATen/native/mkldnn/Conv.cpp, mkldnn_to_dense).
+// oneDNN returns results in tensors of its own order, and PyTorch copies them: we assume that on CPU for a convolution
+// that was not measured (aten/src/ATen/native/mkldnn/Conv.cpp, mkldnn_to_dense).
 void note_convolution(KernelWriter& w, Kernel& kernel) {
   const OpAttributes& a = w.op().attributes;
   const Shape& x = w.input_shape(0);
@@ -168,7 +168,7 @@ void write_convolution(KernelWriter& w) {
   const int weight = w.parameter(0);
   const int y = w.make(num_elements(w.output_shape(0)), w.activation());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
-  kernel.saved = {{x, -1}, {weight, -1}};  // Whichever gradients are wanted: one formula makes all of them.
+  kernel.saved = {{x, -1}, {weight, -1}};  // One formula makes all gradients, so it saves both for any of them.
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {

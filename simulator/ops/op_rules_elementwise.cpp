@@ -1,8 +1,8 @@
 // Elementwise functions and reductions.
 //
-// One rule decides what autograd keeps: a function whose derivative is written in its input saves the input (silu,
-// gelu, a product), one whose derivative is written in its result saves the result (sigmoid, tanh, relu, softmax), and
-// one whose derivative needs neither saves nothing (sums, casts, scaling).
+// One rule decides what autograd saves: a function whose derivative is a formula of its input saves the input (silu,
+// gelu, a product), one whose derivative is a formula of its result saves the result (sigmoid, tanh, relu, softmax),
+// and one whose derivative needs neither saves nothing (sums, casts, scaling).
 //
 // Source: tools/autograd/derivatives.yaml, torch 2.11.
 
@@ -12,7 +12,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-// Whether the smaller of the op's first two operands is repeated along the last dimension.
+// True if the smaller of the op's first two operands is repeated along the last dimension.
 bool is_per_row(const KernelWriter& w) {
   const std::int64_t a = w.input_shape(0).empty() ? 1 : w.input_shape(0).back();
   const std::int64_t b = !w.has_input(1) || w.input_shape(1).empty() ? 1 : w.input_shape(1).back();

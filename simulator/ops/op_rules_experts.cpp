@@ -2,12 +2,12 @@
 //
 // The router's scores become a softmax in fp32 and a top-k. Each expert then picks its rows, runs a gated MLP, scales
 // and adds the result into the output: n_e rows for expert e. Which rows go where depends on the data; here every
-// expert gets an equal share, tokens * k / experts, which the plan says.
+// expert gets an equal share, tokens * k / experts, as the plan states.
 //
 // Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), derivatives.yaml (topk, index,
 // index_add).
 //
-// Not modeled: unequal routing, which makes single experts' tensors larger and others smaller at the same sum.
+// Not modeled: unequal routing, which makes the tensors of some experts larger and of others smaller with the same sum.
 
 #include <algorithm>
 
@@ -63,7 +63,7 @@ int run_expert(KernelWriter& w, int expert, int rows_index, std::int64_t rows, i
   Kernel& pick_weight = w.add(KernelKind::Elementwise, {{w.input(1), GradRule::Fresh}}, {share});
   pick_weight.saved = {{rows_index, 0}};
   const int weighted = w.mul(down, share, true);
-  // index_add_ works in place; the gradient of the sum passes through, that of the rows is picked anew.
+  // index_add_ works in place; the gradient of the sum passes through, that of the rows is gathered anew.
   const int added = w.alias(sum);
   Kernel& add = w.add(KernelKind::Elementwise, {{sum, GradRule::Alias}, {weighted, GradRule::Fresh}}, {added});
   add.saved = {{rows_index, 1}};
@@ -77,7 +77,7 @@ void write_experts(KernelWriter& w) {
   const std::int64_t k = num_elements(w.input_shape(2)) / tokens;
   int sum = w.make(num_elements(w.output_shape(0)), w.activation());
   w.add(KernelKind::Elementwise, {}, {sum});
-  // one_hot(indices): who goes where, and of it the rows of each expert.
+  // one_hot(indices): the expert of each token, and from it the rows of each expert.
   const int mask = w.make(tokens * k * experts, Dtype::Int64, false);
   w.add(KernelKind::Elementwise, {{w.input(2), GradRule::None}}, {mask});
   for (std::int64_t e = 0; e < experts; ++e) {

@@ -1,9 +1,9 @@
 // Losses.
 //
-// Cross entropy over N rows of V classes, as ForCausalLMLoss and torchtitan run it on 16-bit logits: a copy in fp32
-// (4 N V), log_softmax (4 N V, saved), nll_loss. Its backward makes the gradient of nll_loss and of log_softmax, 4 N V
+// Cross entropy over N rows of V classes, as ForCausalLMLoss and torchtitan run it on 16-bit logits: a copy in fp32 (4
+// N V), log_softmax (4 N V, saved), nll_loss. Its backward makes the gradient of nll_loss and of log_softmax, 4 N V
 // each, and casts back. The three of them are the peak of many models with a large vocabulary. flash-attn's works on
-// the logits as they are and saves them; its backward makes their gradient and nothing else.
+// the 16-bit logits and saves them; its backward makes only their gradient.
 //
 // Sources: transformers loss/loss_utils.py (ForCausalLMLoss), torch/nn/functional.py (cross_entropy),
 // aten/src/ATen/native/LossNLL.cpp, derivatives.yaml (nll_loss_forward, _log_softmax); flash_attn 2.8 losses and
