@@ -90,7 +90,7 @@ VALUES = [None, True, False, "x", "", "layer.", "batch", -1, 0, 1.5, 7, [], {}, 
 # Refusals whose reason stands at one place of the file, so that a schema can say it.
 SAYABLE = re.compile(
     r"Unknown key|\"[^\"]*\" is missing\.|Expected |is out of range|Unknown (?!recipe|GPU)|has a name\.|There is no (module|op)\.|"
-    r"The module has (neither|both)|is listed twice|has no momentum|The first op does not say|is not (the name of a module|a repetition)|"
+    r"The module has (neither|both)|is listed twice|has no momentum|The first op does not name|is not (the name of a module|a repetition)|"
     r"There is no (name|source)\.|(has no|is not a) unit|counts bits|is negative|is zero|is empty where|is not a (size|bandwidth|rate|time)|"
     r"is not a compute capability|This is format|The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
 

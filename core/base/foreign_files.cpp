@@ -73,10 +73,10 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
   if (is_safetensors(text)) return error("a file of tensors (safetensors), which has no model in it", kFolderInstead);
   if (text.starts_with("GGUF")) return error("a GGUF file, which has no model to train in it", kWhatToDo);
   if (text.starts_with("PK\x03\x04")) {
-    return error("a zip archive, as torch.save writes it, and tensors alone say nothing of a model", kWhatToDo);
+    return error("a zip archive, as torch.save writes it; tensors alone describe no model", kWhatToDo);
   }
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5) {
-    return error("a pickle", "Of a memory snapshot say fsdp-plan replay FILE; weights alone say nothing of a model.");
+    return error("a pickle", "For a memory snapshot, run fsdp-plan replay FILE; weights alone describe no model.");
   }
   if (has_line(text, {"compute_environment:", "distributed_type:", "fsdp_config:", "deepspeed_config:"})) {
     return error("a configuration of accelerate", kLauncherHint);
@@ -92,9 +92,8 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
     return error("a Python program", fmt::format("Capture it: fsdp-plan capture -o my.model.json -- python {}.", name));
   }
   if (is_named_yaml || name.ends_with(".toml")) {
-    return error(
-        is_named_yaml ? "a YAML file, which nothing is read from here" : "a TOML file, which nothing is read from here",
-        kWhatToDo);
+    return error(is_named_yaml ? "a YAML file, which is not read here" : "a TOML file, which is not read here",
+                 kWhatToDo);
   }
   return std::nullopt;
 }
@@ -134,13 +133,13 @@ std::optional<Error> recognize_hugging_face(const JsonDocument& document) {
     return error("a tokenizer's file", kFolderInstead);
   }
   if (has_any(root, {"image_processor_type", "feature_extractor_type", "processor_class"})) {
-    return error("a configuration of what prepares inputs", kFolderInstead);
+    return error("the configuration of an input processor", kFolderInstead);
   }
   if (has_any(root, {"transformers_version", "max_new_tokens", "do_sample"})) {
     return error("a configuration of generation", kFolderInstead);
   }
   if (has_all(root, {"log_history", "global_step"})) {
-    return error("what a Trainer keeps of a run", "Name the folder of the model itself.");
+    return error("the saved state of a Trainer", "Name the folder of the model itself.");
   }
   return std::nullopt;
 }

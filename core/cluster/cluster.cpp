@@ -92,7 +92,7 @@ Errors check(const ClusterOverrides& overrides) {
   check_positive(overrides.nvme_bandwidth && !(overrides.nvme_bandwidth->count() > 0), "--nvme-bandwidth",
                  "The bandwidth of a drive must be above 0.", "\"6GB/s\"");
   check_positive(overrides.nvme_capacity && *overrides.nvme_capacity <= Bytes(0), "--nvme-capacity",
-                 "What a drive holds must be above 0.", "\"2T\"");
+                 "A drive's capacity must be above 0.", "\"2T\"");
   check_positive(overrides.intra_bandwidth && !(overrides.intra_bandwidth->count() > 0), "--intra-bandwidth",
                  "The bandwidth of a link must be above 0.", "\"16GB/s\"");
   check_positive(overrides.bus_bandwidth && !(overrides.bus_bandwidth->count() > 0), "--bus-bandwidth",

@@ -47,7 +47,7 @@ std::string schema_of(ComputeCapability /*value*/) {
 }
 
 constexpr NotEmpty kNamed{"There is no name.", "Write one."};
-constexpr NotEmpty kWithSource{"There is no source.", "Write where the figure was read, or how it was estimated."};
+constexpr NotEmpty kWithSource{"There is no source.", "Write the source that was read, or the way of estimation."};
 
 constexpr std::string_view kProvenanceSentences[] = {
     "Measured on a machine of this kind.", "From the maker's data sheet or documentation.",
@@ -117,7 +117,7 @@ template <class T, class... Args>
 static void figure_fields(Fields& fields, Sourced<T>& figure, const Args&... args) {
   fields.required("value", "The figure.", figure.value, args...);
   fields.required("provenance", "The basis of the figure.", figure.provenance);
-  fields.required("source", "Where the figure was read, or how it was estimated.", figure.source, kWithSource);
+  fields.required("source", "The source that was read, or the way of estimation.", figure.source, kWithSource);
 }
 
 template <class T, class... Args>

@@ -31,7 +31,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr NotEmpty kStated{"There is no text.", "Write what it was."};
+constexpr NotEmpty kStated{"There is no text.", "Describe it."};
 constexpr RealRange kWorkSize{1e-3, 1e18};
 constexpr RealRange kDepth{0, 1e12};
 constexpr RealRange kWorkMicroseconds{1e-4, 1e12};

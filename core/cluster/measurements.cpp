@@ -35,7 +35,7 @@ constexpr EnumName<MeasuredCollective> kCollectives[] = {{MeasuredCollective::Al
                                                          {MeasuredCollective::AllReduce, "all_reduce"}};
 constexpr EnumTable<MeasuredCollective> kCollectiveNames{"collective", kCollectives};
 
-constexpr NotEmpty kSaid{"There is no text.", "Write where it was read."};
+constexpr NotEmpty kSaid{"There is no text.", "Write its source."};
 constexpr IntegerRange kSize{1, std::int64_t{1} << 50};
 constexpr RealRange kMicroseconds{1e-3, 1e12};
 constexpr RealRange kShareOfPeak{1e-9, 1};

@@ -133,7 +133,7 @@ void check_something_is_left(const NcclRules& rules, Errors& errors) {
     if (works(NcclAlgorithm::Ring) || (reduces_all && works(NcclAlgorithm::Tree))) continue;
     const bool is_protocol = ((rules.algorithms[f] >> static_cast<int>(NcclAlgorithm::Ring)) & 1) != 0;
     errors.push_back({std::string(is_protocol ? kProtocolsPlace : kAlgorithmsPlace),
-                      fmt::format("This leaves {} nothing that every machine has.", kNcclFunctions[f]),
+                      fmt::format("This leaves {} no choice that every machine has.", kNcclFunctions[f]),
                       is_protocol   ? "Add LL or Simple."
                       : reduces_all ? "Add Ring or Tree."
                                     : fmt::format("Add Ring, or write \"{}:Ring;...\".", kNcclFunctions[f])});

@@ -128,7 +128,7 @@ class DeepSpeedReader {
         return;
       case DeepSpeedMeaning::Usual:
         if (says(value, key.usual) || is_auto(value)) return;
-        return refuse(fmt::format("\"{}\" is predicted as {} alone, found {}.", key.name, key.usual, describe(value)),
+        return refuse(fmt::format("\"{}\" is predicted only as {}, found {}.", key.name, key.usual, describe(value)),
                       "Rehearse the script: fsdp-plan rehearse -- deepspeed train.py.");
       case DeepSpeedMeaning::Disabled:
       case DeepSpeedMeaning::Absent: {
@@ -240,7 +240,7 @@ class DeepSpeedReader {
       if (value == nullptr || is_auto(*value)) continue;
       const bool is_unbounded = value->type == JsonType::Number && value->real > 1e15;
       if (!is_unbounded)
-        errors_.add(*value, fmt::format("\"{}\" is predicted without a bound alone.", key), "Leave it out.");
+        errors_.add(*value, fmt::format("\"{}\" is predicted only without a bound.", key), "Leave it out.");
     }
   }
 
@@ -261,13 +261,13 @@ class DeepSpeedReader {
     read_drive(optimizer, param);
     if (param.part == nullptr) return;
     if (stage_ != 3) {
-      errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
+      errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed ignores this.",
                   "Leave it out, or write stage 3.");
     } else if (!config_.offload) {
-      errors_.add(*param.part, "\"offload_param\" is predicted with \"offload_optimizer\" alone.",
+      errors_.add(*param.part, "\"offload_param\" is predicted only with \"offload_optimizer\".",
                   "Offload the optimizer, too, or leave it out.");
     } else if (param.pin_memory != optimizer.pin_memory) {
-      errors_.add(*param.part, "\"pin_memory\" is predicted with one value for parameters and optimizer alone.",
+      errors_.add(*param.part, "\"pin_memory\" is predicted only with one value for parameters and optimizer.",
                   "Write the same in both.");
     } else {
       config_.zero.offload_param = true;
@@ -279,7 +279,7 @@ class DeepSpeedReader {
     double part = 1;
     if (ratio == nullptr || is_auto(*ratio) || !read_json(*ratio, part, errors_, RealRange{0, 1}) || part == 1) return;
     if (stage_ != 3) {
-      errors_.add(*ratio, "Stages 1 and 2 have all of the optimizer on the host, and DeepSpeed does nothing here.",
+      errors_.add(*ratio, "Stages 1 and 2 have all of the optimizer on the host, and DeepSpeed ignores this.",
                   "Leave it out, or write stage 3.");
     } else {
       config_.zero.offload_ratio = part;
@@ -324,7 +324,7 @@ class DeepSpeedReader {
       // When DeepSpeed makes the engine, it does not read parameters that are already in memory.
       if (nvme.parameters && flag(*optimizer.part, "fast_init").value_or(false)) {
         errors_.add(*optimizer.part->find("fast_init"),
-                    "\"fast_init\" beside parameters on the drive is predicted off alone.", "Write false.");
+                    "\"fast_init\" with parameters on the drive is predicted only if it is off.", "Write false.");
       }
       read_path(*optimizer.part);
     }
@@ -348,7 +348,7 @@ class DeepSpeedReader {
       return;
     }
     if (is_other && path->text != config_.zero.nvme.path) {
-      errors_.add(*path, "Optimizer and parameters are predicted on one drive alone.", "Write the same in both.");
+      errors_.add(*path, "Optimizer and parameters are predicted only on one drive.", "Write the same in both.");
     }
     config_.zero.nvme.path = path->text;
   }
@@ -395,11 +395,11 @@ class DeepSpeedReader {
     const bool has_states = flag(bf16, "bf16_optimizer_states").value_or(false);
     if (has_states && !has_masters) {
       errors_.add(*bf16.find("bf16_optimizer_states"),
-                  "DeepSpeed takes \"bf16_optimizer_states\" with \"bf16_master_weights_and_grads\" alone.",
+                  "DeepSpeed takes \"bf16_optimizer_states\" only with \"bf16_master_weights_and_grads\".",
                   "Write true for both, or leave both out.");
     } else if (has_masters && !has_states) {
       errors_.add(*bf16.find("bf16_master_weights_and_grads"),
-                  "\"bf16_master_weights_and_grads\" is predicted with \"bf16_optimizer_states\" alone.",
+                  "\"bf16_master_weights_and_grads\" is predicted only with \"bf16_optimizer_states\".",
                   "Write true for both, or leave both out.");
     }
     return has_masters && has_states;

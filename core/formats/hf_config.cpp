@@ -106,7 +106,7 @@ Result<const Kind*> kind_of(const JsonDocument& document, std::string& architect
   }
   return failure(
       where, fmt::format("There are no blocks for {}.", architecture),
-      fmt::format("Of a {} they are those of {}; for another class, {}", kind->model_type, allowed, kCaptureInstead));
+      fmt::format("For a {} there are those of {}; for another class, {}", kind->model_type, allowed, kCaptureInstead));
 }
 
 /// The dtype in the file, or that of the weights, or float32, which is transformers' default.
@@ -183,12 +183,12 @@ void read_common_keys(HfConfigReader& config) {
   config.only_empty({"quantization_config", "compression_config"},
                     "Weights are trained in floating point here; plan the model that was quantized.");
   config.only_empty({"auto_map"}, fmt::format("The model brings its own code; {}", kCaptureInstead));
-  config.only_empty({"gradient_checkpointing"}, "Take it out: a plan says which blocks are recomputed.");
+  config.only_empty({"gradient_checkpointing"}, "Remove it: a plan sets which blocks are recomputed.");
   for (const std::string_view key : {"attn_implementation", "_attn_implementation"}) {
     const JsonValue* value = config.find(key);
     if (value == nullptr || value->type == JsonType::Null || text_of(value) == "sdpa") continue;
     config.fail(key, fmt::format("\"{}\" is {}.", key, describe(*value)),
-                "Take it out: a plan says which attention runs (runtime/implementations).");
+                "Remove it: a plan sets which attention runs (runtime/implementations).");
   }
   for (const std::string_view key :
        {"output_attentions", "output_hidden_states", "torchscript", "tie_encoder_decoder"}) {

@@ -156,7 +156,7 @@ std::optional<std::int64_t> HfConfigReader::padding_index(std::string_view key, 
     if (value != nullptr || !otherwise) return std::nullopt;
     if (*otherwise < rows) return otherwise;
     fail(key, fmt::format("\"{}\" is absent, so that it is {}, and there are {} tokens.", key, *otherwise, rows),
-         "Write null where there is none.");
+         "Write null if there is none.");
     return std::nullopt;
   }
   const auto index = integer(*value, key, -rows, rows - 1, ", or null");

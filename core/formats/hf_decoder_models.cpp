@@ -151,7 +151,7 @@ void read_rotary(HfConfigReader& config, Decoder& model, double otherwise) {
   const bool has_scaling = scaling != nullptr && scaling->type != JsonType::Null;
   const bool has_parameters = parameters != nullptr && parameters->type != JsonType::Null;
   if (has_scaling && has_parameters) {
-    config.fail("rope_parameters", "\"rope_scaling\" and \"rope_parameters\" both say how the rotary table is scaled.",
+    config.fail("rope_parameters", "\"rope_scaling\" and \"rope_parameters\" both set the scaling of the rotary table.",
                 "Leave one of the two out.");
   } else if (has_scaling || has_parameters) {
     read_rope_scaling(config, has_scaling ? *scaling : *parameters, model.rotary);
@@ -225,7 +225,7 @@ void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window
   const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
   if (any && !window) {
     config.fail("layer_types", "Layers have sliding attention, and there is no window.",
-                "\"sliding_window\" is its size, where \"use_sliding_window\" does not switch it off.");
+                "\"sliding_window\" is its size, unless \"use_sliding_window\" switches it off.");
   }
   for (const bool slides_here : slides) model.windows.push_back(slides_here ? window.value_or(0) : 0);
 }

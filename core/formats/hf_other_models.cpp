@@ -236,8 +236,7 @@ void write_t5_initial_values(HfSpecText& spec, const T5& model) {
 std::string t5(HfConfigReader& config, Target& target) {
   const T5 model = read_t5(config);
   if (target.dtype == Dtype::Float16) {
-    config.fail("dtype", "Of a T5 in float16, transformers keeps a part in float32.",
-                "Take \"float32\" or \"bfloat16\".");
+    config.fail("dtype", "In a float16 T5, transformers keeps a part in float32.", "Take \"float32\" or \"bfloat16\".");
   }
   target.architecture = "T5ForConditionalGeneration";
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", 512}, {"target_seq", 128}});
@@ -253,7 +252,7 @@ std::string t5(HfConfigReader& config, Target& target) {
   spec.recipes(kSmallWeightDecay, false);
   target.notes.insert(target.notes.begin(),
                       "T5 writes its attention out: it never calls scaled_dot_product_attention, so its score matrices "
-                      "are held. Plan it with the eager attention backend.");
+                      "stay in memory. Plan it with the eager attention backend.");
   return std::move(spec).finish(target.notes);
 }
 

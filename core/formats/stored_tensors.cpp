@@ -182,7 +182,7 @@ void check_promises(const Sources& sources, const std::map<std::string, Found>& 
                                       [&](const auto& part) { return sources.files[part.first.file] == promise.file; });
     if (is_there) continue;
     errors.push_back({promise.file,
-                      fmt::format("It has no tensor {}, and {} says so.", json_quoted(promise.tensor), promise.index),
+                      fmt::format("It has no tensor {}, but {} lists it.", json_quoted(promise.tensor), promise.index),
                       "Get both again."});
   }
 }

@@ -80,7 +80,7 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
     errors.push_back({std::move(where), std::move(what), std::move(hint)});
   };
   if (plan.mesh.dp_shard() != 1) {
-    wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", plan.mesh.dp_shard()),
+    wrong("mesh", fmt::format("DDP does not shard, but the mesh has shard groups of {}.", plan.mesh.dp_shard()),
           fmt::format("Write replicate {} and shard 1.", plan.mesh.world_size()));
   }
   if (plan.units.size() != 1) {
@@ -88,12 +88,12 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
           "Leave the root as the only one.");
   }
   if (plan.units.size() == 1 && plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
-    wrong("units/0", "DDP gathers nothing that it could reshard.", "Leave reshard_after_forward out.");
+    wrong("units/0", "DDP gathers no parameters that it could reshard.", "Leave reshard_after_forward out.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
-    wrong("prefetch", "DDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+    wrong("prefetch", "DDP does not prefetch.", "Leave forward_prefetch and backward_prefetch out.");
   }
-  if (plan.cpu_offload) wrong("cpu_offload", "DDP offloads nothing.", "Write false.");
+  if (plan.cpu_offload) wrong("cpu_offload", "DDP does not offload.", "Write false.");
   const MixedPrecision& precision = plan.mixed_precision;
   if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
     wrong("mixed_precision", "DDP computes and reduces in the parameters' own dtype; autocast is not predicted.",

@@ -115,19 +115,18 @@ std::optional<Error> misfit(const ShardedUnit& unit, const Layout& layout, const
           where,
           fmt::format("\"{}\" is {}{}, and does not go into a flat parameter of {}.", parameter.name,
                       parameter.shape.empty() ? "a scalar of " : "", name_of(dtype), name_of(unit.original_dtype)),
-          "Leave --wrap out, and what is of another dtype becomes units of its own; or set parameter_dtype, or name "
-          "those modules in --wrap, too."};
+          "Leave --wrap out, so that each dtype gets its own units; or set parameter_dtype, or name those modules in "
+          "--wrap, too."};
     }
     if (parameter.trainable == first.trainable) continue;
-    return Error{
-        where,
-        fmt::format("\"{}\" is {} and \"{}\" is {}: {}.", first.name, first.trainable ? "trained" : "frozen",
-                    parameter.name, parameter.trainable ? "trained" : "frozen",
-                    plan.fsdp1.use_orig_params
-                        ? "FSDP1 computes the gradients of frozen parts, too, which is not predicted"
-                        : "a flat parameter is trained or frozen as a whole"),
-        "Leave --wrap out, and what is trained becomes units of its own, as by peft's fsdp_auto_wrap_policy; or "
-        "name those modules in --wrap, too."};
+    return Error{where,
+                 fmt::format("\"{}\" is {} and \"{}\" is {}: {}.", first.name, first.trainable ? "trained" : "frozen",
+                             parameter.name, parameter.trainable ? "trained" : "frozen",
+                             plan.fsdp1.use_orig_params
+                                 ? "FSDP1 computes the gradients of frozen parts, too, which is not predicted"
+                                 : "a flat parameter is trained or frozen as a whole"),
+                 "Leave --wrap out, so that trained parameters get their own units, as by peft's "
+                 "fsdp_auto_wrap_policy; or name those modules in --wrap, too."};
   }
   return std::nullopt;
 }
@@ -167,12 +166,11 @@ std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const 
   for (const Parameter& parameter : model.parameters) {
     const Dtype own = plan.parameter_dtype.value_or(parameter.dtype);
     if (plan.mixed_precision.param_dtype.value_or(own) != own) continue;
-    return Error{
-        "cpu_offload",
-        fmt::format("With use_orig_params and \"{}\" in {} throughout, CPU offload is not predicted: its views hold "
-                    "what was copied to the GPU.",
-                    parameter.name, name_of(own)),
-        "Write another param_dtype, or false for use_orig_params or cpu_offload."};
+    return Error{"cpu_offload",
+                 fmt::format("With use_orig_params and \"{}\" in {} throughout, CPU offload is not predicted: its "
+                             "views hold the copies on the GPU.",
+                             parameter.name, name_of(own)),
+                 "Write another param_dtype, or false for use_orig_params or cpu_offload."};
   }
   return std::nullopt;
 }
@@ -241,7 +239,7 @@ Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex
       errors.push_back(
           {fmt::format("units/{}", u),
            fmt::format("\"{}\" is inside a checkpointed block, which is not predicted of FSDP1.", unit.name),
-           "Plan without checkpointing, or for FSDP2; where a block is trained or frozen as a whole, wrap it whole."});
+           "Plan without checkpointing, or for FSDP2; if a block is trained or frozen as a whole, wrap it whole."});
       break;
     }
     const bool has_backward = std::any_of(unit.windows.begin(), unit.windows.end(),

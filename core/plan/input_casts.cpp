@@ -83,10 +83,9 @@ class CastCheck {
                        name_of(*flowing.dtype), name_of(activation_)),
            could_cast ? "Write true, and FSDP2 casts it."
            : traits.gathers_each_read
-               ? fmt::format("Cast it in the model, or take {} for param_dtype: SimpleFSDP casts "
-                             "parameters alone.",
+               ? fmt::format("Cast it in the model, or take {} for param_dtype: SimpleFSDP casts only parameters.",
                              name_of(*flowing.dtype))
-               : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
+               : fmt::format("Use {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
                              name_of(*flowing.dtype))});
     }
     if (!plan_.mixed_precision.param_dtype || !plan_.mixed_precision.cast_forward_inputs) return;
@@ -117,7 +116,7 @@ class CastCheck {
     add({"mixed_precision/cast_forward_inputs",
          fmt::format("The unit \"{}\" gets \"{}\" in {} and would cast it to {}, which is not predicted.", unit.name,
                      value.name, name_of(dtype), name_of(*plan_.mixed_precision.param_dtype)),
-         "Put the op {\"op\": \"cast\"} in front of it in the spec, or wrap other modules."});
+         "Put the op {\"op\": \"cast\"} before it in the spec, or wrap other modules."});
   }
 
   void add(Error error) {

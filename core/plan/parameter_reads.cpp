@@ -27,8 +27,7 @@ void check_parameters(const Plan& plan, const Model& model, const Wrong& wrong) 
   for (const Parameter& parameter : model.parameters) {
     if (!is_floating_point(parameter.dtype)) {
       wrong("runtime/name",
-            fmt::format("\"{}\" is {}; what SimpleFSDP makes of parameters that are no floating-point numbers is not "
-                        "predicted.",
+            fmt::format("\"{}\" is {}; SimpleFSDP with parameters that are no floating-point numbers is not predicted.",
                         parameter.name, name_of(parameter.dtype)),
             "Plan for --runtime fsdp2.");
       return;
@@ -61,32 +60,31 @@ Errors check_simple_fsdp_plan(const Plan& plan, const Model& model) {
     wrong("units", fmt::format("SimpleFSDP knows no units, and the plan has {}.", plan.units.size()),
           "Leave the root as the only one.");
   } else if (plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
-    wrong(
-        "units/0",
-        "SimpleFSDP has no reshard_after_forward where no compiler recomputes: what is gathered goes when autograd has "
-        "no use for it.",
-        "Leave it out. Activation checkpointing gathers the parameters of a block again.");
+    wrong("units/0",
+          "SimpleFSDP has no reshard_after_forward without a compiler: autograd frees gathered parameters when it "
+          "needs them no more.",
+          "Leave it out. Activation checkpointing gathers the parameters of a block again.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
-    wrong("prefetch", "SimpleFSDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+    wrong("prefetch", "SimpleFSDP does not prefetch.", "Leave forward_prefetch and backward_prefetch out.");
   }
-  if (plan.cpu_offload) wrong("cpu_offload", "SimpleFSDP offloads nothing.", "Write false.");
+  if (plan.cpu_offload) wrong("cpu_offload", "SimpleFSDP does not offload.", "Write false.");
   if (plan.mixed_precision.output_dtype) {
-    wrong("mixed_precision/output_dtype", "SimpleFSDP's MixedPrecisionPolicy has param_dtype and reduce_dtype alone.",
+    wrong("mixed_precision/output_dtype", "SimpleFSDP's MixedPrecisionPolicy has only param_dtype and reduce_dtype.",
           "Leave it out.");
   }
   if (plan.accumulation > 1 && !plan.sync_every_micro_batch) {
     wrong("sync_every_micro_batch", "SimpleFSDP reduces gradients after every micro-batch.", "Write true.");
   }
   if (plan.initialization != Initialization::Meta) {
-    wrong("initialization",
-          "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
+    wrong("initialization", "SimpleFSDP is predicted only with a model made on the meta device, as in torchtitan.",
+          "Write meta.");
   }
   check_parameters(plan, model, wrong);
   const auto is_recorded = [](const Block& block) { return block.recorded.has_value(); };
   if (std::any_of(model.blocks.begin(), model.blocks.end(), is_recorded)) {
     wrong("runtime/name",
-          "The model was captured, and its recording does not say at which of its calls a parameter would be gathered.",
+          "The model was captured, and its recording does not show which of its calls would gather a parameter.",
           "Plan for --runtime fsdp2, fsdp1 or ddp, or write a model spec.");
   }
   return errors;

@@ -178,7 +178,7 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
   if (plan.runtime.framework == kDefaultFramework) return std::nullopt;
   return Error{
       "/runtime/name",
-      fmt::format("The plan is of {}, and {} FSDP2 alone.", name_of(kFrameworkTable, plan.runtime.framework), what),
+      fmt::format("The plan is for {}, but {} only FSDP2.", name_of(kFrameworkTable, plan.runtime.framework), what),
       "Plan with --runtime fsdp2."};
 }
 
@@ -214,7 +214,7 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
   const std::string_view release = torch_version_of(plan.runtime).name;
   if (mesh.dp_shard() > 1 && traits_of(plan).has_dtensors && release != "2.11") {
     return Error{"runtime",
-                 fmt::format("How Muon multiplies sharded matrices is known of PyTorch 2.11, not of {}.", release),
+                 fmt::format("Muon's products of sharded matrices are known for PyTorch 2.11, not for {}.", release),
                  "Plan for --torch 2.11, or with --strategy NO_SHARD."};
   }
   return std::nullopt;
@@ -225,7 +225,7 @@ std::optional<Error> zero_host_refusal(const Plan& plan) {
   const bool is_pure = !plan.mixed_precision.param_dtype && plan.parameter_dtype == Dtype::BFloat16;
   if (traits_of(plan).zero_stage == 0 || !is_pure || optimizer_row(plan.optimizer).has_cpu_adam) return std::nullopt;
   return Error{"optimizer/kind",
-               "With bf16_master_weights_and_grads DeepSpeed takes DeepSpeedCPUAdam on the host alone.",
+               "With bf16_master_weights_and_grads DeepSpeed takes only DeepSpeedCPUAdam on the host.",
                "Write adamw, or float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype."};
 }
 
@@ -241,7 +241,7 @@ std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, cons
     const auto divides = [&](std::int64_t size) { return size % ranks == 0; };
     if (std::all_of(parameter.shape.begin(), parameter.shape.end(), divides)) continue;
     return Error{"mesh",
-                 fmt::format("\"{}\" of {} x {} does not divide by {} GPUs: what Muon sends of it is not predicted.",
+                 fmt::format("\"{}\" of {} x {} does not divide by {} GPUs: Muon's traffic for it is not predicted.",
                              parameter.name, parameter.shape.front(), parameter.shape.back(), ranks),
                  "Take another number of GPUs, or --strategy NO_SHARD."};
   }
@@ -256,7 +256,7 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   if (!traits_of(plan).predicts_passes) {
     return refuse(
         "runtime",
-        fmt::format("which is predicted of FSDP2 and not of {}", name_of(kFrameworkTable, plan.runtime.framework)),
+        fmt::format("which is predicted for FSDP2, not for {}", name_of(kFrameworkTable, plan.runtime.framework)),
         "Plan with --runtime fsdp2.");
   }
   if (roots_of(model).size() > static_cast<std::size_t>(kMostRoots)) {
@@ -266,7 +266,7 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   }
   const std::string_view release = torch_version_of(plan.runtime).name;
   if (release != kDefaultTorch) {
-    return refuse("runtime", fmt::format("which is predicted of PyTorch {} and not of {}", kDefaultTorch, release),
+    return refuse("runtime", fmt::format("which is predicted for PyTorch {}, not for {}", kDefaultTorch, release),
                   fmt::format("Plan for --torch {}.", kDefaultTorch));
   }
   if (plan.accumulation > 1) {
@@ -276,7 +276,7 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   if (plan.cpu_offload)
     return refuse("cpu_offload", "whose states on the host are not predicted", "Leave --offload out.");
   if (plan.mixed_precision.param_dtype || plan.mixed_precision.output_dtype) {
-    return refuse("mixed_precision", "and what FSDP2 casts for each of them is not predicted",
+    return refuse("mixed_precision", "and FSDP2's casts for each of them are not predicted",
                   "Plan with the precision of the parameters: fp32, bf16, or the autocast of the script.");
   }
   if (plan.optimizer.clip_grad_norm) {
@@ -363,7 +363,7 @@ void check_framework(const Plan& plan, Errors& errors) {
     const auto reader = std::find_if(kFrameworkTraits.begin(), kFrameworkTraits.end(), is_reader);
     errors.push_back(
         {std::string(where),
-         fmt::format("These are arguments of {}, and the plan is of {}.", reader->plan_name, traits.plan_name),
+         fmt::format("These are arguments of {}, but the plan is for {}.", reader->plan_name, traits.plan_name),
          "Leave them out, or write the other name in runtime/name."});
   };
   const auto check_options = [&](bool is_set, std::string_view where, OptionsMember member) {
@@ -392,12 +392,12 @@ Errors check_torch(const Plan& plan) {
   const FrameworkTraits& traits = traits_of(plan);
   if (!traits.pinned.empty() && version.name != kDefaultTorch) {
     errors.push_back({"runtime/version",
-                      fmt::format("{} is predicted on PyTorch {} alone, and the plan says {}.", traits.pinned,
+                      fmt::format("{} is predicted only on PyTorch {}, but the plan has {}.", traits.pinned,
                                   kDefaultTorch, version.name),
                       fmt::format("Write {}, or plan for --runtime fsdp2 or ddp.", kDefaultTorch)});
   }
   if (plan.cpu_offload && traits.zero_stage == 0 && !version.predicts_offload) {
-    errors.push_back({"cpu_offload", fmt::format("What PyTorch {} pins on the host is not predicted.", version.name),
+    errors.push_back({"cpu_offload", fmt::format("PyTorch {}'s pinned host memory is not predicted.", version.name),
                       "Write false, or plan for --torch 2.10 or later."});
   }
   if (!plan.checkpointing.early_stop && !plan.checkpointing.entries.empty() && !version.has_early_stop) {

@@ -335,9 +335,9 @@ void implementation_fields(Fields& fields, Implementations& use) {
                   use.loss_after_root);
   fields.optional("use_cache", "Keys and values are copied into a cache in training too; checkpointing turns it off.",
                   use.use_cache);
-  fields.optional("prefer_cudnn_attention", "Automatic takes cuDNN first where it can.", use.prefer_cudnn_attention);
+  fields.optional("prefer_cudnn_attention", "Automatic prefers cuDNN if it can run.", use.prefer_cudnn_attention);
   fields.optional("cudnn_allow_tf32",
-                  "float32 convolutions run as TF32 where the GPU has it: torch.backends.cudnn.allow_tf32.",
+                  "float32 convolutions run as TF32 if the GPU has it: torch.backends.cudnn.allow_tf32.",
                   use.cudnn_allow_tf32);
   fields.optional("matmul_allow_tf32", "float32 matrix products run as TF32: torch.backends.cuda.matmul.allow_tf32.",
                   use.matmul_allow_tf32);
@@ -589,7 +589,7 @@ std::string plan_schema() {
                        R"("$ref": "cluster.schema.json#/definitions/cluster")", [](const JsonValue&, JsonErrors&) {});
   });
   return schema_of_file("plan", "Plans of fsdp-plan",
-                        "How a model is trained on a cluster, as `fsdp-plan MODEL -o FILE` writes it and `fsdp-plan "
+                        "The training of a model on a cluster, as `fsdp-plan MODEL -o FILE` writes it and `fsdp-plan "
                         "simulate FILE` reads it. Missing keys mean the defaults.",
                         schema, {});
 }

@@ -258,7 +258,7 @@ class Validator {
     for (int op = instruction.op_begin; op < instruction.op_end; ++op) {
       for (const int read : index_.model->blocks[call.block].ops[op].parameters) reads.push_back(call.parameters[read]);
     }
-    if (reads != gathered_) wrong("What an op reads is not what was gathered in front of it.");
+    if (reads != gathered_) wrong("An op reads other parameters than those gathered before it.");
     gathered_.clear();
   }
 

@@ -214,7 +214,7 @@ class LayoutMaker {
       if (is_unit) continue;
       const std::string& name = model_.modules[static_cast<std::size_t>(root)].name;
       wrong("units", fmt::format("\"{}\" is a model by itself, which the script trains by turns with others.", name),
-            fmt::format("Add a unit with the module \"{}\" behind those inside it.", name));
+            fmt::format("Add a unit with the module \"{}\" after those inside it.", name));
     }
   }
 

@@ -332,14 +332,13 @@ Errors check_nvme(const Plan& plan) {
     return errors;
   }
   if (!plan.cpu_offload) {
-    wrong("", "A drive is predicted with offload_optimizer alone.", "Write true for cpu_offload.");
+    wrong("", "A drive is predicted only with offload_optimizer.", "Write true for cpu_offload.");
   } else if (nvme.parameters && !plan.zero.offload_param) {
     wrong("/parameters", "Parameters on the drive are of offload_param.", "Write true for zero/offload_param.");
   }
   if (nvme.optimizer && zero_master_dtype(plan) != Dtype::Float32) {
     wrong("/optimizer",
-          "With bf16_master_weights_and_grads DeepSpeed ends with an error in the first step: what it reads into is "
-          "fp32.",
+          "With bf16_master_weights_and_grads DeepSpeed ends with an error in the first step: its read buffer is fp32.",
           "Write float32 for parameter_dtype and bfloat16 for param_dtype and reduce_dtype.");
   }
   if (plan.zero.offload_ratio != 1) {

@@ -263,7 +263,7 @@ template <class Wrong>
 void check_ratio(const Plan& plan, const Wrong& wrong) {
   if (plan.zero.offload_ratio == 1) return;
   if (traits_of(plan).zero_stage < 3 || !plan.cpu_offload) {
-    wrong("zero/offload_ratio", "A part of the optimizer is on the host with ZeRO-3 and cpu_offload alone.",
+    wrong("zero/offload_ratio", "A part of the optimizer is on the host only with ZeRO-3 and cpu_offload.",
           "Leave it out.");
   } else if (plan.optimizer.kind != OptimizerKind::AdamW) {
     wrong("zero/offload_ratio", "DeepSpeed updates the other part by AdamW, and the plan's optimizer is another one.",
@@ -278,11 +278,10 @@ void check_recomputation(const Plan& plan, const Model& model, const Wrong& wron
   const Checkpointing& given = plan.checkpointing;
   if (traits_of(plan).zero_stage < 3 || !given.recomputes()) return;
   if (!given.early_stop) {
-    wrong(
-        "activation_checkpointing/early_stop",
-        "DeepSpeed's ZeRO-3 ends with an error where a block runs again to its end: it lets go of the last parameters "
-        "in front of their backward.",
-        "Write true.");
+    wrong("activation_checkpointing/early_stop",
+          "DeepSpeed's ZeRO-3 ends with an error if a block runs again to its end: it releases the last parameters "
+          "before their backward.",
+          "Write true.");
   }
   for (const Checkpointing::Entry& entry : given.entries) {
     const auto changes = [&](const Call& call) {
@@ -291,12 +290,11 @@ void check_recomputation(const Plan& plan, const Model& model, const Wrong& wron
     };
     if (entry.mode != CheckpointMode::Selective || std::none_of(model.calls.begin(), model.calls.end(), changes))
       continue;
-    wrong(
-        "activation_checkpointing/selective_keep",
-        fmt::format("Under ZeRO-3 a linear layer of {} adds its bias in place to what is kept, which PyTorch ends with "
-                    "an error for.",
-                    entry.module),
-        "Leave linear out, as save-attention does, or write mode full.");
+    wrong("activation_checkpointing/selective_keep",
+          fmt::format("Under ZeRO-3 a linear layer of {} adds its bias in place to a saved tensor, at which PyTorch "
+                      "ends with an error.",
+                      entry.module),
+          "Leave linear out, as save-attention does, or write mode full.");
     return;
   }
 }
@@ -314,7 +312,7 @@ void check_offload(const Plan& plan, const Wrong& wrong) {
     wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
           "Write false, or plan for ZeRO-3.");
   } else if (!plan.cpu_offload) {
-    wrong("zero/offload_param", "Parameters on the host are predicted with the optimizer there alone.",
+    wrong("zero/offload_param", "Parameters on the host are predicted only with the optimizer there.",
           "Write true for cpu_offload.");
   }
 }
@@ -326,16 +324,16 @@ void check_neighbors(const Plan& plan, const Wrong& wrong) {
   if (neighbors == 1) return;
   const std::int64_t ranks = plan.mesh.world_size();
   if (traits_of(plan).zero_stage < 3) {
-    wrong("zero/hpz_partition_size", "ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.",
+    wrong("zero/hpz_partition_size", "ZeRO-1 and 2 gather no parameters, and DeepSpeed ignores this.",
           "Leave it out, or plan for ZeRO-3.");
   } else if (ranks == 1) {
-    wrong("zero/hpz_partition_size", "One GPU has nobody to share a second copy with.", "Leave it out.");
+    wrong("zero/hpz_partition_size", "One GPU cannot share a second copy.", "Leave it out.");
   } else if (neighbors < ranks && ranks % neighbors != 0) {
     wrong("zero/hpz_partition_size",
           fmt::format("{} GPUs are not groups of {}, and DeepSpeed ends with an error.", ranks, neighbors),
           "Write a divisor of them: the GPUs of a node.");
   } else if (plan.zero.offload_param) {
-    wrong("zero/hpz_partition_size", "With offload_param second copies are on the host, which is not predicted.",
+    wrong("zero/hpz_partition_size", "With offload_param the host has second copies, which is not predicted.",
           "Leave one of them out.");
   }
 }
@@ -358,28 +356,26 @@ void check_precision(const Plan& plan, const Model& model, const Wrong& wrong) {
   const bool is_plain = !compute && !precision.reduce_dtype;
   const bool is_pure = is_plain && plan.parameter_dtype == Dtype::BFloat16;
   if ((!is_mixed && !is_plain) || precision.output_dtype) {
-    wrong("mixed_precision", "Of ZeRO 16 bits for parameters and reduction, and fp32 are predicted.",
+    wrong("mixed_precision", "ZeRO is predicted with 16 bits for parameters and reduction, or with fp32.",
           "Write bfloat16 or float16 for param_dtype and reduce_dtype, or neither.");
   }
   if (is_plain && plan.parameter_dtype == Dtype::Float16) {
     wrong("parameter_dtype",
-          "DeepSpeed's optimizer updates fp16 with fp16_master_weights_and_grads alone, which keeps fp32 states on the "
+          "DeepSpeed's optimizer updates fp16 only with fp16_master_weights_and_grads, which keeps fp32 states on the "
           "host and is not predicted.",
           "Write float32, and float16 for param_dtype and reduce_dtype.");
   } else if (plan.parameter_dtype != Dtype::Float32 && !is_pure) {
     wrong("parameter_dtype",
-          is_mixed ? "What ZeRO's optimizer updates beside mixed_precision is an fp32 copy."
-                   : "What ZeRO's optimizer updates is in float32 or in bfloat16.",
+          is_mixed ? "With mixed_precision, ZeRO's optimizer updates an fp32 copy."
+                   : "ZeRO's optimizer updates float32 or bfloat16 parameters.",
           "Write float32.");
   }
   if (zero_dtype(plan) != Dtype::Float16 && plan.zero.fp16 != Fp16Options{}) {
     wrong("zero/fp16", "Without fp16 no loss is scaled.", "Leave it out, or write float16 for param_dtype.");
   } else if (plan.zero.fp16.auto_cast && has_floating_input(model)) {
-    wrong(
-        "zero/fp16/auto_cast",
-        "DeepSpeed casts inputs that are handed over by position, and not by name: which of it the script does is not "
-        "known.",
-        "Leave it out, and cast them in the script.");
+    wrong("zero/fp16/auto_cast",
+          "DeepSpeed casts inputs passed by position, not by name: the script's way is not known.",
+          "Leave it out, and cast them in the script.");
   }
 }
 
@@ -403,7 +399,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   const bool is_first_stage = traits_of(plan).zero_stage == 1;
   if (traits_of(plan).zero_stage == 3 && plan.initialization != Initialization::Meta) {
     wrong("initialization",
-          "Of ZeRO-3 a model is predicted that is made under deepspeed.zero.Init, which shards each module when it is "
+          "ZeRO-3 is predicted only with a model made under deepspeed.zero.Init, which shards each module when it is "
           "made.",
           "Write meta.");
   }
@@ -415,7 +411,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
     wrong("units", fmt::format("ZeRO knows no units, and the plan has {}.", plan.units.size()),
           "Leave the root as the only one.");
   } else if (plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
-    wrong("units/0", "ZeRO reshards nothing by units.", "Leave reshard_after_forward out.");
+    wrong("units/0", "ZeRO does not reshard by units.", "Leave reshard_after_forward out.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");

@@ -56,11 +56,11 @@ template <class Wrong>
 void check_weights(const Plan& plan, const Model& model, const Wrong& wrong) {
   const std::int64_t ranks = plan.mesh.world_size();
   if (traits_of(plan).zero_stage < 3) {
-    wrong("ZeRO-1 and 2 gather no parameters, and DeepSpeed does nothing here.", "Write false, or plan for ZeRO-3.");
+    wrong("ZeRO-1 and 2 gather no parameters, and DeepSpeed ignores this.", "Write false, or plan for ZeRO-3.");
   } else if (ranks == 1) {
-    wrong("One GPU gathers nothing.", "Write false.");
+    wrong("One GPU does not gather.", "Write false.");
   } else if (plan.zero.offload_param) {
-    wrong("With offload_param DeepSpeed quantizes what comes from the host, which is not predicted.",
+    wrong("With offload_param DeepSpeed quantizes data from the host, which is not predicted.",
           "Leave one of them out.");
   } else {
     const auto is_cut = [&](const Parameter& p) { return num_elements(p.shape) % (kVector * ranks) != 0; };
@@ -76,12 +76,10 @@ template <class Wrong>
 void check_gradients(const Plan& plan, const Model& model, const Wrong& wrong) {
   const std::int64_t ranks = plan.mesh.world_size();
   if (traits_of(plan).zero_stage < 3) {
-    wrong("ZeRO-1 and 2 reduce gradients as they are, and DeepSpeed does nothing here.",
-          "Write false, or plan for ZeRO-3.");
+    wrong("ZeRO-1 and 2 reduce gradients as they are, and DeepSpeed ignores this.", "Write false, or plan for ZeRO-3.");
   } else if (zero_dtype(plan) != Dtype::Float16) {
-    wrong(
-        "DeepSpeed's kernel takes the bits of gradients for fp16, whatever they are, and would train on other numbers.",
-        "Write false, or float16 for param_dtype and reduce_dtype.");
+    wrong("DeepSpeed's kernel reads any gradient as fp16, and would train on other numbers.",
+          "Write false, or float16 for param_dtype and reduce_dtype.");
   } else if (plan.cpu_offload) {
     wrong("Beside offload_optimizer it is not predicted.", "Leave one of them out.");
   } else {

@@ -327,10 +327,10 @@ static void collective_fields(Fields& fields, S& collective) {
 template <Like<Collective> S>
 static void fields_of(Fields& fields, S& collective, const CollectiveRow& row) {
   collective_fields(fields, collective);
-  fields.optional_if(row.has_times, "time", "Its duration by itself. In seconds. Missing where no time is known.",
-                     collective.time, kInSeconds);
+  fields.optional_if(row.has_times, "time", "Its duration by itself. In seconds. Missing: not known.", collective.time,
+                     kInSeconds);
   fields.optional_if(row.has_times, "exposed",
-                     "The time that the compute stream waits for it. In seconds. Missing where no time is known.",
+                     "The time that the compute stream waits for it. In seconds. Missing: not known.",
                      collective.exposed, kInSeconds);
   // Follows from `live`.
   ConstAs<S, Bytes> live = std::accumulate(collective.live.begin(), collective.live.end(), Bytes(0));
@@ -443,7 +443,7 @@ static void report_figure_fields(Fields& fields, Like<StepReport> auto& report) 
                report.rehearsal, JsonLayout::Lines);
 }
 
-constexpr const char* kWorkloadDoc = "The work of one step. Missing where there is no plan.";
+constexpr const char* kWorkloadDoc = "The work of one step. Missing: there is no plan.";
 constexpr const char* kPlanDoc = "The plan, as a plan file holds it. A measured script has none.";
 
 void report_fields(Fields& fields, StepReport& report) {

@@ -16,7 +16,7 @@ static void fields_of(Fields& fields, Like<MeasuredStep> auto& step) {
   fields.required("step", "The step's number, from 1 on; those before a checkpoint count.", step.number, kNatural);
   fields.required("mean_of", "Steps since the last that was measured, of which the times are the mean.", step.mean_of,
                   kNatural);
-  fields.required("loss", "Of this rank: the mean of its micro-batches; null: no finite number.", step.loss,
+  fields.required("loss", "The mean over this rank's micro-batches; null: no finite number.", step.loss,
                   kNullIfNotFinite);
   fields.required("gradient_norm", "The gradient norm; 0 without clipping.", step.gradient_norm, kNullIfNotFinite);
   fields.required("learning_rate", "The rate that the optimizer used.", step.learning_rate);

@@ -146,7 +146,7 @@ BlockValue BlockBuilder::input(std::string_view name) {
   if (const auto value = optional_input(name)) return *value;
   std::vector<std::string_view> names;
   for (const Value& value : available_) names.push_back(value.name);
-  fail(fmt::format("It needs a value \"{}\", which nothing before it gives.", name), suggest_name(name, names));
+  fail(fmt::format("It needs a value \"{}\", which no module before it produces.", name), suggest_name(name, names));
   return add_value(std::string(name), {1, 1}, std::nullopt, true);
 }
 

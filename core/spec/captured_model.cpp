@@ -57,7 +57,7 @@ Errors check_trained(const Workload& workload, Model model) {
   for (std::size_t p = 0; p < before.size(); ++p) {
     if (before[p].trainable == model.parameters[p].trainable) continue;
     return {{workload.trainable.empty() ? "--freeze" : "--trainable",
-             fmt::format("The script that was captured {} \"{}\"; what another choice takes was not recorded.",
+             fmt::format("The captured script {} \"{}\"; another choice's memory was not recorded.",
                          before[p].trainable ? "trains" : "does not train", before[p].name),
              "Leave it out, or change the script and capture it again."}};
   }
@@ -106,7 +106,7 @@ bool can_checkpoint(const Model& model, Dtype activation) {
 std::optional<Error> refuse_captured(const ModelSpec& spec) {
   if (spec.captured == nullptr) return std::nullopt;
   return Error{spec.file_name,
-               fmt::format("It is a capture of {}: it says what a step takes, and not what it computes.", spec.name),
+               fmt::format("It is a capture of {}: it has a step's costs, not its computation.", spec.name),
                "It can be planned, simulated and explained; to run it, run the script itself."};
 }
 

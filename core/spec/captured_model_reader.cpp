@@ -78,7 +78,7 @@ void read_parameter(const JsonValue& value, const std::map<std::string, int, std
     errors.add(value, fmt::format("The parameter \"{}\" has no elements.", parameter.name));
   }
   if (parameter.is_muon && parameter.shape.size() != 2) {
-    errors.add(value, fmt::format("\"{}\" is no matrix, and Muon updates matrices alone.", parameter.name));
+    errors.add(value, fmt::format("\"{}\" is no matrix, and Muon updates only matrices.", parameter.name));
   }
   if (parameter.receives_gradient && !parameter.trainable) {
     errors.add(value, fmt::format("\"{}\" is not trainable and receives a gradient.", parameter.name));
@@ -116,8 +116,8 @@ std::string note_without_cost(const std::vector<std::string>& names) {
   }
   if (names.size() > kMostNamed) listed += fmt::format(" and {} more", names.size() - kMostNamed);
   return fmt::format(
-      "No cost is known of {}. A step takes longer than predicted by what they take, so that the range of its time has "
-      "no upper end.",
+      "No cost is known of {}. A step takes longer than predicted by their time, so that the range of its time has no "
+      "upper end.",
       listed);
 }
 

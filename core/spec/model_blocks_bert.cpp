@@ -166,7 +166,7 @@ std::vector<BlockKind> bert_blocks() {
        .build = bert_pooler,
        .class_name = bert_pooler_class},
       {.name = "bert_mlm_head",
-       .doc = "hidden to logits: the head of masked tokens alone.",
+       .doc = "hidden to logits: only the head of masked tokens.",
        .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},
        .build = bert_mlm_head,
        .class_name = mlm_head_class},

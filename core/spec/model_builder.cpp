@@ -247,8 +247,7 @@ void Builder::place_loss(const std::vector<SpecEntry>& entries) {
     model_.notes.emplace_back("The loss is a part of this model's forward: it does not run after the root's.");
   }
   if (workload_.float_logits) {
-    model_.notes.emplace_back(
-        "The logits of this model's loss are not cast to fp32 by the model: its spec says where.");
+    model_.notes.emplace_back("This model does not cast its loss's logits to fp32: its spec sets the casts.");
   }
 }
 
@@ -273,7 +272,7 @@ void Builder::cast_logits(const SpecModule& loss) {
 void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
   if (!entries.empty() && runs_after_root(*entries.front().spec)) {
     errors_.push_back(Error{entries.front().spec->where, "Nothing runs in the root's forward.",
-                            "Leave \"after_root\" out of what the model computes."});
+                            "Leave \"after_root\" out of the model's own entries."});
   }
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if (runs_after_root(*entries[i].spec) || !runs_after_root(*entries[i - 1].spec)) continue;
@@ -285,7 +284,7 @@ void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
 void Builder::bind_after_root(const SpecModule& module, const WrittenBlock& written) {
   const BlockDefinition& definition = written.definition;
   if (definition.block.modules.size() > 1 || !definition.parameters.empty() || !definition.buffers.empty()) {
-    errors_.push_back(Error{module.where, "What runs after the root's forward has no modules, parameters or buffers.",
+    errors_.push_back(Error{module.where, "An entry after the root's forward has no modules, parameters or buffers.",
                             "Leave \"after_root\" out, or keep to ops without them."});
     return;
   }

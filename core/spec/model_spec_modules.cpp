@@ -171,8 +171,8 @@ void read_ops(const JsonValue& value, SpecModule& out, const std::vector<SpecDim
   if (!out.ops.empty() && out.ops.front().inputs.empty() && op_row(out.ops.front().kind).arity.min_inputs > 0) {
     const bool is_complete = !value.elements.front().members.empty();
     if (is_complete && value.elements.front().find("inputs") == nullptr) {
-      errors.add(value.elements.front(), "The first op does not say what it reads.",
-                 "Add \"inputs\": later ops read what the op before gave.");
+      errors.add(value.elements.front(), "The first op does not name its inputs.",
+                 "Add \"inputs\": later ops read the outputs of the op before.");
     }
   }
 }
@@ -322,11 +322,12 @@ void check_after_root(ObjectReader& object, const SpecModule& out) {
   refuse(!out.name.empty() || out.repeated, "name",
          fmt::format("\"{}\" is a module inside the root, and the entry runs after the root's forward.", out.name),
          "Write \"\", or leave \"after_root\" out.");
-  refuse(!out.class_name.empty(), "class", "What runs after the root's forward is not a module and has no class.",
+  refuse(!out.class_name.empty(), "class", "An entry after the root's forward is not a module and has no class.",
          "Leave it out.");
-  refuse(!out.called, "called", "What runs after the root's forward cannot be without a call.",
+  refuse(!out.called, "called", "An entry after the root's forward must be called.",
          "Leave \"called\" or \"after_root\" out.");
-  refuse(out.keep_outputs, "keep_outputs", "Outputs are kept until the root's forward returns, and this runs after it.",
+  refuse(out.keep_outputs, "keep_outputs",
+         "Kept outputs live until the root's forward returns, and this runs after it.",
          "Leave \"keep_outputs\" or \"after_root\" out.");
 }
 

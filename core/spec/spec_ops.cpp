@@ -132,7 +132,7 @@ void hold_variables(BlockBuilder& builder, const std::vector<Assignment>& assign
     if (!builder.hold(module, value, op, next == assignments.end() ? -1 : next->op)) {
       builder.fail(
           fmt::format("The variable \"{}\" names a value that is not made in the forward of \"{}\".", variable, module),
-          "Write the module whose forward calls the op in front of the variable, or nothing for the entry's own.");
+          "Write the module whose forward calls the op before the variable; write no module for the entry's own.");
     }
   }
 }

@@ -180,7 +180,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
           PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch},
          "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.", errors);
   if (choices.cpu_offload.value_or(false)) {
-    fail(errors, PlanChoice::Offload, "DDP offloads nothing.", std::string(kPlanForDefault));
+    fail(errors, PlanChoice::Offload, "DDP does not offload.", std::string(kPlanForDefault));
   }
   const MixedPrecision& precision = space.base.mixed_precision;
   if (precision.reduce_dtype && choices.reduce_dtype) {
@@ -217,11 +217,11 @@ void fix_simple_fsdp(const DeepSpeedRequest& asked, const Cluster& cluster, Spac
          std::string(kPlanForDefault));
   }
   if (choices.cpu_offload.value_or(false)) {
-    fail(errors, PlanChoice::Offload, "SimpleFSDP offloads nothing.", std::string(kPlanForDefault));
+    fail(errors, PlanChoice::Offload, "SimpleFSDP does not offload.", std::string(kPlanForDefault));
   }
   if (space.base.initialization != Initialization::Meta && !is_unread(request, PlanChoice::Initialization)) {
     fail(errors, PlanChoice::Initialization,
-         "Of SimpleFSDP a model is predicted that is made on the meta device, as torchtitan makes it.", "Write meta.");
+         "SimpleFSDP is predicted only with a model made on the meta device, as in torchtitan.", "Write meta.");
   }
   leave_units_out(space);
   space.cpu_offloads = {false};

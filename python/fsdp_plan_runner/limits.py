@@ -126,9 +126,9 @@ def simple_fsdp_problems(plan: Plan) -> list[str]:
     if plan.units and plan.units[-1].reshard_after_forward is not None:
         found.append("plan/units: SimpleFSDP has no reshard_after_forward without a compiler. Leave it out.")
     if plan.forward_prefetch != 0 or plan.backward_prefetch != 1:
-        found.append("plan/forward_prefetch: SimpleFSDP gathers nothing ahead. Leave both prefetches out.")
+        found.append("plan/forward_prefetch: SimpleFSDP does not prefetch. Leave both prefetches out.")
     if plan.cpu_offload:
-        found.append("plan/cpu_offload: SimpleFSDP offloads nothing. Write false.")
+        found.append("plan/cpu_offload: SimpleFSDP does not offload. Write false.")
     if plan.mixed_precision.output_dtype:
         found.append("plan/mixed_precision/output_dtype: SimpleFSDP's policy has none. Leave it out.")
     if plan.accumulation > 1 and not plan.sync_every_micro_batch:

@@ -95,7 +95,7 @@ OTHERS = (
     ("ds_config.json", '{"zero_optimization": {"stage": 3}}', "a configuration of DeepSpeed", "rehearse -- deepspeed"),
     ("fsdp.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n", "a configuration of accelerate", LAUNCHER),
     ("pytorch_model.bin", b"PK\x03\x04rest", "a zip archive, as torch.save writes it", "the folder of a Hugging Face model"),
-    ("old.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a pickle", "weights alone say nothing"),
+    ("old.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a pickle", "weights alone describe no model"),
     ("model.safetensors", b"\x10\0\0\0\0\0\0\0{\"a\":{\"dtype\":1}}", "a file of tensors (safetensors)", FOLDER),
     ("model.safetensors.index.json", '{"metadata": {"total_size": 8}, "weight_map": {"a": "b"}}',
      "an index of safetensors files", FOLDER),

@@ -91,7 +91,7 @@ def check_ddp(tester):
     plan["mesh"] = {"replicate": 1, "shard": 2}
     (tester.folder / "ddp.json").write_text(json.dumps(plan), encoding="utf-8")
     code, _, err = tester.run("simulate ddp.json")
-    tester.check(code == 2 and "DDP shards nothing" in err, err)
+    tester.check(code == 2 and "DDP does not shard" in err, err)
     (tester.folder / "ddp.json").unlink()
 
 

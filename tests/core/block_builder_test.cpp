@@ -173,7 +173,7 @@ TEST(BlockBuilder, ReportsEveryMistake) {
   std::vector<std::string> messages;
   for (const Error& error : definition.error()) messages.push_back(to_string(error));
   EXPECT_EQ(messages, (std::vector<std::string>{
-                          "It needs a value \"hidde\", which nothing before it gives. Did you mean \"hidden\"?",
+                          "It needs a value \"hidde\", which no module before it produces. Did you mean \"hidden\"?",
                           "The parameter \"fc.weight\" is used as [4, 8] and as [5, 8].",
                           "The op reshape in \"\" does not work: [2, 3, 8] does not reshape to [7]."}));
   // The sum with the missing value would only repeat the first message.

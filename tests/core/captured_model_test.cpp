@@ -193,8 +193,8 @@ TEST(CapturedModel, TrainsWhatItsScriptTrained) {
   const auto other = build_model(spec, {.frozen = {"layers.0.weight"}});
   ASSERT_FALSE(other.has_value());
   EXPECT_EQ(to_string(other.error().front()),
-            "--freeze: The script that was captured trains \"layers.0.weight\"; what another choice takes was not "
-            "recorded. Leave it out, or change the script and capture it again.");
+            "--freeze: The captured script trains \"layers.0.weight\"; another choice's memory was not recorded. Leave "
+            "it out, or change the script and capture it again.");
 }
 
 // float32 parameters that were computed with in bfloat16: mixed precision, and nothing else was recorded.
@@ -236,7 +236,7 @@ TEST(CapturedModel, NamesTheMatricesThatMuonUpdates) {
       R"("shape": [4, 4], "dtype": "bfloat16", "trainable": true, "receives_gradient": true, "muon")";
   text.replace(text.find(shape), shape.size(),
                R"("shape": [16], "dtype": "bfloat16", "trainable": true, "receives_gradient": true, "muon")");
-  EXPECT_EQ(error_of(text), "/parameters/0: \"layers.0.weight\" is no matrix, and Muon updates matrices alone.");
+  EXPECT_EQ(error_of(text), "/parameters/0: \"layers.0.weight\" is no matrix, and Muon updates only matrices.");
 }
 
 TEST(CapturedModel, NamesCollectivesOfTheScripts) {

@@ -66,7 +66,7 @@ TEST(ForeignFiles, TensorsAndPickles) {
             thrice("This is a file of tensors (safetensors), which has no model in it."));
   EXPECT_EQ(answers("\x80\x04\x95junk"s), thrice("This is a pickle."));
   EXPECT_EQ(answers("PK\x03\x04junk"s),
-            thrice("This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model."));
+            thrice("This is a zip archive, as torch.save writes it; tensors alone describe no model."));
   EXPECT_EQ(answers(R"({"metadata": {}, "weight_map": {}})"), thrice("This is an index of safetensors files."));
 }
 
@@ -79,8 +79,8 @@ TEST(ForeignFiles, OtherFilesOfAHuggingFaceModel) {
             thrice("This is a configuration of generation."));
   EXPECT_EQ(answers(R"({"tokenizer_class": "LlamaTokenizer"})"), thrice("This is a tokenizer's file."));
   EXPECT_EQ(answers(R"({"image_processor_type": "ViTImageProcessor", "size": 224})"),
-            thrice("This is a configuration of what prepares inputs."));
-  EXPECT_EQ(answers(R"({"log_history": [], "global_step": 3})"), thrice("This is what a Trainer keeps of a run."));
+            thrice("This is the configuration of an input processor."));
+  EXPECT_EQ(answers(R"({"log_history": [], "global_step": 3})"), thrice("This is the saved state of a Trainer."));
 }
 
 TEST(ForeignFiles, AProgramIsToBeCaptured) {
@@ -97,8 +97,7 @@ TEST(ForeignFiles, LargeFilesAreRecognizedByTheirFirstBytes) {
   const auto spec = read_model_spec(path);
   std::filesystem::remove(path);
   ASSERT_FALSE(spec.has_value());
-  EXPECT_EQ(spec.error()[0].what,
-            "This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model.");
+  EXPECT_EQ(spec.error()[0].what, "This is a zip archive, as torch.save writes it; tensors alone describe no model.");
 }
 
 TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {

@@ -110,15 +110,15 @@ TEST(ModelMessages, ErrorsInBlocksAfterTheRoot) {
        {R"(m.json:12:14: /modules/3/name: "lm_head" is a module inside the root, and the entry runs after the root's forward. Write "", or leave "after_root" out.)"}},
       {R"("block": "cross_entropy",)",
        R"("block": "cross_entropy", "after_root": true, "class": "Loss", "keep_outputs": true,)",
-       {R"(m.json:13:73: /modules/4/class: What runs after the root's forward is not a module and has no class. Leave it out.)",
-        R"(m.json:13:97: /modules/4/keep_outputs: Outputs are kept until the root's forward returns, and this runs after it. Leave "keep_outputs" or "after_root" out.)"}},
+       {R"(m.json:13:73: /modules/4/class: An entry after the root's forward is not a module and has no class. Leave it out.)",
+        R"(m.json:13:97: /modules/4/keep_outputs: Kept outputs live until the root's forward returns, and this runs after it. Leave "keep_outputs" or "after_root" out.)"}},
       {R"({"name": "lm_head",)",
        R"({"name": "", "ops": [{"op": "scale", "scale": 2, "inputs": ["hidden"], "outputs": ["hidden"]}], "after_root": true},
     {"name": "lm_head",)",
        {R"(m.json:13:5: /modules/4: It comes after an entry that runs after the root's forward. Write "after_root": true here too, or move that entry to the end.)"}},
       {R"({"name": "", "block": "cross_entropy", "shift": true})",
        R"({"name": "", "block": "layer_norm", "after_root": true})",
-       {R"(m.json:13:5: /modules/4: What runs after the root's forward has no modules, parameters or buffers. Leave "after_root" out, or keep to ops without them.)"}},
+       {R"(m.json:13:5: /modules/4: An entry after the root's forward has no modules, parameters or buffers. Leave "after_root" out, or keep to ops without them.)"}},
   });
 }
 
@@ -230,8 +230,8 @@ TEST(ModelMessages, ErrorsInBlocks) {
        {R"(m.json:11:5: /modules/2: The op rotary in "self_attn" does not work: The tables [1, 16, 16] and [1, 16, 16] do not match a head width of 8.)"}},
       {R"("name": "rotary", "block": "rotary_table", "head_dim": 8)",
        R"("name": "rotary", "block": "rms_norm")",
-       {R"(m.json:11:5: /modules/2: It needs a value "cos", which nothing before it gives. Known are hidden, input_ids and labels.)",
-        R"(m.json:11:5: /modules/2: It needs a value "sin", which nothing before it gives. Known are hidden, input_ids and labels.)"}},
+       {R"(m.json:11:5: /modules/2: It needs a value "cos", which no module before it produces. Known are hidden, input_ids and labels.)",
+        R"(m.json:11:5: /modules/2: It needs a value "sin", which no module before it produces. Known are hidden, input_ids and labels.)"}},
       {R"("block": "lm_head", )",
        R"("block": "lm_head", "inputs": {"hidden": "hiden"}, )",
        {R"(m.json:12:5: /modules/3: Nothing before it produces "hiden". Did you mean "hidden"?)"}},
@@ -251,7 +251,7 @@ TEST(ModelMessages, ErrorsInPlainOps) {
   expect({
       {R"("block": "lm_head", "vocab_size": 100)",
        R"("ops": [{"op": "linear", "out_features": 100, "outputs": ["logits"]}])",
-       {R"(m.json:12:33: /modules/3/ops/0: The first op does not say what it reads. Add "inputs": later ops read what the op before gave.)"}},
+       {R"(m.json:12:33: /modules/3/ops/0: The first op does not name its inputs. Add "inputs": later ops read the outputs of the op before.)"}},
       {R"("block": "lm_head", "vocab_size": 100)",
        R"("ops": [{"op": "linear", "inputs": ["hidden"], "out_features": 100}])",
        {R"(m.json:12:5: /modules/3: The last op does not name its output. Add "outputs" to it.)"}},

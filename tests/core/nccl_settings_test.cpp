@@ -67,13 +67,13 @@ TEST(NcclSettings, AnUnknownNameIsRefusedWithTheNearest) {
 // NCCL ends with "no algorithm/protocol available"; until 2.23 it kept rings for all but all-reduces.
 TEST(NcclSettings, ACollectiveMustHaveSomethingLeft) {
   EXPECT_EQ(first_error({.algorithms = "Tree"}),
-            "--nccl-algo: This leaves allgather nothing that every machine has. Add Ring, or write "
+            "--nccl-algo: This leaves allgather no choice that every machine has. Add Ring, or write "
             "\"allgather:Ring;...\".");
   EXPECT_TRUE(nccl_rules({.version = "2.23", .algorithms = "Tree"})->allows(kAllGather, Ring, Simple));
   EXPECT_EQ(first_error({.algorithms = "allreduce:NVLS"}),
-            "--nccl-algo: This leaves allreduce nothing that every machine has. Add Ring or Tree.");
+            "--nccl-algo: This leaves allreduce no choice that every machine has. Add Ring or Tree.");
   EXPECT_EQ(first_error({.protocols = "LL128"}),
-            "--nccl-proto: This leaves allgather nothing that every machine has. Add LL or Simple.");
+            "--nccl-proto: This leaves allgather no choice that every machine has. Add LL or Simple.");
   EXPECT_EQ(first_error({.algorithms = "^Ring,Tree"}).substr(0, 11), "--nccl-algo");
 }
 

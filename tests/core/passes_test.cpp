@@ -300,10 +300,9 @@ TEST(Passes, EachModelIsAUnit) {
   plan.units.erase(plan.units.begin());
   const auto layout = make_layout(index_of(model), plan);
   ASSERT_FALSE(layout.has_value());
-  EXPECT_EQ(
-      to_string(layout.error().front()),
-      "units: \"Generator\" is a model by itself, which the script trains by turns with others. Add a unit with the "
-      "module \"Generator\" behind those inside it.");
+  EXPECT_EQ(to_string(layout.error().front()),
+            "units: \"Generator\" is a model by itself, which the script trains by turns with others. Add a unit with "
+            "the module \"Generator\" after those inside it.");
 }
 
 TEST(Passes, UnpredictedFeaturesAreRefused) {
@@ -319,12 +318,12 @@ TEST(Passes, UnpredictedFeaturesAreRefused) {
             "accumulation: The script trains its models by turns, so that a step has the micro-batches that it was "
             "captured with.");
   EXPECT_EQ(why([](Plan& plan) { plan.runtime.framework = Framework::Ddp; }),
-            "runtime: The script trains its models by turns, which is predicted of FSDP2 and not of pytorch-ddp.");
+            "runtime: The script trains its models by turns, which is predicted for FSDP2, not for pytorch-ddp.");
   EXPECT_EQ(why([](Plan& plan) { plan.cpu_offload = true; }),
             "cpu_offload: The script trains its models by turns, whose states on the host are not predicted.");
-  EXPECT_EQ(why([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }),
-            "mixed_precision: The script trains its models by turns, and what FSDP2 casts for each of them is not "
-            "predicted.");
+  EXPECT_EQ(
+      why([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }),
+      "mixed_precision: The script trains its models by turns, and FSDP2's casts for each of them are not predicted.");
   EXPECT_EQ(
       why([](Plan& plan) { plan.optimizer.clip_grad_norm = 1.0; }),
       "optimizer/clip_grad_norm: The script trains its models by turns, and norms of one model's gradients are not "

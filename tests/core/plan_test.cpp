@@ -61,7 +61,7 @@ TEST(PlanCheck, MuonNeedsMatricesWithEqualShards) {
   other = plan;
   other.mesh = {1, 3};
   EXPECT_EQ(first_words(other),
-            fmt::format("mesh: \"{}\" of {} x {} does not divide by 3 GPUs: what Muon sends of it is not predicted",
+            fmt::format("mesh: \"{}\" of {} x {} does not divide by 3 GPUs: Muon's traffic for it is not predicted",
                         matrix->name, matrix->shape[0], matrix->shape[1]));
   other.mesh = {3, 1};
   EXPECT_EQ(errors_of(other, model), std::vector<std::string>{}) << "each rank has it whole";
@@ -141,11 +141,10 @@ TEST(PlanCheck, InputsInAnotherDtypeAreCastByTheRootOrRefused) {
   plan = plan_of(model);
   plan.mixed_precision = {};
   plan.parameter_dtype = Dtype::BFloat16;
-  EXPECT_EQ(
-      errors_of(plan, model),
-      std::vector<std::string>{"parameter_dtype: The input \"features\" is float32, and PyTorch does not multiply it "
-                               "by parameters in bfloat16. Take float32, or a mixed_precision/param_dtype, to "
-                               "which FSDP2 casts it."});
+  EXPECT_EQ(errors_of(plan, model),
+            std::vector<std::string>{
+                "parameter_dtype: The input \"features\" is float32, and PyTorch does not multiply it by parameters in "
+                "bfloat16. Use float32, or a mixed_precision/param_dtype, to which FSDP2 casts it."});
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST(SimpleFsdp, FindsAnOpWithoutItsGather) {
                            [](const Instruction& step) { return step.kind == InstructionKind::GatherParameters; }));
   const Errors errors = validate(lowered.schedule, lowered.index, lowered.layout);
   ASSERT_EQ(errors.size(), 1U);
-  EXPECT_EQ(errors.front().what, "What an op reads is not what was gathered in front of it.");
+  EXPECT_EQ(errors.front().what, "An op reads other parameters than those gathered before it.");
 }
 
 TEST(SimpleFsdp, UnsupportedOptionsAreRefusedAtTheirPlace) {

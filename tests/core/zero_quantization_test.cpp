@@ -61,10 +61,9 @@ TEST(ZeroQuantization, GradientsAreFp16InGroupsThatNoRankShares) {
   EXPECT_EQ(refusals(plan, {{50257, 768}}).size(), 1U);  // 50257 groups.
   EXPECT_EQ(refusals(plan, {{2, 768}}).size(), 1U);      // Groups of two.
   plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
-  EXPECT_EQ(
-      refusals(plan, {{128, 64}}),
-      std::vector<std::string>{"zero/quantized_gradients: DeepSpeed's kernel takes the bits of gradients for fp16, "
-                               "whatever they are, and would train on other numbers."});
+  EXPECT_EQ(refusals(plan, {{128, 64}}),
+            std::vector<std::string>{"zero/quantized_gradients: DeepSpeed's kernel reads any gradient as fp16, and "
+                                     "would train on other numbers."});
 }
 
 TEST(ZeroQuantization, NeedsStage3OnSeveralGpus) {
