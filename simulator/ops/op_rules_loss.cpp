@@ -15,8 +15,8 @@ namespace fsdp::simulator {
 
 namespace {
 
-// Each row of labels is padded by one and its first cut off: two small copies, or one where a single row lies in order
-// without its first.
+// Pads each row of labels by one and drops its first: two small copies, or one if a single row without its first is
+// contiguous.
 int shifted_labels(KernelWriter& w) {
   const int labels = w.input(1);
   const std::int64_t rows = w.elements(labels) / w.input_shape(1).back();
@@ -28,14 +28,14 @@ int shifted_labels(KernelWriter& w) {
   return shifted;
 }
 
-// The mean over labels that count: loss.sum() / (labels != ignore_index).sum().
+// The mean over the labels that count: loss.sum() / (labels != ignore_index).sum().
 int mean_of_labeled(KernelWriter& w, int losses, int labels, std::int64_t rows) {
   const int sum = w.reduce(losses, 1, false);
   const int counts = w.make(rows, Dtype::Bool, false);
   w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {counts});
   const int count = w.make(1, Dtype::Int64, false);
   Kernel& counting = w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {count});
-  // A sum of booleans reads a copy of them in its own type.
+  // A sum of booleans reads a copy of them in its result's type.
   counting.forward_temps = {rows * size_of(Dtype::Int64).count()};
   for (const std::int64_t bytes : w.scratch_of(1, rows, true)) counting.forward_temps.push_back(bytes);
   const int loss = w.make(1, Dtype::Float32);
@@ -43,7 +43,7 @@ int mean_of_labeled(KernelWriter& w, int losses, int labels, std::int64_t rows) 
   return loss;
 }
 
-// Triton wants labels at addresses that divide by 16, which those of a single row without its first are not.
+// Triton requires labels at addresses that divide by 16; those of a single row without its first do not.
 int aligned_labels(KernelWriter& w, int labels, std::int64_t rows) {
   const bool is_aligned = !w.op().attributes.shift || w.input_shape(1).back() != rows;
   if (is_aligned) return labels;
@@ -93,7 +93,7 @@ void write_cross_entropy(KernelWriter& w) {
 
 void write_mse(KernelWriter& w) {
   const int prediction = w.input(0);
-  // The squares are made in the result's own storage, which is not given back when the result becomes their mean.
+  // The squares are made in the result's own storage, which is not freed when the result becomes their mean.
   const int squares = w.make(w.elements(prediction), w.slot(prediction).dtype);
   const int loss = w.alias(squares, 1);
   Kernel& kernel =

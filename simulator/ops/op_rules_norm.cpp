@@ -1,9 +1,8 @@
 // Normalization.
 //
-// RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, comes in three implementations which keep different bytes for backward (N
-// rows of H, 16-bit activations): written out as Hugging Face does it 6 N H + 4 N beside the output, as a composite
-// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input. CPUs have no fused kernel: the call is the
-// composite there.
+// RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, has three implementations that keep different bytes for backward (N rows
+// of H, 16-bit activations): written out as in Hugging Face 6 N H + 4 N beside the output, as a composite 8 N H + 4 N,
+// fused 2 N H + 4 N, of which 2 N H are its own input. CPUs have no fused kernel and run the composite.
 //
 // Sources: transformers modeling_llama.py and modeling_gemma2.py (the order of the calls), torch/nn/modules/
 // normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
@@ -19,7 +18,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-// x.pow(2): its backward builds x.pow(1) and twice that before the product.
+// x.pow(2): its backward computes x.pow(1) and twice that before the product.
 int square(KernelWriter& w, int x) {
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
@@ -28,7 +27,7 @@ int square(KernelWriter& w, int x) {
   return y;
 }
 
-// x * rsqrt(mean(x^2) + eps), on fp32; `in_one`: one expression, of which nothing goes before the root is there.
+// x * rsqrt(mean(x^2) + eps), in fp32. `in_one`: one expression, which frees nothing before the root exists.
 int normalize(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
   const int squares = square(w, x);
   const int mean = w.reduce(squares, rows, true);
@@ -55,7 +54,7 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
     kernel.backward_temps.push_back({size * parts * width, TempLife::Late, p});
   }
   for (int p = 1; p < num_inputs; ++p) {
-    // The sum takes the place of the gradient that was there.
+    // The sum replaces the earlier gradient.
     kernel.backward_temps.push_back({size * width, TempLife::Next, p});
     w.note_scratch(kernel, p, parts, false);
   }
@@ -99,7 +98,7 @@ void write_rms_norm(KernelWriter& w) {
   }
 }
 
-// Bytes of a copy of x in the order of its shape; 0 where it lies so.
+// Bytes of a contiguous copy of x; 0 if x is contiguous.
 std::int64_t copy_in_order(const KernelWriter& w, int x) {
   return w.slot(x).strides.empty() ? 0 : w.bytes(x);
 }
@@ -122,7 +121,7 @@ void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
   const std::int64_t copy = copy_in_order(w, w.input(0));
-  // On CPU the statistics have the dtype of the parameters, and each thread sums their gradients for itself
+  // On CPU the statistics have the dtype of the parameters, and each thread sums its own gradients of them
   // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
   const bool is_cpu = w.context().is_cpu();
   Kernel& kernel = write_fused_norm(w, rows, is_cpu ? w.activation() : Dtype::Float32);

@@ -1,7 +1,7 @@
 // Rotary embeddings.
 //
-// Hugging Face turns halves: x * cos + rotate_half(x) * sin, in the dtype of x. torchtitan multiplies complex numbers
-// in fp32, of q and of k side by side. The order of the calls decides in which memory order gradients come out.
+// Hugging Face rotates halves: x * cos + rotate_half(x) * sin, in the dtype of x. torchtitan multiplies complex numbers
+// in fp32, for q and k side by side. The order of the calls decides the memory order of gradients.
 //
 // Sources: transformers modeling_llama.py (LlamaRotaryEmbedding, apply_rotary_pos_emb), torchtitan models/llama3
 // (apply_rotary_emb), derivatives.yaml (mul, view_as_complex), torch 2.11; checked event by event by
@@ -63,18 +63,18 @@ int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   return y;
 }
 
-// The same on [batch, heads, seq, dim]: x lies otherwise, and so does y, but the gradient of a half is filled into a
-// new tensor, which lies in that order.
+// The same for [batch, heads, seq, dim]: x has another order, and so has y, but the gradient of a half is written to a
+// new contiguous tensor.
 int rotate_heads_first(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
   const int y = rotate_halves(w, w.transpose(x, shape, 1, 2), cos, sin);
   return w.transpose(y, {shape[0], shape[2], shape[1], shape[3]}, 1, 2);
 }
 
-// view_as_complex(x.float()) * freqs of q and of k, then both cast back: the local variables live until then.
+// view_as_complex(x.float()) * freqs for q and k, then both are cast back: the local variables live until then.
 void rotate_complex(KernelWriter& w, int q, int k, int table) {
   const auto turn = [&](int wide) {
     const int turned = mul_table(w, wide, table);
-    // The backward multiplies with the conjugate table, which it writes out.
+    // The backward multiplies by the conjugate table, which it writes to memory.
     w.last_kernel().backward_temps = {{8 * w.elements(table) / 2, TempLife::Whole}};
     w.last_kernel().order.kind = GradientOrder::Kind::Dense;  // As complex numbers.
     return turned;

@@ -60,7 +60,7 @@ void write_kv_cache(KernelWriter& w) {
   }
 }
 
-// A node of its own (CopySlices) copies the gradient of the whole, and works on a copy of the part.
+// A node of its own (CopySlices) copies the gradient of the whole, and uses a copy of the part.
 int set_slice(KernelWriter& w) {
   const int x = w.input(0), part = w.input(1);
   const int y = w.alias(x);

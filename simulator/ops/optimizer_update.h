@@ -1,10 +1,10 @@
 #pragma once
 
-// Whose kernels update the parameters: PyTorch's, with the temporaries of their implementation, or bitsandbytes'.
+// The kernels that update the parameters: PyTorch's, with the temporaries of their implementation, or bitsandbytes'.
 //
-// An optimizer with 8-bit states is none of PyTorch's. bitsandbytes updates one tensor after another with one kernel
-// that reads and writes the states in blocks of 256, keeps the number of steps on the host, and allocates nothing
-// beside the states. On the host the same update is a dozen operations in fp32.
+// PyTorch has no optimizer with 8-bit states. bitsandbytes updates one tensor after another with one kernel that reads
+// and writes the states in blocks of 256, keeps the number of steps on the host, and allocates nothing beside the
+// states. On the host the same update is a dozen operations in fp32.
 //
 // Sources: bitsandbytes 0.50.2, optim/optimizer.py (Optimizer8bit.step, Optimizer2State.init_state and update_step),
 // backends/cuda/ops.py and backends/cpu/ops.py (optimizer_update_8bit_blockwise).
@@ -22,12 +22,12 @@ namespace fsdp::simulator {
 inline constexpr std::int64_t kSmallestEightBit = 4096;  ///< Smaller tensors keep fp32 moments.
 inline constexpr std::int64_t kEightBitBlock = 256;      ///< Elements that share one fp32 scale.
 
-/// Whether Optimizer::implementation says how the update is made.
+/// True if Optimizer::implementation decides how the update is computed.
 constexpr bool has_torch_kernels(const Optimizer& optimizer) {
   return optimizer.states != OptimizerStates::EightBit;
 }
 
-/// Whether the number of steps of each parameter is a tensor on the device.
+/// True if the number of steps of each parameter is a tensor on the device.
 constexpr bool counts_steps_on_device(const Optimizer& optimizer) {
   return optimizer_row(optimizer).counts_steps && optimizer.implementation == OptimizerImplementation::Fused &&
          has_torch_kernels(optimizer);

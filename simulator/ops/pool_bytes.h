@@ -1,6 +1,6 @@
 #pragma once
 
-// Bytes as the caching allocator tells them apart.
+// Bytes by the caching allocator's pools.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,14 +17,14 @@ struct PoolBytes {
   std::int64_t small = 0;
   std::int64_t large = 0;
 
-  /// `count` tensors of so many bytes; below 0: takes them away.
+  /// Adds `count` tensors of this size; a negative count removes them.
   void add(std::int64_t bytes, std::int64_t count = 1) {
     const std::int64_t rounded = round_up_to_power(bytes, kBlock);
     (rounded > kLargestSmall ? large : small) += count * rounded;
   }
 };
 
-/// The smaller one of both pools.
+/// The smaller number of each pool.
 inline PoolBytes least_of(const PoolBytes& a, const PoolBytes& b) {
   return {.small = std::min(a.small, b.small), .large = std::min(a.large, b.large)};
 }

@@ -1,17 +1,17 @@
-// How at::sum cuts its work, and what that costs in memory.
+// How at::sum divides its work, and the memory that this takes.
 //
 // A block of threads has up to 512 threads, `width` along the dimension that is contiguous and `height` across. When
-// the columns of a matrix are summed (the gradient of a bias), neighboring threads take neighboring columns, four
-// each, and the blocks of one column are
+// the columns of a matrix are summed (the gradient of a bias), neighboring threads take neighboring columns, four each,
+// and the blocks of one column are
 //
 //   ctas = max(min(blocks that fill the GPU / blocks along the columns, values / 16), values / 256)
 //
-// once a thread would have 256 values or more to sum. The partial sums take 4 columns ctas bytes, and when threads do
-// not share a column the code multiplies by width and by four once more: for a bias of 3072 on 12544 rows that is 138
-// MB, for 12 KB of real partial sums per block. It is PyTorch's arithmetic, and the memory is really taken.
+// if a thread would otherwise sum 256 values or more. The partial sums take 4 columns ctas bytes, and if threads do not
+// share a column the code multiplies by width and by four once more: for a bias of 3072 on 12544 rows that is 138 MB,
+// for 12 KB of real partial sums per block. This is PyTorch's arithmetic, and PyTorch really allocates that memory.
 //
-// Source: aten/src/ATen/native/cuda/Reduce.cuh (setReduceConfig, ReduceConfig::global_memory_size), torch 2.11;
-// checked against recorded allocations for the biases of a ViT and a GPT-2.
+// Source: aten/src/ATen/native/cuda/Reduce.cuh (setReduceConfig, ReduceConfig::global_memory_size), torch 2.11; checked
+// against recorded allocations for the biases of a ViT and a GPT-2.
 //
 // Not modeled: inputs whose rows are not aligned to four elements (fewer elements at a time).
 

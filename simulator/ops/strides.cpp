@@ -1,6 +1,6 @@
-// A view exists when each group of neighboring dimensions that lies in one piece can be cut into the dimensions that
-// are wanted. So the dimensions are walked from the last one to the first: whenever a piece ends (the next dimension
-// does not begin where it ends), the dimensions wanted so far must hold exactly as many elements.
+// A view exists if each group of neighboring dimensions that is contiguous can be divided into the new dimensions. So
+// we walk the dimensions from the last one to the first: at the end of a contiguous piece (the next dimension does not
+// continue it), the new dimensions so far must hold exactly as many elements.
 
 #include "simulator/ops/strides.h"
 
@@ -19,7 +19,7 @@ Shape dense_strides(const Shape& shape) {
 std::optional<Shape> strides_as(const Shape& shape, const Shape& strides, const Shape& other) {
   Shape result(other.size(), 1);
   std::size_t wanted = other.size();
-  std::int64_t base = strides.empty() ? 1 : strides.back();  // Base of the piece that the walk is in.
+  std::int64_t base = strides.empty() ? 1 : strides.back();  // Base of the current piece.
   std::int64_t elements = 1;
   std::int64_t cut = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
@@ -45,7 +45,7 @@ Shape strides_of_result(const Shape& shape, const Shape& strides) {
     return strides[a] != strides[b] ? strides[a] < strides[b] : shape[a] < shape[b];
   };
   for (std::size_t i = 1; i < order.size(); ++i) {
-    // A dimension along which the operand is repeated has no place of its own: it stays where it is.
+    // A dimension along which the operand is repeated has no order: it stays in place.
     for (std::size_t place = i, other = i; other-- > 0;) {
       if (strides[order[place]] == 0 || strides[order[other]] == 0) continue;
       if (!goes_before(order[place], order[other])) break;

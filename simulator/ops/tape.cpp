@@ -1,29 +1,28 @@
-// Plays autograd over the kernels of a block and writes down what is allocated and freed.
+// Plays autograd over the kernels of a block and records the allocations and frees.
 //
-// Forward: a kernel's outputs are allocated, its temporaries come and go, then its inputs lose one reference. A storage
-// dies when nothing refers to it: no later kernel, no output of the block, and no node of the graph that saved it. The
-// inputs of a block live at least as long as the call, as the caller's variables do.
+// Forward: a kernel's outputs are allocated, its temporaries are allocated and freed, then its inputs lose one
+// reference. A storage dies if nothing refers to it: no later kernel, no output of the block, and no node of the graph
+// that saved it. The inputs of a block live at least as long as the call, because the caller's variables do.
 //
 // Backward: nodes run in the reverse order of their creation (autograd's queue is sorted by sequence number). A node
-//   1. allocates the gradients of its inputs, where they are not the gradient of its output itself; those of operands
-//      that were broadcast are summed when the node has returned;
-//   2. drops the gradient of its output, then what it had saved;
-//   3. hands the gradients on. A second gradient of one tensor is added in place when the first is owned by nobody else
-//      and is no view; else the sum is a new tensor.
-// Where a unit lies inside the block, what its ops have for an argument of its module is summed apart, in FSDP2's
-// post-backward hook, which is a node, and goes on when the unit has been reduced.
+//   1. allocates the gradients of its inputs that are not the gradient of its output itself; those of broadcast
+//      operands are summed after the node has returned;
+//   2. drops the gradient of its output, then its saved tensors;
+//   3. passes the gradients on. A second gradient of one tensor is added in place if nothing else owns the first and it
+//      is no view; otherwise the sum is a new tensor.
+// If a unit lies inside the block, FSDP2's post-backward hook, which is a node, separately sums the gradients of its
+// ops for an argument of its module, and passes the sum on after the unit has been reduced.
 //
-// Full checkpointing keeps the inputs of the call only, and before the backward runs the forward again, up to the last
-// tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again;
-// what it kept of ops after the stop goes at the end of the backward. For attention that is the result of the fused
-// call: what stands around it (copies of K and V, padding, casts) runs again, and so does attention that is written
-// out.
+// Full checkpointing keeps only the inputs of the call. Before the backward, it runs the forward again, up to the last
+// saved tensor. Selective checkpointing also keeps the outputs of some ops and does not run them again; the end of the
+// backward frees the kept outputs of ops after that point. For attention that is the result of the fused call: the
+// calls around it (copies of K and V, padding, casts) run again, and so does written-out attention.
 //
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
 //
-// Not modeled: hooks of users, double backward, tensors that a local variable holds beyond what the kernels' `holds`
-// and `Block::locals` say; that selective checkpointing may keep the output of the call itself.
+// Not modeled: hooks of users, double backward, tensors that a local variable holds beyond the kernels' `holds` and
+// `Block::locals`; selective checkpointing may keep the output of the call itself.
 #include "simulator/ops/tape.h"
 
 #include <algorithm>
@@ -60,7 +59,7 @@ Tape TapeRecorder::record() {
   return std::move(tape_);
 }
 
-// Without anything to differentiate, checkpointing does nothing.
+// Without differentiable tensors, checkpointing does nothing.
 bool TapeRecorder::is_checkpointed() const {
   return context_.mode != CheckpointMode::None &&
          std::find(flow_.active.begin(), flow_.active.end(), true) != flow_.active.end();
@@ -73,7 +72,7 @@ bool TapeRecorder::is_kept(std::size_t k) const {
   return kernel.kind != KernelKind::View && kernel.kind != KernelKind::Read;
 }
 
-// How often each storage is read by the kernels [0, end).
+// How often the kernels [0, end) read each storage.
 void TapeRecorder::count_uses(std::size_t end) {
   uses_.assign(program_.storages.size(), 0);
   for (std::size_t k = 0; k < end; ++k) {
@@ -122,7 +121,7 @@ void TapeRecorder::allocate(int storage, MemoryCategory category) {
   inside_ += program_.storages[storage].bytes;
 }
 
-// The forward's references to a storage are gone.
+// Frees a storage without references from the forward.
 void TapeRecorder::drop_if_dead(int storage) {
   if (uses_[storage] > 0 || saves_[storage] > 0) return;
   if (program_.storages[storage].kind != Storage::Kind::Inside || is_escaping(storage)) return;
@@ -150,7 +149,7 @@ int TapeRecorder::make_temporary(std::int64_t bytes, int op, MemoryCategory cate
   return storage;
 }
 
-// The library's memory comes and goes within the call.
+// The library allocates and frees its memory within the call.
 void TapeRecorder::use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results) {
   if (workspace.call < 0) return;
   const std::string& call = program_.calls[workspace.call];

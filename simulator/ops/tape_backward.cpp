@@ -1,4 +1,4 @@
-// The backward of a block, node by node. tape.cpp says how autograd is played.
+// The backward of a block, node by node. tape.cpp explains how we play autograd.
 
 #include <algorithm>
 #include <utility>
@@ -34,14 +34,14 @@ void TapeRecorder::backward() {
     if (has_begun) range.last = static_cast<std::int32_t>(events_->size());
     if (!context_.hooks.empty()) pass_hooks(o);
   }
-  // A call without any, such as a cast to the dtype that is there: its first op hands the gradients on.
+  // A call without one, such as a cast to its own dtype: its first op passes the gradients on.
   if (!has_begun && !block_.ops.empty()) {
     tape_.backward_of_op.front() = {0, static_cast<std::int32_t>(events_->size())};
   }
   in_backward_ = false;
 }
 
-// Finds who makes each slot, and with which op's backward each hook's module is done.
+// Finds the op that makes each slot, and the op whose backward completes each hook's module.
 void TapeRecorder::find_hooks() {
   if (context_.hooks.empty()) return;
   tape_.hooks_of_op.resize(block_.ops.size());
@@ -60,7 +60,7 @@ void TapeRecorder::find_hooks() {
 void TapeRecorder::seed(int output) {
   const int slot = program_.value_slot[block_.outputs[output]];
   if (!context_.output_reaches_loss[output] || !flow_.requires_grad[slot]) return;
-  // A block input or parameter handed out as it is has no node here; its gradient passes through.
+  // A block input or parameter that is also an output has no node here; its gradient passes through.
   grads_.push_back({.refs = 1, .tape_storage = -1, .block_output = output, .parameter = -1, .bytes = 0});
   const auto& strides = context_.output_grad_strides;
   accumulate(slot, {static_cast<int>(grads_.size()) - 1, false, strides.empty() ? Shape{} : strides[output]}, 0);
@@ -84,7 +84,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   };
   copy_for_the_node(GradientOrder::Kind::Copied);
   for (const int temporary : start_temporaries(kernel)) whole.push_back(temporary);
-  // Parts of a split that nobody used have gradients of zeros.
+  // Unused parts of a split have gradients of zeros.
   for (const int slot : kernel.outputs) {
     if (kernel.kind != KernelKind::View || grad_of_slot_[slot].storage >= 0) continue;
     whole.push_back(make_temporary(program_.slots[slot].bytes(), kernel.op, MemoryCategory::Temp));
@@ -100,7 +100,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     const bool is_early = !input.is_summed;
     made.emplace_back(input.slot, is_early ? gradient_of(kernel, input, grad_out) : Grad{});
     unsummed.push_back(input.unsummed > 0 ? make_temporary(input.unsummed, kernel.op, MemoryCategory::Temp) : -1);
-    // The first product asks for it, when its result is there.
+    // The first product requests it, after it has allocated its result.
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
     use(input.workspace, kernel.op, MemoryCategory::Temp);
   }
@@ -111,8 +111,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
       if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
     }
   };
-  // A recomputed tensor passes to the node for good, and goes when the node returns: a Function of Python sums
-  // before that.
+  // The node owns a recomputed tensor and frees it when it returns; a Python Function sums before that.
   if (is_checkpointed() && !kernel.saves_when_done) release_all_saved();
   std::size_t next = 0;
   for (const KernelInput& input : kernel.inputs) {
@@ -129,7 +128,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
 }
 
-// One call makes all gradients, which come into being one after the other while it takes the most.
+// One call makes all gradients, and allocates them one after the other at its peak.
 void TapeRecorder::use_for_all_gradients(const Kernel& kernel) {
   if (kernel.backward_workspaces.empty()) return;
   std::size_t wanted = 0;
@@ -143,7 +142,7 @@ void TapeRecorder::use_for_all_gradients(const Kernel& kernel) {
   use(kernel.backward_workspaces[wanted], kernel.op, MemoryCategory::Temp, gradients);
 }
 
-// A gradient in the order of its shape in the place of one that is not.
+// Replaces a gradient that is not contiguous by a contiguous copy.
 TapeRecorder::Grad TapeRecorder::copied(const Grad& grad, std::int64_t bytes, int op) {
   const int storage = new_storage(bytes, op);
   emit(Kind::Alloc, storage, bytes, MemoryCategory::Temp);
@@ -163,7 +162,7 @@ bool TapeRecorder::must_flatten(const Kernel& kernel, const Grad& grad) const {
   return !strides_as(shape, grad.strides, {rows, shape.back()});
 }
 
-// How the gradient of an input lies; empty: in the order of its shape.
+// The strides of the gradient of an input. Empty if contiguous.
 Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) const {
   const GradientOrder& order = kernel.order;
   switch (order.kind) {
@@ -207,7 +206,7 @@ Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, con
   }
 }
 
-// `validate_outputs` of the engine sums what has the shape of the output.
+// The engine's `validate_outputs` sums gradients that have the shape of the output.
 void TapeRecorder::sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad,
                                 const Grad& grad_out) {
   const bool casts = input.sum_bytes > 0;
@@ -327,7 +326,7 @@ void TapeRecorder::hold_to_the_end(int storage) {
 void TapeRecorder::accumulate(int slot, Grad grad, int op) {
   if (is_parameter(slot)) {
     const Storage& of = program_.storages[storage_of(slot)];
-    // The gradient of a cast or broadcast parameter can be somebody else's tensor: AccumulateGrad copies it then.
+    // The gradient of a cast or broadcast parameter can be another owner's tensor: then AccumulateGrad copies it.
     if (grads_[grad.storage].parameter < 0) {
       emit(Kind::AllocParamGrad, of.index, program_.slots[slot].bytes(), MemoryCategory::UnshardedGrad);
       release(grad.storage);
@@ -335,13 +334,13 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
     emit(Kind::AddParamGrad, of.index);
     return;
   }
-  // The first slots are the block's inputs, whose gradients other calls may have a part in.
+  // The first slots are the block's inputs, to whose gradients other calls may contribute.
   if (slot < block_.num_inputs) return hand_out(slot, grad);
   const int hook = innermost_hook(slot, op);
   add_to(hook < 0 ? grad_of_slot_[slot] : waiting_at(hook, slot), slot, grad, op);
 }
 
-// `grad` joins what is there.
+// Adds `grad` to the existing gradient.
 void TapeRecorder::add_to(Grad& held, int slot, const Grad& grad, int op) {
   if (held.storage < 0) {
     held = grad;
@@ -362,7 +361,7 @@ void TapeRecorder::add_to(Grad& held, int slot, const Grad& grad, int op) {
   }
 }
 
-// The hook that collects what an op has for an argument of the module it is in; -1: none does.
+// The hook that collects an op's gradients for an argument of its module. -1 if there is none.
 int TapeRecorder::innermost_hook(int slot, int op) const {
   for (std::size_t h = 0; h < context_.hooks.size(); ++h) {
     const Span& hook = context_.hooks[h];
@@ -388,7 +387,8 @@ TapeRecorder::Grad& TapeRecorder::waiting_at(int hook, int slot) {
   return waiting_.emplace_back(WaitingGrad{hook, slot, {}}).grad;
 }
 
-// The backward has left modules with its part of an op: their hooks run next, and then hand on what they collected.
+// The backward has completed modules with its part of an op: their hooks run next, and then pass on what they
+// collected.
 void TapeRecorder::pass_hooks(int op) {
   const auto first = static_cast<std::int32_t>(events_->size());
   for (std::size_t h = 0; h < context_.hooks.size(); ++h) {
@@ -404,7 +404,7 @@ void TapeRecorder::pass_hooks(int op) {
   tape_.hooks_of_op[op] = {first, static_cast<std::int32_t>(events_->size())};
 }
 
-// The caller decides what is summed with it, and where: other calls have their part in it, too.
+// The caller decides where to sum it, because other calls contribute, too.
 void TapeRecorder::hand_out(int input, const Grad& grad) {
   if (!is_handed_out_[input]) tape_.input_grad_strides[input] = grad.strides;
   is_handed_out_[input] = true;

@@ -1,5 +1,5 @@
-// A value requires a gradient when a kernel makes it from one that does. A node is reached by the backward when its
-// output leads to an output of the block that leads to the loss. The others are nodes of a graph that nobody walks.
+// A value requires a gradient if a kernel makes it from one that does. The backward reaches a node if its output leads
+// to an output of the block that leads to the loss. The others are nodes of a graph that is never traversed.
 
 #include "simulator/ops/tape_flow.h"
 

@@ -1,4 +1,5 @@
-// The forward of a block, with and without checkpointing, and its recomputation. tape.cpp says how autograd is played.
+// The forward of a block, with and without checkpointing, and its recomputation. tape.cpp explains how we play
+// autograd.
 
 #include <algorithm>
 
@@ -54,8 +55,8 @@ void TapeRecorder::forward() {
   tape_.kept_bytes = kept_inside();
 }
 
-// A graph that leads nowhere dies with the call; the caller's variables lose the inputs that nobody saved. Not modeled:
-// a graph that lives on because a later call reads its output, beyond a detach that comes first there.
+// A graph that leads nowhere dies with the call; the caller's variables lose the inputs that were not saved. Not
+// modeled: a graph that lives on because a later call reads its output, beyond a detach that comes first there.
 void TapeRecorder::end_of_forward() {
   for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
     if (!flow_.recorded[k] || flow_.active[k] || checkpointing_) continue;
@@ -107,14 +108,14 @@ std::size_t TapeRecorder::end_of_recomputation() const {
       const bool own = std::find(outputs.begin(), outputs.end(), saved.slot) != outputs.end();
       (own ? saves_an_output : saves_an_input) = true;
     }
-    // Inputs are packed before the kernel runs, so that the stop comes before it; those of a Function after it.
+    // Autograd packs inputs before the kernel runs, so the stop comes before it; for a Function it comes after.
     if (saves_an_output || (saves_an_input && program_.kernels[k].saves_when_done)) return k + 1;
     if (saves_an_input) return k;
   }
   return 0;
 }
 
-// A node holds its saved parameters, although its module lets the parameter itself go.
+// A node holds its saved parameters, even if its module frees the parameter itself.
 void TapeRecorder::find_kept_parameters() {
   if (!context_.keeps_parameters) return;
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {
@@ -132,13 +133,13 @@ void TapeRecorder::recompute() {
   const std::size_t end = end_of_recomputation();
   find_kept_parameters();
   std::vector<bool> cached(alive_);
-  // The output of the call is another tensor this time.
+  // A recomputation makes another tensor for the output of the call.
   for (std::size_t s = 0; s < is_output_.size(); ++s) {
     if (!is_output_[s] || program_.storages[s].kind != Storage::Kind::Inside) continue;
     cached[s] = alive_[s] = false;
     name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
   }
-  // A run that stops early still names the tensors that it would have used.
+  // A run that stops early still holds the tensors that it would have used.
   count_uses(program_.kernels.size());
   count_saves();
   inside_ = tape_.kept_bytes;
@@ -147,7 +148,7 @@ void TapeRecorder::recompute() {
   for (std::size_t o = 0; o < block_.ops.size(); ++o) {
     Tape::Range& range = tape_.recompute_of_op[o];
     range.first = static_cast<std::int32_t>(events_->size());
-    bool is_spared = false;  // The expensive part of the op was kept: only the calls around it run.
+    bool is_spared = false;  // The result of the expensive call was kept: only the calls around it run.
     for (; k < end && program_.kernels[k].op == static_cast<int>(o); ++k) {
       const bool exists =
           is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
@@ -163,7 +164,7 @@ void TapeRecorder::recompute() {
 }
 
 void TapeRecorder::end_recomputation(std::size_t end) {
-  // A tensor that nobody requested stays until the checkpoint itself goes.
+  // A tensor that was never requested stays until the checkpoint itself is freed.
   for (std::size_t k = end; k < program_.kernels.size(); ++k) {
     if (!is_kept(k)) continue;
     for (const int slot : program_.kernels[k].outputs) {

@@ -1,11 +1,11 @@
-// A recording has the events of each op; a tape has them one after the other, with the ranges of the ops. This also
-// counts the inputs of bounds: the bytes that live from forward to backward, and the highest sum inside of a backward.
-// Outputs that others hold and gradients that were handed out are not counted, so that both stay lower bounds.
+// A recording has the events of each op; a tape has all of them in order, with the ranges of the ops. This file also
+// computes the inputs of bounds: the bytes that live from forward to backward, and the highest sum inside a backward.
+// It omits outputs that others hold and gradients that were passed out, so that both stay lower bounds.
 //
-// A run that was not recorded (another precision, selective checkpointing, other implementations) is refused with what
-// there is. The tape of a refused run is empty: nothing walks it.
+// We refuse a run that was not recorded (another precision, selective checkpointing, other implementations), and list
+// the recorded ones. The tape of a refused run is empty: nothing walks it.
 //
-// Not modeled: that kernels, and what they take, can depend on the GPU: a recording is of one.
+// Not modeled: kernels, and their memory, can depend on the GPU; a recording is from one.
 #include "simulator/ops/tape_recorded.h"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ OpWork::Part part_of(const RecordedWork::Part& part, std::optional<Dtype> arithm
           .arithmetic = arithmetic};
 }
 
-/// Writes events down and counts what is alive inside.
+/// Appends events and counts live bytes inside.
 class RecordingReader {
  public:
   RecordingReader(const Block& block, const RecordedTape& recorded) : block_(block), recorded_(recorded) {
@@ -109,7 +109,7 @@ class RecordingReader {
  private:
   Tape::Range append(const std::vector<RecordedEvent>& events, std::vector<TapeEvent>& to, MemoryCategory category) {
     Tape::Range range{.first = static_cast<std::int32_t>(to.size())};
-    bool follows_hold = false;  // So that what was held is what is carried.
+    bool follows_hold = false;  // True if it carries the held storage.
     for (const RecordedEvent& event : events) {
       const bool is_view = event.kind == Event::Carry ? follows_hold : event.is_view;
       to.push_back({kind_on_tape(event.kind), is_view, category, event.index, event.value});
@@ -153,13 +153,13 @@ class RecordingReader {
   const Block& block_;
   const RecordedTape& recorded_;
   Tape tape_;
-  std::vector<std::int64_t> bytes_;  // [num storages] That are counted inside.
-  std::vector<bool> is_lent_;        // [num storages] An output that only others hold.
+  std::vector<std::int64_t> bytes_;  // [num storages] Bytes that count as inside.
+  std::vector<bool> is_lent_;        // [num storages] True for an output that only others hold.
   std::int64_t inside_ = 0;
   bool in_backward_ = false;
 };
 
-/// A tape on which nothing happens, in the sizes of the block.
+/// A tape without events, in the sizes of the block.
 Tape empty_tape(const Block& block) {
   Tape tape;
   tape.forward_of_op.resize(block.ops.size());
@@ -175,7 +175,7 @@ Tape empty_tape(const Block& block) {
   return tape;
 }
 
-/// Blocks that lack the same say the same, so that it is said once.
+/// Blocks that lack the same recording have the same error, so that it is reported once.
 Error not_recorded_in(const Recording& recording, Dtype dtype) {
   std::string there_is;
   for (const RecordedTape& tape : recording.tapes) {
@@ -191,12 +191,12 @@ Error not_recorded_with(std::string_view checkpointing, Dtype dtype) {
           "Take another --activation-checkpointing, or capture the script again."};
 }
 
-/// Where nothing is differentiated, checkpointing does nothing.
+/// Without differentiable tensors, checkpointing does nothing.
 bool has_backward(const RecordedTape& tape) {
   return std::any_of(tape.backward.begin(), tape.backward.end(), [](const auto& events) { return !events.empty(); });
 }
 
-/// A recording is of the user's own code: these would have it run otherwise.
+/// A recording is of the user's own code, which these implementations would replace.
 bool asks_for_other_code(Implementations use) {
   const Implementations usual;
   use.use_cache = usual.use_cache;

@@ -1,7 +1,7 @@
 #pragma once
 
-// From what was recorded of a block to what the simulator walks: the block of a captured model has no kernels of its
-// own, and its tape is the recorded one.
+// Converts recordings to tapes: the block of a captured model has no kernels of its own, and its tape is the recorded
+// one.
 
 #include <optional>
 
@@ -12,14 +12,14 @@
 
 namespace fsdp::simulator {
 
-/// A recorded block as a program without kernels: one slot for each value, then one for each parameter, in order of
-/// their shapes. REQUIRES: the block has a recording.
+/// A recorded block as a program without kernels: one slot for each value, then one for each parameter, contiguous.
+/// REQUIRES: the block has a recording.
 KernelProgram recorded_program(const Block& block, Dtype activation);
 
 /// The tape of a recording. REQUIRES: it passes check_recording() (core/spec/recording_check.h).
 Tape tape_of_recording(const Block& block, const RecordedTape& recorded);
 
-/// A tape that was looked for; an empty one where it was not recorded.
+/// The result of looking for a tape: empty if it was not recorded.
 struct FoundTape {
   Tape tape;
   std::optional<Error> refusal;  ///< The missing recording.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Plays one run of a block and writes its tape. Useful to tape*.cpp only; tape.cpp says how autograd is played.
+// Plays one run of a block and records its tape. For tape*.cpp only; tape.cpp explains how we play autograd.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,19 +23,19 @@ class TapeRecorder {
  private:
   using Kind = TapeEvent::Kind;
 
-  /// A gradient as one name of it.
+  /// One name of a gradient.
   struct Grad {
-    int storage = -1;  // In grads_.
+    int storage = -1;  // An index of grads_.
     bool is_view = false;
-    Shape strides = {};  // Where they are not those of its shape.
+    Shape strides = {};  // Empty for those of its shape.
   };
   struct GradStorage {
     int refs = 0;
-    int tape_storage = -1;  // Index of a fresh one.
-    int block_output = -1;  // Index of a gradient that came from outside.
+    int tape_storage = -1;  // Index of a new one.
+    int block_output = -1;  // Index of a gradient from outside.
     int parameter = -1;     // Index of a parameter's gradient.
     std::int64_t bytes = 0;
-    bool is_shared = false;  // With those who got it as the gradient of a block input.
+    bool is_shared = false;  // Shared with those that got it as the gradient of a block input.
   };
 
   bool is_checkpointed() const;
@@ -43,7 +43,7 @@ class TapeRecorder {
 
   // References (tape.cpp).
   int storage_of(int slot) const { return program_.slots[slot].storage; }
-  /// The parameter itself, and not a view of it.
+  /// True for the parameter itself, but not for a view of it.
   bool is_parameter(int slot) const {
     const Storage& storage = program_.storages[storage_of(slot)];
     return storage.kind == Storage::Kind::Parameter && program_.parameter_slot[storage.index] == slot;
@@ -51,7 +51,7 @@ class TapeRecorder {
   bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
   void count_uses(std::size_t end);
   void count_saves();
-  /// A returned value has its name to the end, in a recomputation too, whose results nobody takes.
+  /// A returned value has a name to the end, also in a recomputation, whose results are not used.
   bool is_escaping(int storage) const { return is_output_[storage]; }
   void bind_outputs();
   bool is_held_by_active(int storage) const;
@@ -75,7 +75,7 @@ class TapeRecorder {
   void drop_temporaries(const std::vector<int>& made);
   int make_temporary(std::int64_t bytes, int op, MemoryCategory category);
   void drop_temporary(int storage);
-  /// `results`: bytes of its results that are not there yet.
+  /// `results`: bytes of its results that do not exist yet.
   void use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results = 0);
   void note_peak() {
     if (in_backward_) tape_.backward_peak = std::max(tape_.backward_peak, inside_);
@@ -132,24 +132,26 @@ class TapeRecorder {
   const TapeFlow flow_;
   Tape tape_;
   std::vector<TapeEvent>* events_ = nullptr;
-  std::vector<int> uses_, saves_;          // [num storages] References by kernels to come, and by nodes of the graph.
+  std::vector<int> uses_, saves_;          // [num storages] References by later kernels, and by nodes of the graph.
   std::vector<bool> alive_, is_output_;    // [num storages]
-  std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
-  std::vector<bool> is_parameter_kept_;    // [num parameters] By what ran again; empty where that is of no matter.
-  std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
+  std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
+  std::vector<bool> is_parameter_kept_;    // [num parameters] True if the recomputation holds it. Empty if that does
+                                           // not matter.
+  std::vector<int> name_;                  // [num storages] Name on the tape; outputs that are made again get another
+                                           // one.
   std::vector<std::int64_t> extra_bytes_;  // Bytes of storages that only the tape knows.
   /// The gradient of a slot that waits for a hook.
   struct WaitingGrad {
-    int hook = 0;  // In `TapeContext::hooks`.
+    int hook = 0;  // An index of `TapeContext::hooks`.
     int slot = 0;
     Grad grad;
   };
   std::vector<WaitingGrad> waiting_;
-  std::vector<int> maker_of_slot_;    // [num slots] The op that makes it, or -1; empty without hooks.
-  std::vector<int> last_op_of_hook_;  // [num hooks] Of its module's ops the one whose backward comes last, or -1.
+  std::vector<int> maker_of_slot_;    // [num slots] The op that makes it, or -1. Empty without hooks.
+  std::vector<int> last_op_of_hook_;  // [num hooks] The op of its module whose backward comes last, or -1.
   std::vector<Grad> grad_of_slot_;
   std::vector<GradStorage> grads_;
-  std::vector<bool> is_handed_out_;  // [num inputs] A gradient of it was.
+  std::vector<bool> is_handed_out_;  // [num inputs] True if a gradient of it was passed out.
   std::int64_t inside_ = 0;
   bool checkpointing_ = false;
   bool recomputing_ = false;

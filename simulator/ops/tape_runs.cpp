@@ -1,11 +1,11 @@
-// A search plays each tape many thousands of times only to learn how many bytes live at most. Most events of a tape are
-// allocations and frees of storages that no other call, no gradient and no hook can see. A row of them changes the sums
-// in the same way each time, so it is worked out once: by how much each pool changes, and how far it rises in between.
+// A search plays each tape many thousands of times only to find the maximum of the live bytes. Most events of a tape
+// allocate and free storages that no other call, gradient or hook can see. A row of them always changes the sums in the
+// same way, so we compute once by how much each pool changes, and how far it rises in between.
 //
-// A storage counts as seen from outside when any event beside Alloc and Free names it, when an output lies in it, or
-// when it does not go the plain way: made once and freed once after that, in the order forward, recomputation,
-// backward. Its events are played one by one. Peaks of the sums are those of the single events. A kept workspace
-// is requested once: by the first of them in a run of events.
+// A storage counts as seen from outside if any event besides Alloc and Free names it, if an output lies in it, or if it
+// is not made once and freed once after that, in the order forward, recomputation, backward. Its events are played one
+// by one. Peaks of the sums equal those of the single events. A kept workspace is requested once: by the first request
+// in a run of events.
 
 #include "simulator/ops/tape_runs.h"
 
@@ -44,7 +44,7 @@ bool names_own_storage(Kind kind) {
   return true;
 }
 
-/// Storages that others see, and the bytes of those that they do not.
+/// Storages that others see, and the bytes of the other ones.
 class Storages {
  public:
   explicit Storages(const Tape& tape)
@@ -114,7 +114,7 @@ Tape::RunsOfPieces runs_of_pieces(const std::vector<TapeEvent>& events, Tape::Ra
   return result;
 }
 
-/// Counts the tape's own storages by pool, as Tape::kept_bytes and Tape::backward_peak do both pools together.
+/// Counts the tape's own storages by pool, as Tape::kept_bytes and Tape::backward_peak do for both pools together.
 class PoolCount {
  public:
   explicit PoolCount(const Tape& tape) : bytes_(static_cast<std::size_t>(tape.num_storages), 0) {}

@@ -1,6 +1,6 @@
 #pragma once
 
-// The runs of a tape, for sinks that only count bytes. tape_runs.cpp says which events are in one.
+// The runs of a tape, for sinks that only count bytes. tape_runs.cpp explains which events are in one.
 
 #include <array>
 
@@ -8,7 +8,7 @@
 
 namespace fsdp::simulator {
 
-/// Whether cuBLAS keeps its workspace, and cuBLASLt its own: who wants it once more then asks for nothing.
+/// Whether cuBLAS keeps its workspace, and cuBLASLt its own. A later user of a kept workspace requests nothing.
 using KeptWorkspaces = std::array<bool, 2>;
 
 /// Fills in the runs and the bytes of pools of a tape that is otherwise whole.

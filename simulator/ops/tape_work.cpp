@@ -23,7 +23,7 @@ void add_part(OpWork::Part& part, const Kernel& kernel, double flops, double byt
   }
 }
 
-// dA = dY B' and dB = A' dY: what was summed over changes places with the operand's other size.
+// dA = dY B' and dB = A' dY: the summed dimension changes places with the operand's other one.
 ProductSizes product_of_gradient(const Kernel& kernel, std::size_t input) {
   const ProductSizes& p = kernel.product;
   const bool of_left = static_cast<int>(input) == kernel.left;
