@@ -6,7 +6,7 @@ namespace fsdp {
 
 namespace {
 
-/// How a captured model calls what runs between its blocks.
+/// A captured model's kind of block for ops between its blocks.
 constexpr std::string_view kUnnamedBlock = "glue";
 
 }  // namespace

@@ -1,19 +1,19 @@
-// Which values require a gradient, and which lie on a path to the loss.
+// Finds the values that require a gradient, and those on a path to the loss.
 //
-// Two walks over the calls. Forward, as autograd does it: the output of an op requires a gradient when one of its
-// inputs does or when it reads a trainable parameter; a detach and integer outputs (ids, routing indices) never do. A
-// captured value that the script itself asked a gradient of requires one whatever made it.
-// Backward from the loss: a value reaches it when some op that passes gradients on makes a value from it that does.
-// A frozen parameter gets no gradient but lets those of its op's inputs through.
-// In a step of several passes all losses begin such a walk, and no gradient goes from a call to another one through
-// which another backward runs: the fake images of a GAN are detached where its critic learns from them.
+// Two walks over the calls. Forward, as in autograd: the output of an op requires a gradient if one of its inputs does
+// or if it reads a trainable parameter; outputs of a detach and integer outputs (ids, routing indices) never do. A
+// captured value for which the script itself requested a gradient requires one in any case. Backward from the loss: a
+// value reaches the loss if some op that passes gradients makes from it a value that reaches the loss. A frozen
+// parameter gets no gradient, but its op passes those of its inputs. In a step of several passes, such a walk starts at
+// every loss, and no gradient passes from one call to another if different backwards run through them: the fake images
+// of a GAN are detached for the training of its critic.
 //
 // Sources: PyTorch, "Autograd mechanics" (requires_grad, grad mode); torch/csrc/autograd/functions/accumulate_grad.cpp
 // runs for a parameter exactly when a node on the path from the loss has an edge to it.
 //
-// Not modeled: no_grad regions other than what a detach cuts off. Ops before the detach do require gradients, as they
-// do in PyTorch, where their saved tensors live until the detach's output is all that is left of them. A prediction
-// lets them go at the end of their own call (simulator/ops/tape_forward.cpp).
+// Not modeled: no_grad regions, except for the effect of a detach. Ops before the detach do require gradients, as they
+// do in PyTorch, where their saved tensors live until only the detach's output is left of them. A prediction frees them
+// at the end of their own call (simulator/ops/tape_forward.cpp).
 
 #include "core/model/model.h"
 
@@ -30,7 +30,7 @@ bool passes_gradients(const Op& op) {
   return op.kind != OpKind::Detach && op.kind != OpKind::Constant && op.kind != OpKind::RotaryTable;
 }
 
-/// [num values] The backward that runs through the call which makes a value; of inputs -1.
+/// [num values] The backward that runs through the call that makes a value; -1 for inputs.
 std::vector<int> backwards_of_values(const Model& model) {
   std::vector<int> backwards(model.values.size(), -1);
   for (const Call& call : model.calls) {
@@ -39,7 +39,7 @@ std::vector<int> backwards_of_values(const Model& model) {
   return backwards;
 }
 
-/// Marks what requires a gradient in one call.
+/// Marks the values of one call that require a gradient.
 void walk_forward(const Model& model, const Call& call, const std::vector<int>& backwards,
                   std::vector<bool>& model_values, std::vector<bool>& values) {
   const Block& block = model.blocks[call.block];
@@ -71,7 +71,7 @@ void walk_forward(const Model& model, const Call& call, const std::vector<int>& 
   }
 }
 
-/// Marks what reaches the loss in one call.
+/// Marks the values of one call that reach the loss.
 void walk_backward(const Model& model, const Call& call, const std::vector<int>& backwards,
                    std::vector<bool>& model_values, std::vector<bool>& values) {
   const Block& block = model.blocks[call.block];

@@ -15,7 +15,7 @@ Shape dense(const Shape& sizes) {
   return strides;
 }
 
-// Where a dimension has one element, its stride does not matter.
+// The stride of a dimension with one element does not matter.
 bool lies_as(const KernelOperand& operand, const Shape& strides) {
   for (std::size_t d = 0; d < operand.sizes.size(); ++d) {
     if (operand.sizes[d] != 1 && operand.strides[d] != strides[d]) return false;
@@ -23,7 +23,7 @@ bool lies_as(const KernelOperand& operand, const Shape& strides) {
   return true;
 }
 
-// Rows or columns may have gaps between them: products are told how far apart they are.
+// Rows or columns may have gaps: products take their distance as an argument.
 bool is_matrix(const KernelOperand& operand, std::size_t along) {
   return operand.sizes[along] == 1 || operand.strides[along] == 1;
 }

@@ -13,7 +13,7 @@ namespace fsdp {
 
 namespace {
 
-// FNV-1a: the same on every machine, and quick. It tells plans apart, it protects nothing.
+// FNV-1a: fast, and the same on every machine. It distinguishes plans; it is no protection.
 class Hash {
  public:
   void add(std::string_view text) {
@@ -111,7 +111,7 @@ std::int64_t num_gradient_parameters(const Model& model) {
 
 std::int64_t num_active_parameters(const Model& model) {
   std::set<int>
-      idle;  // Parameters of experts that a token is not sent to: the last ones stand for them, all are alike.
+      idle;  // Parameters of experts that a token is not sent to: the last ones represent them, as all are equal.
   for (const Call& call : model.calls) {
     for (const Op& op : model.blocks[call.block].ops) {
       if (op.kind != OpKind::Experts) continue;

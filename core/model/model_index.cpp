@@ -20,7 +20,7 @@ std::vector<int> last_descendants(const Model& model) {
   return last;
 }
 
-// Modules with calls below them: their forward goes on from one call to the next.
+// Modules with calls below them: their forward continues from one call to the next.
 std::vector<bool> modules_above_calls(const Model& model) {
   std::vector<bool> above(model.modules.size(), false);
   if (!above.empty()) above.front() = true;
@@ -34,8 +34,8 @@ std::vector<bool> modules_above_calls(const Model& model) {
   return above;
 }
 
-// A module runs once per call that it lies in. A module above several calls runs once over all that follow each other,
-// ops of its own forward between them included.
+// A module runs once per call that contains it. A module above several calls runs once over all consecutive ones,
+// including ops of its own forward between them.
 void add_runs(const Model& model, ModelIndex& index) {
   index.runs.resize(model.modules.size());
   const std::vector<bool> above_calls = modules_above_calls(model);
@@ -75,7 +75,7 @@ std::vector<int> makers_of_values(const Model& model, const ModelIndex& index) {
   return makers;
 }
 
-// The value of the model that a value of a call's block is, where others can name it; else -1.
+// The model's value for a value of a call's block, if it is visible to others; -1 if not.
 int model_value(const Model& model, const Call& call, int value) {
   const Block& block = model.blocks[call.block];
   if (value < block.num_inputs) return call.inputs[value];
@@ -117,7 +117,7 @@ void hold_named_value(const Model& model, const NamedValue& named, int maker, Mo
   }
 }
 
-// A run within one call is the business of its block.
+// A run within one call is handled by its block.
 void find_held_arguments(const Model& model, ModelIndex& index) {
   const std::vector<int>& makers = index.made_at;
   for (std::size_t m = 1; m < model.modules.size(); ++m) {
@@ -155,11 +155,11 @@ void mark_backward(const Model& model, ModelIndex& index) {
   }
 }
 
-// From the last call to the first: what later calls read of a call's outputs is known when it is looked at.
+// From the last call to the first, so that later reads of a call's outputs are known.
 void note_last_reads(const Model& model, ModelIndex& index) {
   index.last_read.assign(index.num_positions(), -1);
   std::vector<int> of_value(model.values.size(), -1);
-  // Another backward than that of the maker has no gradient for it.
+  // A backward other than the maker's has no gradient for it.
   const auto comes_from = [&](const Call& call, int value) {
     return index.made_at[value] < 0 || model.calls[index.call_at(index.made_at[value])].backward == call.backward;
   };

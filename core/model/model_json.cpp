@@ -1,9 +1,9 @@
 // Writes a model out call by call.
 //
-// In `Model` a block is written once and its values are numbered inside it. Here every call gets tensors of its own:
-// its inputs are the tensors that the values of the model stand for at that moment, each other value of the block is a
-// new tensor, and the call's outputs make the model's values stand for those. So a tensor has one number wherever it
-// goes, and a value that a block hands out as it came keeps its number.
+// In `Model` a block is written once, with numbers for its own values. Here every call gets its own tensors: its inputs
+// are the current tensors of the model's values, each other value of the block is a new tensor, and the call's outputs
+// become the current tensors of the model's values. So a tensor has one number everywhere, and a value that a block
+// returns unchanged keeps its number.
 
 #include "core/model/model_json.h"
 
@@ -26,7 +26,7 @@ void write_dtype(JsonWriter& writer, const std::optional<Dtype>& dtype) {
   }
 }
 
-/// A model writes each attribute of each op; those that have their default are left out.
+/// A model has every attribute of every op; this omits defaults.
 void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   const OpAttributes usual;
   const auto member = [&](std::string_view name, const auto& value, const auto& usual_value) {
@@ -126,7 +126,7 @@ class ExpandedModelWriter {
     return static_cast<int>(tensors_.size()) - 1;
   }
 
-  /// Ops after the forward of the root, such as a loss, belong to no module: they stand in the root's.
+  /// Ops after the forward of the root, such as a loss, belong to no module; this assigns them to the root.
   std::string name_of_module(int module) const { return module < 0 ? std::string() : model_.modules[module].name; }
 
   void number_tensors() {
@@ -204,7 +204,7 @@ class ExpandedModelWriter {
     w_.end_array();
   }
 
-  /// Every name in order of registration: a tied parameter once under each of its names.
+  /// Every name in order of registration: a tied parameter appears under each of its names.
   void parameters() {
     w_.key("parameters");
     w_.begin_array();
@@ -221,7 +221,7 @@ class ExpandedModelWriter {
     w_.end_array();
   }
 
-  /// Which of its names the parameter has in this module.
+  /// The parameter's name in this module.
   static const std::string* next_name(const Parameter& parameter, std::string_view module,
                                       const std::vector<const std::string*>& taken) {
     const auto fits = [&](const std::string& name) {
@@ -349,7 +349,7 @@ class ExpandedModelWriter {
   JsonWriter& w_;
   const Model& model_;
   std::vector<Tensor> tensors_;
-  std::vector<int> tensor_of_value_;              // [num values] What a value of the model stands for.
+  std::vector<int> tensor_of_value_;              // [num values] The current tensor of a value of the model.
   std::vector<std::vector<int>> tensor_numbers_;  // [num calls][num block values]
 };
 

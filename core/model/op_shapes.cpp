@@ -100,7 +100,7 @@ std::optional<std::int64_t> checked_num_elements(const Shape& shape) {
 
 namespace {
 
-/// Whether all indices are below `size`; the first that is not becomes an error.
+/// Whether all indices are below `size`. Adds an error for the first that is not.
 bool are_below(std::span<const int> indices, std::size_t size, std::string_view what, std::size_t op, Errors& errors) {
   for (const int index : indices) {
     if (index >= 0 && static_cast<std::size_t>(index) < size) continue;

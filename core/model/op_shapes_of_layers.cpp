@@ -1,4 +1,4 @@
-// Shape rules of the kinds that have parameters, attention, experts and losses.
+// Shape rules of layers with parameters, attention, experts and losses.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace fsdp::op_shape_rules {
 namespace {
 
-/// The size of one spatial dimension after a convolution or a pooling; below 1 when the kernel does not fit.
+/// The size of one spatial dimension after a convolution or a pooling; below 1 if the kernel does not fit.
 std::int64_t windowed(std::int64_t size, const OpAttributes& a) {
   const std::int64_t reach = a.dilation * (a.kernel - 1);
   const std::int64_t room = size + 2 * a.padding - reach - 1;

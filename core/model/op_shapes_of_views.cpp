@@ -1,11 +1,11 @@
-// Shape rules of the kinds that move elements about or reduce along a dimension.
+// Shape rules of the kinds that move elements or reduce along a dimension.
 
 #include "core/model/op_shape_rules.h"
 
 namespace fsdp::op_shape_rules {
 namespace {
 
-/// The index of a dimension, counted from the end where negative; empty when there is no such dimension.
+/// The index of a dimension, counted from the end if negative; `nullopt` if it does not exist.
 std::optional<std::size_t> dimension(std::int64_t dim, std::size_t rank) {
   const auto signed_rank = static_cast<std::int64_t>(rank);
   if (dim < -signed_rank || dim >= signed_rank) return std::nullopt;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr RealRange kFactor{1e-6, 1e9};
 
-// Figures that nobody measured before are measured now; the others were, on other machines of the kind.
+// The run measured these figures; earlier measurements came from other machines of the kind.
 template <class T>
 void slow_down(Sourced<T>& figure, double factor, const std::string& source) {
   figure.value = figure.value * (1 / factor);

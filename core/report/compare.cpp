@@ -22,8 +22,8 @@ class TermList {
     terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
   }
 
-  // A figure that one of the two lacks, such as the segments of an allocator where there is none, is no term. PyTorch
-  // counts what waits for another stream as requested, and not as allocated: such a figure is more than what is live.
+  // A figure that one of the two lacks, such as the segments without an allocator, is no term. PyTorch counts memory
+  // that waits for another stream as requested, but not as allocated, so its figure then exceeds the live bytes.
   void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured, bool waits) {
     const auto peak = [&](const char* what, Bytes first, Bytes second) {
       if (first >= Bytes(0) && second >= Bytes(0)) bytes(phase + what, first, second);
@@ -45,18 +45,18 @@ const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, RunPhase wan
   return found == phases.end() ? nullptr : &*found;
 }
 
-// Nobody knows what a script's collectives are for.
+// The purpose of a script's collectives is unknown.
 bool knows_groups(const TrafficReport& traffic) {
   return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
                      [](const Collective& collective) { return collective.group != MeshDimension::Other; });
 }
 
-// A run that ended in its initialization or first step has sent nothing of a step, and its peak is none of a step.
+// A run that ended in its initialization or first step has no traffic of a step, and its peak is not a step's.
 bool has_a_step(const StepReport& report) {
   return !report.rehearsal || report.rehearsal->steps > 0;
 }
 
-// Whether blocks of this run were used by other streams than those that made them (record_stream), as FSDP1's are.
+// Whether streams other than their maker's used blocks of this run (record_stream), as in FSDP1.
 bool waits_for_streams(const StepReport& report) {
   return report.rehearsal && report.rehearsal->limits.allocator_event_queries > 0;
 }
@@ -65,15 +65,15 @@ bool knows_categories(const MemoryReport& memory) {
   return std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
 }
 
-// Whether the order of two lists can be held against each other: both are of a plan. A framework that trains one says
-// nothing of units, and a script has collectives of its own.
+// Whether the order of the two lists is comparable: both are of a plan. A framework's own run does not report units,
+// and a script has collectives of its own.
 bool have_one_order(const StepReport& predicted, const StepReport& measured) {
   if (!knows_groups(predicted.traffic)) return false;
   return knows_groups(measured.traffic) || (!measured.rehearsal && !measured.traffic.collectives.empty());
 }
 
-// So many are the same at the same place: kind, dtype, elements, payload and size of the group; unit and phase where
-// both know them.
+// The number of collectives that are equal at the same index: kind, dtype, elements, payload and size of the group;
+// unit and phase if both know them.
 std::int64_t same_collectives(const TrafficReport& predicted, const TrafficReport& measured) {
   const std::size_t common = std::min(predicted.collectives.size(), measured.collectives.size());
   std::int64_t same = 0;
@@ -115,7 +115,7 @@ std::vector<std::string> notes_on(const StepReport& predicted, const StepReport&
 double ComparedTerm::relative() const {
   if (predicted == measured) return 0;
   if (measured == 0) return std::numeric_limits<double>::infinity() * (predicted > 0 ? 1 : -1);
-  // As doubles: sums of bytes stay far below the range, differences of counts need not stay within 64 bits.
+  // As doubles: sums of bytes are far below the limit, but differences of counts may exceed 64 bits.
   return (static_cast<double>(predicted) - static_cast<double>(measured)) / std::abs(static_cast<double>(measured));
 }
 
@@ -176,7 +176,7 @@ static void fields_of(Fields& fields, S& term) {
   fields.required("unit", "The unit of the values.", term.unit, kTermUnitTable);
   fields.required("predicted", "The value in the first report.", term.predicted);
   fields.required("measured", "The value in the second report.", term.measured);
-  // These two follow. For figures that were read they might not fit.
+  // These two follow from the others, but may contradict them in a file.
   constexpr bool kWrites = std::is_const_v<S>;
   ConstAs<S, std::int64_t> difference = kWrites ? term.difference() : 0;
   ConstAs<S, double> relative = kWrites ? term.relative() : 0;

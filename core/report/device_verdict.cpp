@@ -1,6 +1,6 @@
-// Three answers from three sizes. An allocator that finds no memory first waits for what other streams still hold, then
-// gives back what it has cached, and asks again; it fails after that alone. So what it would reserve without a limit
-// is no limit of what runs: what it can live in is.
+// Three answers from three sizes. An allocator without free memory first waits for memory of other streams, then
+// flushes its cache, and tries again; only then does it fail. So the reserve of an allocator without a limit is not the
+// minimum for a run; the minimum is the least budget that the allocator survives in.
 //
 //   peak + margin <= budget                            fits
 //   peak + margin - held <= budget < peak + margin     tight: other streams may hold more than is left

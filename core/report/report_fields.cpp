@@ -35,24 +35,24 @@ ReportedWorkload reported_workload_of(const Plan& plan) {
   return {dimension("batch"), dimension("seq"), plan.dimensions, plan.accumulation, plan.mesh.world_size()};
 }
 
-/// A plan on its way into a report; `cluster` may be null.
+/// A plan for a report; `cluster` may be null.
 struct ReportedPlan {
   const Plan& plan;
   const Cluster* cluster = nullptr;
 };
 
-/// Bytes by the name of their category. `leaves_out_none`: categories without bytes are not written.
+/// Bytes by the name of their category. `leaves_out_none`: omits categories without bytes.
 struct ByCategory {
   bool leaves_out_none = false;
   JsonLayout layout = JsonLayout::Lines;
 };
 
-/// Totals by the name of their kind. Those of FSDP are always written.
+/// Totals by the name of their kind. Always writes FSDP's.
 struct ByKind {
   JsonLayout layout = JsonLayout::Lines;
 };
 
-/// A collective. A member that is not known of all of them is not written.
+/// A collective. Omits members that are unknown for some.
 struct CollectiveRow {
   bool has_times = false;
   bool has_categories = false;
@@ -62,7 +62,7 @@ struct CollectiveRow {
 /// A long list of sizes on one line.
 struct SizesOnOneLine {};
 
-/// A dtype by PyTorch's own name.
+/// A dtype by PyTorch's name.
 struct DtypeByName {};
 
 std::vector<std::string_view> dtype_names() {
@@ -73,7 +73,7 @@ std::vector<std::string_view> dtype_names() {
 
 }  // namespace
 
-/// Marks the name of a phase. Reports of the version before spell one of them otherwise.
+/// Marks the name of a phase. Reports of the previous version spell one of them differently.
 template <class Phase>
 struct PhaseByName {
   const EnumTable<Phase>& table;
@@ -97,8 +97,8 @@ static std::string schema_of(const Phase& phase, const PhaseByName<Phase>& names
   return schema_of(phase, names.table);
 }
 
-/// Marks the version of the format: a text that begins with the major version of ours. Not in the unnamed namespace,
-/// where nothing would find how a text with it is described.
+/// Marks the version of the format: a text that begins with our major version. Not in the unnamed namespace, where
+/// overloads for its schema would not be found.
 struct ReportVersion {};
 
 static bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, ReportVersion /*unused*/) {
@@ -233,7 +233,7 @@ static void peak_fields(Fields& fields, Like<StepReport> auto& report) {
                      memory.held, kInBytes);
   fields_of(fields, memory.peaks);
   fields.required("peak", "The moment and place of the highest live memory.", memory.peak, JsonLayout::Lines);
-  // Only a prediction knows what each tensor is for, and a run of our own.
+  // Only a prediction and our own runs know the purpose of each tensor.
   const bool knows_categories =
       std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
   fields.optional_if(!report.rehearsal && knows_categories, "at_peak",
@@ -332,7 +332,7 @@ static void fields_of(Fields& fields, S& collective, const CollectiveRow& row) {
   fields.optional_if(row.has_times, "exposed",
                      "The time that the compute stream waits for it. In seconds. Missing: not known.",
                      collective.exposed, kInSeconds);
-  // Follows from `live`.
+  // Computed from `live`.
   ConstAs<S, Bytes> live = std::accumulate(collective.live.begin(), collective.live.end(), Bytes(0));
   fields.optional_if(row.has_categories, "live_bytes",
                      "The live bytes when it is called, its own included. Missing in a rehearsal.", live, kInBytes);
@@ -448,7 +448,7 @@ constexpr const char* kPlanDoc = "The plan, as a plan file holds it. A measured 
 
 void report_fields(Fields& fields, StepReport& report) {
   header_fields(fields, report);
-  // Both follow from the plan, which is not read: a newer program's has keys of its own.
+  // Both follow from the plan, which is not read, because a newer program's plan has keys of its own.
   ReportedWorkload workload;
   fields.optional_if(false, "workload", kWorkloadDoc, workload, JsonLayout::Lines);
   fields.optional_as("plan", kPlanDoc, R"("$ref": "plan.schema.json")", [](const JsonValue& value, JsonErrors& errors) {

@@ -9,7 +9,7 @@ constexpr JsonLayout kRow = JsonLayout::OneLine;
 constexpr std::string_view kEnds[] = {"steps_reached", "script_ended", "out_of_memory"};
 constexpr std::string_view kRoutings[] = {"none", "balanced"};
 
-// Where nobody knows the file there is no line either.
+// Without a file there is no line.
 void place_fields(Fields& fields, Like<std::string> auto& file, Like<std::int64_t> auto& line) {
   field_if_any(fields, "file", "The file's path.", file);
   fields.optional_if(!file.empty() && line > 0, "line", "The line in the file.", line, kNatural);
@@ -22,7 +22,7 @@ static void fields_of(Fields& fields, Like<PythonFrame> auto& frame) {
   field_if_any(fields, "function", "The function it is in.", frame.function);
 }
 
-/// A line of Python, where there is one.
+/// A line of Python; omitted if there is none.
 static void frame_field(Fields& fields, std::string_view key, FieldDoc doc, Like<PythonFrame> auto& frame) {
   fields.optional_if(!frame.file.empty(), key, doc, frame, kRow);
 }
@@ -146,7 +146,7 @@ static void applied_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
       rehearsal.techniques);
 }
 
-/// The run: how it ended, and by rank.
+/// The run: its end, and its ranks.
 static void run_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   fields.required("end", "The reason that it ended.", rehearsal.end, OneOf{"end", kEnds});
   field_if_any(fields, "error", "The out-of-memory error.", rehearsal.error, JsonLayout::Lines);

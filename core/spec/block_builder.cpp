@@ -46,7 +46,7 @@ bool is_container(std::string_view class_name) {
 int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
   std::string full = full_name(name);
   if (const int found = find_module(full); found >= 0) {
-    // A module made as the parent of others turns out to have its own forward.
+    // A module that was made as a parent of others also has its own forward.
     BlockModule& known = definition_.block.modules[found];
     if (found > 0 && known.class_name.empty() && !known.called) {
       known.class_name = class_name;
@@ -54,7 +54,7 @@ int BlockBuilder::make_module(std::string_view name, std::string_view class_name
     }
     return found;
   }
-  // Parents that nobody declared are plain containers; the model names their class.
+  // Undeclared parents are plain containers; the model names their class.
   int parent = 0;
   for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', dot + 1)) {
     std::string prefix = full.substr(0, dot);
@@ -98,7 +98,7 @@ void BlockBuilder::end_locals() {
   locals_.erase(first, last);
 }
 
-// The forward of a module is one stretch of ops that run in it or below.
+// The forward of a module is one range of ops that run in it or below.
 bool BlockBuilder::hold(std::string_view module, BlockValue value, int from, int next_value) {
   Block& block = definition_.block;
   const int owner = find_module(full_name(module));
@@ -200,7 +200,7 @@ int BlockBuilder::parameter_of(std::string_view module, std::string_view name, c
 
 namespace {
 
-/// The dtype of an output: ids and masks keep theirs, everything else follows the activations.
+/// The dtype of an output: ids and masks keep their own, everything else follows the activations.
 std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::size_t output,
                                   const std::vector<Value>& values) {
   switch (request.kind) {
@@ -209,7 +209,7 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
       return request.attributes.dtype;
     case OpKind::Router:
       return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;
-    // Products and fused norms take one dtype only, that of their parameters.
+    // Products and fused norms accept only the dtype of their parameters.
     case OpKind::Linear:
     case OpKind::Conv1d:
     case OpKind::Conv2d:
@@ -271,7 +271,7 @@ std::vector<BlockValue> BlockBuilder::op(const OpRequest& request) {
       fail(fmt::format("The op {} in \"{}\" does not work: {}", error.where, base, error.what), error.hint);
     }
   }
-  // Enough stand-ins for any kind: no op but a split gives more than two values.
+  // Enough placeholders for any kind: only a split gives more than two values.
   if (broken) shapes = std::vector<Shape>(static_cast<std::size_t>(std::max(request.num_outputs, 2)), Shape{1, 1});
 
   std::vector<BlockValue> outputs;
@@ -287,7 +287,7 @@ std::vector<BlockValue> BlockBuilder::op(const OpRequest& request) {
 }
 
 void BlockBuilder::fail(std::string what, std::string hint) {
-  // One wrong size makes many ops fail; the first few say it all.
+  // One wrong size makes many ops fail; the first few are enough.
   if (errors_.size() < 5) errors_.push_back(Error{.where = {}, .what = std::move(what), .hint = std::move(hint)});
 }
 
@@ -299,7 +299,7 @@ Result<BlockDefinition> BlockBuilder::finish() {
   if (!errors_.empty()) return tl::unexpected(std::move(errors_));
   end_locals();
   Block& block = definition_.block;
-  // Inputs move to the front, in the order in which they were asked for; all else keeps its order.
+  // Moves inputs to the front, in the order of the requests; all else stays in order.
   std::vector<int> position(block.values.size(), -1);
   int next = 0;
   for (const int id : inputs_) position[id] = next++;

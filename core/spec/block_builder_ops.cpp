@@ -1,4 +1,4 @@
-// The words of the builder that stand for one op each.
+// The functions of the builder that write one op each.
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// Reads a block of a captured model, and what was recorded of it. Everything that the walks rely on is checked here,
-// where the place in the file is known: core/spec/recording_check.cpp has the rules.
+// Reads a block of a captured model and its recording. Checks everything that the walks rely on here, where the place
+// in the file is known: core/spec/recording_check.cpp has the rules.
 
 #include "core/spec/captured_block_reader.h"
 
@@ -34,7 +34,7 @@ struct EventRule {
   Kind kind;
   Argument first;
   Argument second = Argument::None;
-  bool can_be_view = false;  ///< A third number, 1, says so.
+  bool can_be_view = false;  ///< A third number, 1, marks a view.
 };
 
 constexpr EventRule kEvents[] = {
@@ -67,7 +67,7 @@ IntegerRange below(std::size_t size) {
   return {0, static_cast<std::int64_t>(size) - 1};
 }
 
-/// An index into a list of that size. A range that holds nothing would read oddly.
+/// An index into a list of that size. Avoids an error with an empty range, which would read oddly.
 bool read_index(const JsonValue& value, int& out, std::size_t size, std::string_view what, JsonErrors& errors) {
   if (size == 0) return errors.add(value, fmt::format("There is no {}.", what));
   return read_json(value, out, errors, below(size));
@@ -93,7 +93,7 @@ class BlockReader {
     if (object.is_object() && block_.ops.empty()) object.fail("ops", "A block has at least one op.");
     if (object.is_object() && block_.modules.empty()) object.fail("modules", "A block has at least one module.");
     const JsonValue* tapes = object.required_value("tapes");
-    // Without sound ops nothing can be said about a tape.
+    // A tape is meaningless without valid ops.
     if (tapes != nullptr && object.finish()) read_tapes(*tapes);
   }
 
@@ -286,7 +286,7 @@ class BlockReader {
       good = read_index(*input, output.index, static_cast<std::size_t>(block_.num_inputs), "input", errors_);
     } else if (parameter != nullptr) {
       output.kind = RecordedOutput::Kind::Parameter;
-      // Which one it is matters to nobody: a tensor that the unit holds.
+      // Its identity does not matter: it is a tensor of the unit.
       good = read_json(*parameter, output.index, errors_, below(std::max<std::size_t>(1, block_.parameters.size())));
     } else if (const JsonValue* storage = object.required_value("storage")) {
       good = read_index(*storage, output.index, tape.storage_op.size(), "storage", errors_);

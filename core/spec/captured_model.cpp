@@ -23,7 +23,7 @@ std::string sizes_of(const std::vector<Dimension>& dimensions) {
   return text;
 }
 
-/// The dimension that a workload asks for in vain: one that no point has so, or the last one that it names.
+/// A dimension of a workload that no point has: one with an unknown value, or the last one that it names.
 std::string dimension_in_vain(const CapturedModel& captured, const Workload& workload) {
   std::string name = "batch";
   for (const Dimension& wanted : workload.dimensions) {
@@ -47,7 +47,7 @@ Error not_captured(const ModelSpec& spec, const Workload& workload, const std::v
           fmt::format("It was with {}: take one of these, or capture the script with other sizes.", captured)};
 }
 
-/// Other parameters than those that the script trained would have other tapes.
+/// Training other parameters than the script did would need other tapes.
 Errors check_trained(const Workload& workload, Model model) {
   const std::vector<Parameter> before = model.parameters;
   const auto is_fixed = [](std::size_t) { return false; };

@@ -1,9 +1,9 @@
-// Reads a captured model: the model that its points share, then the calls of each point. Blocks are read in
-// core/spec/captured_block_reader.cpp.
+// Reads a captured model: the modules that its points share, then the calls of each point.
+// core/spec/captured_block_reader.cpp reads blocks.
 //
-// A program wrote the file, from what it saw; so it is checked for what the simulator relies on, and not for what would
-// be odd: that indices are in range, that every value is made before it is read, that a recorded backward is one which
-// the graph of the ops reaches, and that the gradients on the tapes are those which the parameters are said to get.
+// A recorder wrote the file, so the checks cover what the simulator relies on, not what would be odd: indices are in
+// range, every value is made before it is read, a recorded backward is reachable in the graph of the ops, and the
+// gradients on the tapes match the parameters that get one.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ namespace captured_reader {
 namespace {
 
 constexpr std::string_view kCapturedFormat = "1.0";
-/// Ops and tensors of all calls of a step: what the simulator numbers.
+/// Ops and tensors of all calls of a step, which the simulator numbers.
 constexpr std::int64_t kMostTraced = 16'000'000;
 
 void read_module(const JsonValue& value, Model& model, JsonErrors& errors) {
@@ -41,7 +41,7 @@ void read_module(const JsonValue& value, Model& model, JsonErrors& errors) {
   if (index == 0) {
     if (!module.name.empty()) errors.add(value, "The first module is the root, whose name is empty.");
   } else {
-    // In pre-order a parent is the module before or one above that.
+    // In pre-order, a parent is the previous module or one above that.
     const std::string parent(parent_name(module.name));
     int above = index - 1;
     while (above > 0 && model.modules[above].name != parent) above = model.modules[above].parent;
@@ -195,7 +195,7 @@ class PointReader {
     Call call;
     ObjectReader object(value, errors_);
     if (!object.required("block", call.block, IntegerRange{0, static_cast<std::int64_t>(model_.blocks.size()) - 1})) {
-      object.finish(UnknownKeys::Ignore);  // The others were not asked for.
+      object.finish(UnknownKeys::Ignore);  // The others were not requested.
       return;
     }
     const auto last_module = static_cast<std::int64_t>(model_.modules.size()) - 1;
@@ -303,8 +303,8 @@ class PointReader {
     }
   }
 
-  /// Which parameters get a gradient does not depend on how the step was run; by which of several calls that use one,
-  /// it may.
+  /// The set of parameters that get a gradient does not depend on how the step ran. If several calls use one, the call
+  /// that gives its gradient may.
   void check_gradients_of(const JsonValue& calls, Dtype dtype, bool is_checkpointed) {
     std::vector<bool> has_gradient(model_.parameters.size(), false);
     for (const Call& call : model_.calls) {
@@ -332,7 +332,7 @@ class PointReader {
 
   Model& model_;
   JsonErrors& errors_;
-  std::vector<bool> is_made_;  // [num values] By a call so far, or an input.
+  std::vector<bool> is_made_;  // [num values] By an earlier call, or as an input.
   std::int64_t num_traced_ = 0;
 };
 
@@ -385,7 +385,7 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
   if (!optimizer_row(optimizer).has_fused_shards && fused) optimizer.implementation = OptimizerImplementation::Foreach;
 }
 
-/// In which precisions every block of a point was recorded.
+/// The precisions in which every block of a point was recorded.
 std::vector<Dtype> recorded_dtypes(const Model& model) {
   std::vector<Dtype> dtypes;
   for (const RecordedTape& tape : model.blocks.front().recorded->tapes) {
@@ -398,7 +398,7 @@ std::vector<Dtype> recorded_dtypes(const Model& model) {
   return dtypes;
 }
 
-/// As captured: a plan that says nothing about precision computes in one that was recorded.
+/// A plan without a precision computes in a recorded one.
 void set_precision(const Model& model, Recipe& recipe, const JsonValue& at, JsonErrors& errors) {
   const std::vector<Dtype> recorded = recorded_dtypes(model);
   if (recorded.empty()) {
@@ -416,7 +416,7 @@ void set_precision(const Model& model, Recipe& recipe, const JsonValue& at, Json
   }
 }
 
-/// The points have the same dimensions, with other values.
+/// Checks that the points have the same dimensions with other values.
 void check_points(const CapturedModel& captured, const JsonValue& points, JsonErrors& errors) {
   const auto names_of = [](const Model& model) {
     std::vector<std::string> names;
@@ -455,7 +455,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   using namespace captured_reader;
   auto captured = std::make_shared<CapturedModel>();
   Recipe recipe{.name = "default", .description = "As the script trains."};
-  // A capture that came to nothing says why.
+  // A failed capture contains the reason.
   if (const JsonValue* why = document.root.find("error"); why != nullptr && why->type == JsonType::String) {
     errors.add(*why, fmt::format("The script could not be captured: {}", why->text), std::string(kAgain));
     return;
@@ -487,7 +487,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   shared.source = spec.source;
   shared.notes.insert(shared.notes.end(), recipe.notes.begin(), recipe.notes.end());
   const JsonValue* points = object.required_value("points");
-  // Calls point to modules and parameters: without those nothing can be said of them.
+  // Calls refer to modules and parameters, and cannot be checked without them.
   const bool good = object.finish() && errors.empty();
   if (!good || points == nullptr) return;
   read_points(*points, shared, *captured, errors);

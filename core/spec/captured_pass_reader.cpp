@@ -1,4 +1,4 @@
-// Reads the passes of a captured step of several backwards, as a GAN's.
+// Reads the passes of a captured step with several backwards, such as a GAN's.
 
 #include <fmt/format.h>
 
@@ -29,8 +29,8 @@ void read_models(ObjectReader& object, std::string_view key, const Model& model,
   }
 }
 
-/// A step of several backwards: for each the calls of its forward, the loss, and the models that are stepped after it,
-/// one list for each optimizer.
+/// A step of several backwards: for each the calls of its forward, the loss, and the models that step after it, one
+/// list for each optimizer.
 class PassReader {
  public:
   PassReader(Model& model, const std::vector<bool>& is_made, JsonErrors& errors)
@@ -119,7 +119,7 @@ class PassReader {
     }
   }
 
-  // Some reduction must take each gradient that a tape gives to a parameter.
+  // Every gradient of a parameter on a tape needs a reduction that includes it.
   void check_gradients(const Call& call, const JsonValue& passes) {
     if (call.backward < 0) return;
     for (const RecordedTape& tape : model_.blocks[call.block].recorded->tapes) {

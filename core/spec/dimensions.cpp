@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kLargest = static_cast<double>(kLargestInteger);
 
-/// `"seq" is 0`, or `"2 * seq" is 0` for an expression; a plain number says it itself.
+/// `"seq" is 0`, or `"2 * seq" is 0` for an expression; a plain number stands for itself.
 std::string value_of(const SpecNumber& number, double value) {
   const bool is_plain = names_in(number.text).empty();
   return is_plain ? fmt::format("The value is {}", number.text) : fmt::format("\"{}\" is {}", number.text, value);
@@ -98,7 +98,7 @@ Result<std::int64_t> DimensionValues::integer(const SpecNumber& written, std::in
   if (value != std::floor(value) || value > kLargest || value < static_cast<double>(min)) {
     const std::string range = min >= 0 ? fmt::format("It must be an integer from {} to 2^53.", min)
                                        : std::string("It must be an integer of at most 2^53.");
-    // An error that the spec cannot fix belongs to the place where the dimension got its value.
+    // If the spec cannot fix an error, its place is where the dimension got its value.
     const auto named = written_.find(written.text);
     const bool is_given = named != written_.end() && named->second.where.starts_with("dimension ");
     return failure(is_given ? named->second.where : written.where, value_of(written, value) + ".", range);

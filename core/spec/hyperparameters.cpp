@@ -1,5 +1,5 @@
-// The rate of a step is the rate that was asked for times a factor of the steps n that are done, computed in the order
-// of operations of transformers, so that it has the same bits. With w steps of warm-up and s of the schedule:
+// The rate of a step is the given rate times a factor of the number n of finished steps, computed in transformers'
+// order of operations, so that it has the same bits. With w steps of warm-up and s of the schedule:
 //
 //   n < w      n / max(1, w)
 //   constant   1

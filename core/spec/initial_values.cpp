@@ -1,6 +1,6 @@
-// The published classes draw their weights by three means: one standard deviation for all (initializer_range), one for
-// each kind of matrix (T5), or one that follows from a matrix's shape (torchvision, PyTorch's own layers). All are said
-// as a standard deviation s, divided by the square root of a fan where there is one:
+// The published classes initialize weights in three ways: one standard deviation for all (initializer_range), one for
+// each kind of matrix (T5), or one that follows from a matrix's shape (torchvision, PyTorch's own layers). All are
+// expressed as a standard deviation s, divided by the square root of a fan if there is one:
 //
 //   a matrix [out, in, kernel...]      fan in = in * kernel, fan out = out * kernel
 //   xavier_uniform                     uniform, s = 1, mean of both fans
@@ -9,8 +9,8 @@
 //
 // A sinusoid [positions, 2 n] is sin(p t_i), then cos(p t_i), with t_i = 10000^(-i / (n - 1)) for i of 0 to n - 1.
 //
-// Not modeled: a truncated normal is a normal one. Those of the published classes are cut at two, of weights with
-// standard deviations of 0.15 at most.
+// Not modeled: a truncated normal becomes a normal one. The published classes cut at two, for weights with standard
+// deviations of at most 0.15.
 //
 // Sources: torch/nn/init.py (_calculate_fan_in_and_fan_out, xavier_uniform_, kaiming_normal_, trunc_normal_),
 // torch/nn/modules/linear.py (reset_parameters), torch 2.11; transformers 4.57.3, modeling_utils.py (_init_weights:
@@ -91,7 +91,7 @@ InitialValues usual_of(const Op& op, std::size_t index, const InitialValues& wei
   return values;
 }
 
-/// The root of a fan; 0: the shape has none.
+/// The root of a fan; 0 if the shape has none.
 double root_of(Fan fan, const Shape& shape) {
   if (fan == Fan::None) return 1;
   if (shape.size() < 2) return 0;
@@ -107,7 +107,7 @@ InitialValues drawn(const SpecDraw& draw, double root) {
   return {.distribution = draw.distribution, .std = is_random ? draw.std / root : 0, .value = draw.value};
 }
 
-/// A parameter that no op reads is registered and not called; its name and shape say what it is.
+/// A parameter that no op reads is registered but not called; its name and shape decide its kind.
 InitialValues usual_of_unread(const Parameter& parameter, const SpecDraw& weights) {
   if (parameter.shape.size() == 1) {
     const bool is_bias = parameter.name.ends_with("bias");

@@ -1,11 +1,11 @@
-// BERT as Hugging Face transformers 4.57 writes it: embeddings, post-norm encoder layers, pooler, and the heads of
+// BERT as in Hugging Face transformers 4.57: embeddings, post-norm encoder layers, pooler, and the heads of
 // pre-training or of masked tokens alone.
 //
 //   layer: y = norm(x + dropout(dense(attention(x)))), then norm(y + dropout(dense(gelu(dense(y)))))
 //
 // Sources: models/bert/modeling_bert.py of transformers 4.57: names, order of registration and order of calls. The
 // decoder of the masked-token head shares its weight with the word embeddings and its bias with `predictions.bias`; a
-// spec says so in "tied".
+// spec ties them in "tied".
 
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
   b.named_output("hidden", b.dropout("dropout", normed, options.number("dropout")));  // embedding_output
 }
 
-/// norm(residual + dropout(dense(x))): how both halves of a layer end.
+/// norm(residual + dropout(dense(x))): the end of both halves of a layer.
 BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_view class_name, BlockValue x,
                        BlockValue residual, double dropout, double eps) {
   const auto scope = b.enter(module, class_name);
@@ -90,12 +90,12 @@ void bert_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
   b.output("pooled", b.activation("activation", OpKind::Tanh, dense, "Tanh"));
 }
 
-/// hidden to logits below "predictions": the head that both pre-training and masked tokens alone have.
+/// hidden to logits below "predictions": the head of both pre-training and masked tokens alone.
 void bert_mlm_head(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t vocab_size = options.integer("vocab_size");
   const BlockValue hidden = b.input("hidden");
   const auto scope = b.enter("predictions", "BertLMPredictionHead");
-  b.unused_parameter("bias", {vocab_size});  // Tied to the decoder's; it is that one which is used.
+  b.unused_parameter("bias", {vocab_size});  // Tied to the decoder's, which the ops use.
   BlockValue x;
   {
     const auto transform = b.enter("transform", "BertPredictionHeadTransform");

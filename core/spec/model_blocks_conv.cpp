@@ -1,4 +1,4 @@
-// The blocks of ResNet, in torchvision's names.
+// The blocks of ResNet, with torchvision's names.
 //
 //   stem        conv1 7x7 / 2 -> bn1 -> relu -> maxpool 3x3 / 2
 //   basic block conv1 3x3 -> bn1 -> relu -> conv2 3x3 -> bn2 -> + input -> relu
@@ -7,8 +7,8 @@
 //
 // Sources: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; torchvision/models/resnet.py.
 //
-// Not modeled: the activations and the residual sum are computed in place there, so a block here needs one more
-// tensor for a moment. Tensors held for the backward are the same.
+// Not modeled: torchvision computes the activations and the residual sum in place, so a block here briefly needs one
+// more tensor. The tensors saved for the backward are the same.
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-// Layers of decoder-only transformers, as Hugging Face transformers 4.57 writes them.
+// Layers of decoder-only transformers, as in Hugging Face transformers 4.57.
 //
 //   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3; with norms after both
 //                  parts too: Gemma-2.
-//   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights kept [in, out].
+//   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights stored as [in, out].
 //
 // Sources: models/llama, mistral, qwen2, qwen3, gemma2 and gpt2 /modeling_*.py of transformers 4.57: names, order of
 // registration and order of calls.

@@ -4,13 +4,12 @@
 //     -> blocks.1..3: 1x1, Res2Net (groups of channels that feed one another), 1x1, squeeze and excitation, + input
 //     -> mfa over all three results -> asp: mean and deviation over time, weighted by attention -> fc -> [batch, width]
 //
-// Every convolution pads by reflection, into a copy of its input, even where nothing is added (kernel 1).
+// Every convolution pads by reflection into a copy of its input, even if it adds nothing (kernel 1).
 //
 // Sources: Desplanques et al., "ECAPA-TDNN: Emphasized Channel Attention, Propagation and Aggregation in TDNN Based
 // Speaker Verification", Interspeech 2020; modeling_qwen3_tts.py of the package qwen-tts 0.1.1, whose names it has.
 //
-// Not modeled: the length mask beyond its bytes (all clips are as long as the longest), and that one ReLU works in
-// place.
+// Not modeled: the length mask beyond its bytes (all clips are as long as the longest), and one in-place ReLU.
 
 #include <fmt/format.h>
 
@@ -19,7 +18,7 @@
 namespace fsdp {
 namespace {
 
-/// Conv1d of PyTorch with padding "same" and mode "reflect": pads into a copy first, even by nothing.
+/// PyTorch's Conv1d with padding "same" and mode "reflect": first pads into a copy, even by nothing.
 BlockValue same_conv1d(BlockBuilder& b, std::string_view module, BlockValue x, std::int64_t channels,
                        std::int64_t kernel, std::int64_t dilation) {
   const std::int64_t length = b.size(x, -1);
@@ -74,7 +73,7 @@ Statistics weighted_statistics(BlockBuilder& b, BlockValue x, BlockValue weights
   return {mean, std.front()};
 }
 
-/// [batch, channels] to [batch, channels, length], in memory of its own (`repeat`).
+/// [batch, channels] to [batch, channels, length], as a copy (`repeat`).
 BlockValue repeat_in_time(BlockBuilder& b, BlockValue x, std::int64_t length) {
   const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1);
   return b.contiguous(b.expand(b.reshape(x, {batch, channels, 1}), {batch, channels, length}));
@@ -84,14 +83,14 @@ BlockValue repeat_in_time(BlockBuilder& b, BlockValue x, std::int64_t length) {
 BlockValue attentive_pooling(BlockBuilder& b, BlockValue x, std::int64_t attention_channels) {
   const auto scope = b.enter("asp", "AttentiveStatisticsPooling");
   const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1), length = b.size(x, 2);
-  // All positions weigh the same: the mask over its sum.
+  // All positions have equal weight: the mask over its sum.
   const Statistics global = weighted_statistics(b, x, b.constant({batch, 1, length}, 1 / static_cast<double>(length)));
   const BlockValue context =
       b.cat({x, repeat_in_time(b, global.mean, length), repeat_in_time(b, global.std, length)}, 1);
   BlockValue attention = time_delay_block(b, "tdnn", context, attention_channels, 1, 1);
   attention = b.activation("tanh", OpKind::Tanh, attention, "Tanh");
   attention = same_conv1d(b, "conv", attention, channels, 1, 1);
-  // Padded positions are filled with minus infinity; a sum with a mask costs the same bytes.
+  // The published code fills padded positions with minus infinity; a sum with a mask costs the same bytes.
   attention = b.softmax(b.add(attention, b.constant({batch, 1, length})), 2);
   const Statistics pooled = weighted_statistics(b, x, attention);
   return b.reshape(b.cat({pooled.mean, pooled.std}, 1), {batch, 2 * channels, 1});
@@ -109,7 +108,7 @@ void build_ecapa_tdnn(BlockBuilder& b, const BlockOptions& options) {
     if (width % scale != 0) return b.fail(fmt::format("{} channels do not divide by res2net_scale {}.", width, scale));
   }
 
-  // The mel frames come in fp32 and are cast by hand; a cast without a dtype gives that of the activations.
+  // The script casts the fp32 mel frames by hand; a cast without a dtype casts to that of the activations.
   const BlockValue mels = b.op({.kind = OpKind::Cast, .inputs = {b.input("ref_mels")}}).front();
   b.declare("blocks", "ModuleList", false);
   BlockValue x =

@@ -1,13 +1,13 @@
-// The blocks of two encoder-decoder transformers, in the names of Hugging Face transformers: T5 and Whisper.
+// The blocks of two encoder-decoder transformers, with the names of Hugging Face transformers: T5 and Whisper.
 //
 //   encoder: embeddings -> N layers -> norm ---------------------------+  read by the cross-attention
 //   decoder: embeddings -> N layers (self-attention, cross-attention, MLP) -> norm -> head, tied to the embedding
 //
 // T5 adds a bias of the relative position to all attention scores. Only the first block of a stack owns its table
 // [buckets, heads]; it adds the mask, and the later blocks of the stack read the sum [batch, heads, seq, key_seq],
-// which thus collects one gradient from each of them. The decoder's cross-attention has no table, but adds the mask
-// alike. Whisper's encoder reads mel frames through two convolutions, the second of stride 2, and adds fixed sinusoids
-// that are a parameter with requires_grad = False. Its k_proj has no bias.
+// which thus collects one gradient from each of them. The decoder's cross-attention has no table, but adds the mask in
+// the same way. Whisper's encoder reads mel frames through two convolutions, the second of stride 2, and adds fixed
+// sinusoids, a parameter with requires_grad = False. Its k_proj has no bias.
 //
 // Sources: transformers 4.57.3, models/t5/modeling_t5.py and models/whisper/modeling_whisper.py; Raffel et al.,
 // "Exploring the Limits of Transfer Learning", JMLR 2020; Radford et al., "Robust Speech Recognition via Large-Scale
@@ -15,9 +15,9 @@
 //
 // T5 does not scale its scores; Whisper scales the queries before it splits them into heads.
 //
-// Not modeled: the few integer tensors from which T5 computes its buckets, one of [seq, key_seq] excepted; the copies
-// of K and V that a cache makes; LayerDrop; that T5LayerNorm, in bf16, holds its input beside the fp32 copy. T5 writes
-// its attention out and never calls scaled_dot_product_attention, so plan it with the "eager" attention backend.
+// Not modeled: the few integer tensors from which T5 computes its buckets, except one of [seq, key_seq]; the copies of
+// K and V that a cache makes; LayerDrop; T5LayerNorm in bf16 has its input and the fp32 copy at the same time. T5
+// writes its attention out and never calls scaled_dot_product_attention, so plan it with the "eager" attention backend.
 
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ struct T5Options {
   std::int64_t head_dim = 0;
   double dropout = 0;
   NormOptions norm = {};
-  std::int64_t max_distance = 0;  ///< From which on all positions share a bucket.
+  std::int64_t max_distance = 0;  ///< From this distance on all positions share a bucket.
 };
 
 /// [batch, seq, width] to [batch, seq, heads, head_dim].
@@ -44,7 +44,7 @@ BlockValue t5_heads(BlockBuilder& b, std::string_view module, BlockValue x, cons
   return b.reshape(projected, {b.size(x, 0), b.size(x, 1), t5.heads, t5.head_dim});
 }
 
-/// Attention of x over `keys`, with the position bias that is given.
+/// Attention of x over `keys`, with the given position bias.
 BlockValue t5_attention(BlockBuilder& b, BlockValue x, BlockValue keys, BlockValue bias, const T5Options& t5) {
   const BlockValue q = b.local("query_states", t5_heads(b, "q", x, t5));
   const BlockValue k = b.local("key_states", t5_heads(b, "k", keys, t5));
@@ -71,7 +71,7 @@ BlockValue t5_position_bias(BlockBuilder& b, BlockValue x, BlockValue keys, bool
   return b.add(b.expand(b.reshape(by_head, {1, t5.heads, seq, key_seq}), scores), mask);
 }
 
-/// One of the two attentions of a block. The first block of a stack makes the bias and gives it to the others.
+/// One of the two attentions of a block. The first block of a stack makes the bias for the others.
 BlockValue t5_attention_layer(BlockBuilder& b, BlockValue hidden, std::optional<BlockValue> keys, bool causal,
                               std::int64_t buckets, const T5Options& t5) {
   const bool crosses = keys.has_value();
@@ -133,7 +133,7 @@ void build_t5_block(BlockBuilder& b, const BlockOptions& options) {
   const bool decoder = options.flag("decoder");
   const std::int64_t buckets = options.integer("relative_attention_buckets");
   b.declare("layer", "ModuleList", false);
-  // Half of the buckets of a direction are for one distance each, the others for all distances up to the largest.
+  // Half of the buckets of a direction have one distance each, the others share all distances up to the largest.
   const std::int64_t exact = buckets / (decoder ? 2 : 4);
   if (buckets > 0 && (exact < 1 || t5.max_distance <= exact)) {
     b.fail(fmt::format("{} buckets do not spread over distances up to {}.", buckets, t5.max_distance),
@@ -161,7 +161,7 @@ void build_t5_block(BlockBuilder& b, const BlockOptions& options) {
 
 // ---- Whisper
 
-/// [batch, seq, heads, head_dim] in a memory order of [batch, heads, seq, head_dim], as the published code copies it.
+/// [batch, seq, heads, head_dim] in a memory order of [batch, heads, seq, head_dim], like the published code's copy.
 BlockValue heads_first(BlockBuilder& b, BlockValue x, std::int64_t heads) {
   const std::int64_t head_dim = b.size(x, -1) / heads;
   const BlockValue split = b.reshape(x, {b.size(x, 0), b.size(x, 1), heads, head_dim});
@@ -182,7 +182,7 @@ BlockValue whisper_attention(BlockBuilder& b, std::string_view name, BlockValue 
   return b.linear("out_proj", b.attention(q, k, v, {.causal = causal, .scale = 1}), width, {.bias = true});
 }
 
-/// One layer: self-attention, attention over the encoder where there are `keys`, MLP; each after a LayerNorm.
+/// One layer: self-attention, attention over the encoder if there are `keys`, MLP; each after a LayerNorm.
 void build_whisper_layer(BlockBuilder& b, const BlockOptions& options, bool decoder) {
   const std::int64_t heads = options.integer("num_attention_heads");
   const NormOptions norm = {.eps = norm_eps(b, options)};
@@ -233,7 +233,7 @@ void build_whisper_decoder_embedding(BlockBuilder& b, const BlockOptions& option
   const BlockValue tokens = b.embedding("embed_tokens", ids, options.integer("vocab_size"), width,
                                         {.padding_idx = options.integer("padding_idx", -1)});
   b.named_output("inputs_embeds", tokens);
-  // Positions are picked from the table by indices of [batch, seq], not read as a slice of it.
+  // The published code indexes the table by [batch, seq] instead of slicing it.
   const BlockValue positions =
       b.embedding("embed_positions", b.positions(b.shape(ids)), options.integer("max_positions"), width,
                   {.class_name = "WhisperPositionalEmbedding"});

@@ -1,12 +1,12 @@
-// Decoder layers whose MLP is a mixture of experts, with one module per expert as Hugging Face transformers 4.57 has
-// them.
+// Decoder layers with a mixture of experts as their MLP, with one module per expert as in Hugging Face transformers
+// 4.57.
 //
 //   tokens [batch * seq, hidden] -> gate -> scores [tokens, experts] -> softmax, top-k -> weights and indices
 //   experts(tokens, weights, indices) -> [tokens, hidden]
 //
 // Sources: models/mixtral and models/qwen3_moe /modeling_*.py of transformers 4.57: names and order of registration.
-// Not modeled: the auxiliary load balancing loss, which is off unless output_router_logits is set. Tokens are taken to
-// be spread evenly over the experts.
+// Not modeled: the auxiliary load balancing loss, which is off unless output_router_logits is set. Assumes that tokens
+// are spread evenly over the experts.
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// The blocks of Qwen3-TTS: a speaker encoder, embeddings of two tracks that are added up, and a second, small
-// transformer that reads every codec frame as a sequence of its own.
+// The blocks of Qwen3-TTS: a speaker encoder, summed embeddings of two tracks, and a second, small transformer that
+// reads every codec frame as a sequence of its own.
 //
 // One second of speech is 12.5 codec frames of 16 codes. The talker predicts the first code of each frame; the code
 // predictor the other 15, from the talker's hidden state:
@@ -14,15 +14,15 @@
 //
 // So the talker's length counts text and frames once, and the predictor's tokens are 16 times all frames of a batch.
 //
-// The step is what the published fine-tuning script does between zero_grad and backward, as the forward of the root
-// module: it calls embeddings, the talker's parts and the predictor's heads one by one. Hence none of the modules that
-// hold them is entered through its own forward, and only layers, embeddings, norms and heads can be units.
+// The forward of the root module is the published fine-tuning script's step between zero_grad and backward: it calls
+// embeddings, the talker's parts and the predictor's heads one by one. Hence the modules around them are never entered
+// through their own forward, and only layers, embeddings, norms and heads can be units.
 //
 // Sources: modeling_qwen3_tts.py of the package qwen-tts 0.1.1; finetuning/sft_12hz.py and dataset.py of
 // github.com/QwenLM/Qwen3-TTS at 022e286. Tensor names and shapes equal those of the released checkpoints.
 // The speaker encoder has a file of its own, core/spec/model_blocks_ecapa_tdnn.cpp.
 //
-// Not modeled: padding inside a batch: all clips are taken to be as long as the longest.
+// Not modeled: padding inside a batch. All clips are as long as the longest.
 
 #include <fmt/format.h>
 
@@ -37,8 +37,8 @@ NormOptions norm_of(BlockBuilder& b, const BlockOptions& options) {
   return {.class_name = "Qwen3TTSRMSNorm", .eps = norm_eps(b, options)};
 }
 
-/// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them anew. Half of
-/// the first channel is copied, parts of it are overwritten in place, and it is doubled.
+/// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them again: it
+/// copies half of the first channel, overwrites parts of it in place, and doubles it.
 BlockValue first_channel(BlockBuilder& b, BlockValue table) {
   const BlockValue half = b.contiguous(b.select(b.slice(table, 3, 0, b.size(table, 3) / 2), 0, 0));
   return b.cat({half, half}, -1);
@@ -96,7 +96,7 @@ std::string qwen3_tts_layer_class(const BlockOptions& options) {
 
 // ---- Embeddings of the talker.
 
-constexpr std::int64_t kSpeakerPosition = 6;  // Position in the codec track; the script's layout of a sample.
+constexpr std::int64_t kSpeakerPosition = 6;  // Position in the codec track, by the script's layout of a sample.
 
 void declare_containers(BlockBuilder& b) {
   b.declare("talker", "Qwen3TTSTalkerForConditionalGeneration", false);
@@ -109,7 +109,7 @@ std::string code_embedding_name(std::int64_t index) {
   return fmt::format("talker.code_predictor.model.codec_embedding.{}", index);
 }
 
-/// The text projection with its two layers: applied to `text`, or only registered.
+/// The text projection with its two layers, applied to `text` or only registered.
 BlockValue text_projection(BlockBuilder& b, BlockValue text, std::int64_t hidden, bool applied) {
   const std::int64_t text_hidden = b.size(text, -1);
   b.declare("talker.text_projection", "Qwen3TTSTalkerResizeMLP", applied);
@@ -142,7 +142,7 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t batch = b.size(codec_ids, 0), length = b.size(codec_ids, 1);
   declare_containers(b);
 
-  // After the encoder's call, so that its graph goes before the first table is gathered.
+  // After the encoder's call, so that its graph is freed before the first table is gathered.
   const std::optional<BlockValue> detached = speaker ? std::optional(b.detach(*speaker)) : std::nullopt;
   BlockValue text = b.embedding("talker.model.text_embedding", b.select(input_ids, 2, 0),
                                 options.integer("text_vocab_size"), options.integer("text_hidden_size"));
@@ -161,7 +161,7 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
     sum = b.add(sum, masked);
     if (code + 1 == b.size(codec_ids, 2)) b.output("code", masked);
   }
-  // The last position has nothing to predict. Positions are counted from the attention mask, in fp32.
+  // The last position predicts nothing. Positions are counted from the attention mask, in fp32.
   b.output("hidden", b.slice(sum, 1, 0, length - 1));
   // Variables of the step.
   b.output("text", text);
@@ -171,8 +171,8 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
 
 // ---- Code predictor.
 
-/// Rows of x [batch, length, ...] where a mask is true: the codec frames, which lie before the last `behind` rows of
-/// each sample. The mask becomes its indices, one row of two for each; here both are the row of the flat tensor.
+/// Rows of x [batch, length, ...] with a true mask: the codec frames, which end `behind` rows before each sample does.
+/// The script turns the mask into indices, two per row; here both are the row of the flat tensor.
 BlockValue masked_rows(BlockBuilder& b, BlockValue x, std::int64_t rows, std::int64_t behind) {
   const std::int64_t per_sample = rows / b.size(x, 0), length = b.size(x, 1);
   const BlockValue indices = b.filled(
@@ -195,7 +195,7 @@ void build_codec_frames(BlockBuilder& b, const BlockOptions& options) {
         "All samples have the same number, and one position more at least.");
     return;
   }
-  // The mark of the end follows the frames; the hidden state that predicts a frame is the one before it.
+  // The end mark follows the frames; the hidden state that predicts a frame is the previous one.
   const BlockValue frame_hidden = masked_rows(b, hidden, frames, 1);
   const BlockValue frame_codes = masked_rows(b, codec_ids, frames, 1);
   std::vector<BlockValue> tokens = {b.reshape(frame_hidden, {frames, 1, width})};
@@ -223,7 +223,7 @@ void build_codec_heads(BlockBuilder& b, const BlockOptions& options) {
     logits.push_back(b.linear(fmt::format("talker.code_predictor.lm_head.{}", code - 1), b.select(hidden, 1, code),
                               options.integer("code_vocab_size")));
   }
-  // Labels and logits are in line already, and the loss shifts them once more: so does the published code.
+  // Labels and logits are aligned already, and the loss shifts them once more, as in the published code.
   const BlockValue all_logits = b.stack(logits, 1);
   b.output("logits", all_logits);
   b.output("loss", b.cross_entropy(all_logits, labels, true));

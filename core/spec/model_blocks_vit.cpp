@@ -3,8 +3,8 @@
 //   pixel_values [batch, channels, image, image] -> patches [batch, (image / patch)^2, hidden] -> class token in front,
 //   positions added -> pre-norm encoder layers -> norm -> the class token -> classes
 //
-// torchvision packs q, k and v into one `in_proj_weight` (nn.MultiheadAttention), which then copies them apart and
-// copies the output back; its output projection is used by weight, never called. Hugging Face has three Linears.
+// torchvision packs q, k and v into one `in_proj_weight` (nn.MultiheadAttention), then copies them apart and copies the
+// output back; it reads the output projection's weight, but never calls the module. Hugging Face has three Linears.
 //
 // Sources: torchvision/models/vision_transformer.py 0.21, torch/nn/functional.py multi_head_attention_forward,
 // models/vit/modeling_vit.py of transformers 4.57.
@@ -44,7 +44,7 @@ void vit_embeddings(BlockBuilder& b, const BlockOptions& options) {
   const double dropout = options.number("dropout");
   if (is_torchvision(options)) {
     const BlockValue tokens = with_class_token(b, "class_token", patches(b, "conv_proj", options));
-    b.output("tokens", tokens);  // The encoder's argument, which goes on into the calls that follow.
+    b.output("tokens", tokens);  // The encoder's argument, which later calls read too.
     const auto scope = b.enter("encoder", "Encoder");
     const BlockValue positions = b.parameter("pos_embedding", {1, b.size(tokens, 1), b.size(tokens, 2)});
     const BlockValue input = b.add(tokens, positions);

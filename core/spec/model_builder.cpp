@@ -1,10 +1,10 @@
-// Makes a Model of a spec and a workload.
+// Builds a Model from a spec and a workload.
 //
-// Numbers are evaluated first, all of them, so that every bad one is reported. Then the entries are taken in order. An
-// entry is written once as a block, on the shapes that its inputs have; each repetition only binds that block to its
-// own modules and parameters. A repetition whose inputs have other shapes, or other options in turn, gets a block of
-// its own. Blocks that come out equal are one. At the end ties are made, everything is put into PyTorch's order of
-// registration, and the gradient flow is derived.
+// Evaluates all numbers first, so that every bad one is reported. Then it processes the entries in order. An entry
+// becomes one block, for the shapes of its inputs; each repetition only binds that block to its own modules and
+// parameters. A repetition with inputs of other shapes, or with other options in turn, gets a block of its own. Equal
+// blocks are merged. At the end it ties parameters, sorts everything into PyTorch's order of registration, and derives
+// the gradient flow.
 
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kMostTensors = 500'000;
 
-/// A block as one entry wrote it, with what it may be used again for.
+/// A block of one entry, with the conditions for its reuse.
 struct WrittenBlock {
   std::size_t variation = 0;
   BlockDefinition definition;
@@ -63,7 +63,7 @@ class Builder {
   void set_trainable(const Recipe& recipe);
 
   const ModelSpec& spec_;
-  /// The place of sizes that are too large: the workload if it has them, else the file.
+  /// The place of too large sizes: the workload if it has them, otherwise the file.
   std::string where_of_sizes(const std::string& where) const {
     std::vector<std::string> sizes;
     for (const Dimension& size : workload_.dimensions) sizes.push_back(fmt::format("{} {}", size.name, size.value));
@@ -73,10 +73,10 @@ class Builder {
   const Workload& workload_;
   Model model_;
   ModuleTree tree_;
-  std::map<std::string, int, std::less<>> values_;  ///< The value that a name stands for now.
+  std::map<std::string, int, std::less<>> values_;  ///< The current value of a name.
   std::vector<std::string> call_where_;             ///< [num_calls] The entry.
-  const SpecModule* loss_ = nullptr;                ///< The last entry, where it is the loss and nothing else;
-  const SpecModule* moved_ = nullptr;               ///< where the workload has it run after the root.
+  const SpecModule* loss_ = nullptr;                ///< The last entry if it is the loss and nothing else;
+  const SpecModule* moved_ = nullptr;               ///< the same if the workload runs it after the root.
   std::int64_t num_value_elements_ = 0;
   std::int64_t num_parameter_elements_ = 0;
   Errors errors_;
@@ -227,7 +227,7 @@ void Builder::add_entry(const SpecEntry& entry) {
   }
 }
 
-// A softcap belongs to the model and not to the loss.
+// A softcap belongs to the model, not to the loss.
 bool Builder::is_loss_alone(const SpecEntry& entry) const {
   const SpecModule& module = *entry.spec;
   if (entry.kind == nullptr || entry.kind->name != "cross_entropy" || !module.name.empty() || !module.called)
@@ -381,7 +381,7 @@ void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written,
 }
 
 void Builder::add_to_stack(const SpecModule& module, int call) {
-  // "model.layers." and "encoder.layers.encoder_layer_" are both named by the list that holds them.
+  // The list above them names both "model.layers." and "encoder.layers.encoder_layer_".
   const std::string name = module.name.substr(0, std::min(module.name.rfind('.'), module.name.size()));
   if (model_.stacks.empty() || model_.stacks.back().name != name) {
     const Module& called = model_.modules[model_.calls[call].module];
@@ -390,7 +390,7 @@ void Builder::add_to_stack(const SpecModule& module, int call) {
   model_.stacks.back().calls.push_back(call);
 }
 
-// Errors for values that an entry overwrites before anything reads them: an entry that is there twice.
+// Errors for values that an entry overwrites before anything reads them: a duplicate entry.
 void Builder::check_unread() {
   std::vector<bool> counts(model_.values.size(), false);
   for (const Call& call : model_.calls) {
@@ -462,7 +462,7 @@ Result<Model> Builder::run() {
   }
   place_loss(entries);
   check_after_root(entries);
-  // After a bad entry nothing is known of what it gives, and later messages would only repeat it.
+  // The outputs of a bad entry are unknown, so later messages would only repeat its error.
   for (const SpecEntry& entry : entries) {
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     if (workload_.float_logits && entry.spec == loss_) cast_logits(*entry.spec);

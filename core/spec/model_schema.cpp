@@ -1,11 +1,11 @@
-// The schema of model specs, put together from what the reader goes by: the members of objects as
-// core/base/object_fields.h has them, the options of block kinds, and the attributes of ops.
+// The schema of model specs, built from the reader's own lists: the members of objects (core/base/object_fields.h), the
+// options of block kinds, and the attributes of ops.
 //
-// A definition per kind of block and of op, chosen by "if" and "then", lets an editor offer the options of that kind
-// alone. A rule about two places is in the schema if the schema language can express it; the rest only the program can
-// check: that names are known, that an expression uses dimensions, that a range counts upwards.
+// One definition per kind of block and of op, selected by "if" and "then", lets an editor offer only the options of
+// that kind. The schema has every rule about two places that its language can express; only the program checks the
+// rest: that names are known, that an expression uses dimensions, that a range counts upwards.
 //
-// Sources: JSON Schema draft-07, which editors know and which has "if".
+// Source: JSON Schema draft-07, which editors support and which has "if".
 
 #include "core/spec/model_schema.h"
 
@@ -80,7 +80,7 @@ std::string schema_of_rule(const OptionRule& rule) {
   return described;
 }
 
-/// Members that many objects have, each a definition of its own: `"class": {"$ref": "#/definitions/entry_class"}`.
+/// Members of many objects, each a definition of its own: `"class": {"$ref": "#/definitions/entry_class"}`.
 void share(const std::vector<FieldSchema>& fields, std::string_view prefix, Definitions& definitions,
            std::vector<FieldSchema>& shared) {
   for (const FieldSchema& field : fields) {
@@ -90,7 +90,7 @@ void share(const std::vector<FieldSchema>& fields, std::string_view prefix, Defi
   }
 }
 
-/// The options of a kind that take turns: lists of what each may be by itself.
+/// The options of a kind that take turns: lists of their single values.
 std::string schema_of_turns(const BlockKind& kind) {
   if (kind.options.empty()) {
     return R"("description": "Options by layer; this block has none.", "type": "object", "maxProperties": 0)";
@@ -110,7 +110,7 @@ std::string schema_of_block(const BlockKind& kind, const std::vector<FieldSchema
       {"block", fmt::format(R"("const": {}, "description": {})", json_quoted(kind.name), json_quoted(kind.doc)), true}};
   fields.insert(fields.end(), entry.begin(), entry.end());
   fields.push_back({"per_layer", schema_of_turns(kind)});
-  // An option that must be there may stand in "per_layer".
+  // A required option may be in "per_layer".
   std::string needed;
   for (const OptionRule& rule : kind.options) {
     fields.push_back({rule.name, schema_of_rule(rule)});
@@ -155,7 +155,7 @@ std::string schema_of_module(const std::vector<std::string_view>& blocks) {
 }
 
 std::string schema_of_plain_ops(const std::vector<FieldSchema>& entry, const std::vector<std::string_view>& sources) {
-  // The op before gives what an op does not name, and the first has none before it.
+  // An op without inputs reads the previous op's outputs; the first op has no previous one.
   std::vector<FieldSchema> fields = {
       {"ops",
        fmt::format(R"("description": "The ops in forward order.", "type": "array", "minItems": 1, "items": {{{}}},

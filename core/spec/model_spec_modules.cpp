@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostRepetitions = 10'000;
 
-/// The two numbers of "{0..27}", or nothing.
+/// The two numbers of "{0..27}"; `nullopt` for other text.
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_view text) {
   const std::size_t dots = text.find("..");
   if (text.size() < 6 || text.front() != '{' || text.back() != '}' || dots == std::string_view::npos) {
@@ -36,11 +36,11 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_vie
   return std::pair(*a, *b);
 }
 
-/// The names that `read_name` accepts, but for the numbers of the range.
+/// The names that `read_name` accepts, except for the numbers of the range.
 constexpr std::string_view kNameSchema =
     R"x("type": "string", "pattern": "^(?![.{])(?!.*\\.\\.\\.)(?!.*\\.$)[^ \\t\\n\"*?/{}]*(\\{[0-9]+\\.\\.[0-9]+\\})?$")x";
 
-/// "model.layers.{0..27}" into a name and a range.
+/// Splits "model.layers.{0..27}" into a name and a range.
 void read_name(const JsonValue& value, SpecModule& out, JsonErrors& errors) {
   std::string name;
   if (!read_json(value, name, errors)) return;
@@ -76,7 +76,7 @@ constexpr const char* kNameIt = "Write one such as \"hidden\".";
 
 constexpr std::string_view kRenamesSchema = R"("allOf": [{"$ref": "#/definitions/renames"}])";
 
-/// {"inside": "outside"}, or ["name", ...] where both are the same.
+/// {"inside": "outside"}, or ["name", ...] if both are the same.
 void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErrors& errors) {
   if (value.type == JsonType::Array) {
     std::vector<std::string> names;
@@ -101,7 +101,7 @@ void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErro
   }
 }
 
-/// Names of values, each with a name.
+/// Names of values, none empty.
 void read_value_names(const JsonValue& value, std::vector<std::string>& out, JsonErrors& errors) {
   read_json(value, out, errors);
   for (const JsonValue& name : value.elements) {
@@ -154,7 +154,7 @@ void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension
     names.push_back(name_of(candidate));
   }
   const auto found = fsdp::read_name(*kind, "op", names, errors);
-  // Without its kind, no key of the object can be judged.
+  // An unknown kind says nothing about the object's keys.
   if (!found) return;
   op.kind = kinds[*found];
   read_options(object, op_row(op.kind).attributes, op.attributes, dimensions);
@@ -203,7 +203,7 @@ void read_variations(const JsonValue& value, const BlockKind& kind, SpecModule& 
   }
 }
 
-/// The options of a block. Those that "per_layer" gives need not stand beside it.
+/// The options of a block. Those in "per_layer" are optional beside it.
 void read_block(ObjectReader& object, const JsonValue& block, SpecModule& out,
                 const std::vector<SpecDimension>& dimensions) {
   std::vector<std::string_view> names;
@@ -251,7 +251,7 @@ bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<Spec
                           : fmt::format("\"{}\" uses \"{}\", which is not a dimension.", value.text, name),
                       suggest_name(name, known));
   }
-  // Values are checked when the model is built; here only that it is an expression.
+  // Building the model checks values; this only checks that it is an expression.
   const auto parsed = evaluate(
       value.text, [](std::string_view) -> Result<double> { return 1.5; }, out.where);
   if (!parsed && parsed.error().front().what.find("divides by zero") == std::string::npos) {
@@ -313,7 +313,7 @@ void read_options(ObjectReader& object, std::span<const OptionRule> rules, std::
 
 namespace {
 
-/// An entry after the root's forward runs in no module.
+/// Checks that an entry after the root's forward has no module.
 void check_after_root(ObjectReader& object, const SpecModule& out) {
   if (!out.after_root) return;
   const auto refuse = [&](bool is_wrong, std::string_view key, std::string what, std::string hint) {
@@ -331,7 +331,7 @@ void check_after_root(ObjectReader& object, const SpecModule& out) {
          "Leave \"keep_outputs\" or \"after_root\" out.");
 }
 
-/// The common keys of entries. `entry_fields` says nothing of "block" and "ops", of which it has one.
+/// The common keys of entries. Excludes "block" and "ops", of which an entry has one.
 void entry_fields(Fields& fields, SpecModule& out) {
   fields.required_as(
       "name",

@@ -1,5 +1,5 @@
-// Reads a model spec: the top level, dimensions, inputs, ties and recipes. Entries of "modules" are read in
-// core/spec/model_spec_modules.cpp. Numbers stay as they were written: their values depend on the workload.
+// Reads a model spec: the top level, dimensions, inputs, ties and recipes. core/spec/model_spec_modules.cpp reads the
+// entries of "modules". Numbers stay as written: their values depend on the workload.
 
 #include "core/spec/model_spec_reader.h"
 
@@ -169,7 +169,7 @@ void read_optimizer(const JsonValue& value, Optimizer& optimizer, JsonErrors& er
   object.finish();
 }
 
-/// Other values of the dimensions that the model has.
+/// Other values of the model's dimensions.
 void read_recipe_dimensions(const JsonValue& value, const ModelSpec& spec, Recipe& recipe, JsonErrors& errors) {
   read_dimensions(value, recipe.dimensions, errors, spec.dimensions);
   std::vector<std::string_view> known;
@@ -220,7 +220,7 @@ void read_recipes(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
   for (const JsonMember& member : value.members) read_recipe(member, spec, spec.recipes.emplace_back(), errors);
 }
 
-/// Entries that belong to recipes name recipes that exist.
+/// Checks that the recipes of entries exist.
 void check_recipe_names(const JsonValue& modules, const ModelSpec& spec, JsonErrors& errors) {
   std::vector<std::string_view> known;
   for (const Recipe& recipe : spec.recipes) known.push_back(recipe.name);
@@ -233,7 +233,7 @@ void check_recipe_names(const JsonValue& modules, const ModelSpec& spec, JsonErr
   }
 }
 
-/// A module that is listed twice cannot be registered at both places.
+/// Checks that no module is listed twice.
 void check_registration(const std::vector<SpecPattern>& registration, JsonErrors& errors, const JsonValue& list) {
   for (std::size_t i = 0; i < registration.size() && registration.size() == list.elements.size(); ++i) {
     for (std::size_t before = 0; before < i; ++before) {
@@ -274,7 +274,7 @@ void read_parameter_dtype(const JsonValue& value, Dtype& out, JsonErrors& errors
   }
 }
 
-/// Everything else may use them.
+/// Everything else may use the dimensions.
 void read_spec_dimensions(const JsonValue& value, std::vector<SpecDimension>& out, JsonErrors& errors) {
   read_dimensions(value, out, errors, {});
   if (find_dimension(out, "batch") == nullptr && value.type == JsonType::Object) {

@@ -34,7 +34,7 @@ std::vector<int> inverse(const std::vector<int>& order, std::size_t size) {
   return position;
 }
 
-/// The nearest name only: a model has too many to list.
+/// Only the nearest name: a model has too many to list.
 std::string hint_of(std::string_view name, const std::vector<std::string>& names) {
   const auto nearest = nearest_name(name, names);
   return nearest ? fmt::format("Did you mean \"{}\"?", *nearest) : "Write its fully qualified name.";
@@ -206,7 +206,7 @@ void ModuleTree::renumber_parameters() {
 
 Errors ModuleTree::finish(const std::vector<SpecPattern>& registration) {
   Errors errors;
-  // Rank of each module among its siblings: as listed, then as made.
+  // Rank of each module among its siblings: listed ones first, then by creation.
   std::vector<int> rank(model_.modules.size());
   for (std::size_t i = 0; i < rank.size(); ++i) rank[i] = static_cast<int>(registration.size() + i);
   for (std::size_t i = 0; i < registration.size(); ++i) {
@@ -218,7 +218,7 @@ Errors ModuleTree::finish(const std::vector<SpecPattern>& registration) {
   }
   for (Module& module : model_.modules) {
     std::stable_sort(module.children.begin(), module.children.end(), [&](int a, int b) { return rank[a] < rank[b]; });
-    // An undescribed module only holds others: a list of numbered ones, or a plain module.
+    // An undescribed module only contains others: a list of numbered ones, or a plain module.
     if (module.class_name.empty()) {
       const bool is_list = std::all_of(module.children.begin(), module.children.end(),
                                        [&](int child) { return is_number(last_part(model_.modules[child].name)); });

@@ -1,12 +1,13 @@
-// Plays a tape once, as the memory walk will, and keeps count of who holds what. A storage of the tape is
+// Plays a tape once, like the memory walk, and tracks the owner of each storage. A storage of the tape is
 //
 //   not there -> alive -> gone, by a Free of its own;
 //   alive -> handed out, by EmitGrad or Hold: from then on others let go of it, and the tape says no more about it.
 //
-// A gradient that is shared stays with the tape until it is not. Outputs are made in the forward and let go of by those
-// who read them; where the call keeps one it releases it once. Each input is released once, or held.
+// A shared gradient belongs to the tape until it is unshared. The forward makes outputs and their readers release them;
+// if the call itself references one, it releases it once. Each input is released once, or lives until the end of the
+// backward.
 //
-// Not checked: whether the figures are true.
+// Not checked: whether the figures are correct.
 
 #include "core/spec/recording_check.h"
 
@@ -35,7 +36,7 @@ class RecordingCheck {
     for (const RecordedOutput& output : tape_.outputs) {
       if (output.kind != RecordedOutput::Kind::Storage) continue;
       Storage& storage = storages_[output.index];
-      // Among several names of one storage the first says whether it is kept.
+      // The first name of a storage decides whether the call references it.
       if (!storage.is_output) storage.is_kept = output.kept;
       storage.is_output = true;
     }
@@ -118,7 +119,7 @@ class RecordingCheck {
     storage.is_alive = true;
   }
 
-  /// Alive, and nobody else's.
+  /// Whether it is alive and only the tape owns it.
   bool is_own(int index) {
     const Storage& storage = storages_[index];
     if (storage.is_alive && !storage.is_handed_out && !storage.is_output) return true;
@@ -128,7 +129,7 @@ class RecordingCheck {
     return false;
   }
 
-  /// It lives from the end of the backward on, where the tape has ended.
+  /// It lives from the end of the backward on, after the tape.
   void carry(int index) {
     Storage& storage = storages_[index];
     if (has_forward_) return wrong("Something is carried on from the backward.");
@@ -158,7 +159,7 @@ class RecordingCheck {
     storage.is_released = true;
   }
 
-  /// From the forward on it has a holder more; in the backward that one takes the place of the call.
+  /// In the forward it has one more owner; in the backward that one replaces the call.
   void hold_output(int index) {
     if (has_forward_) return release_output(index);
     Storage& storage = storages_[index];

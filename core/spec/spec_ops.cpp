@@ -42,7 +42,7 @@ OpAttributes attributes_of(const BlockOptions& a) {
   return attributes;
 }
 
-/// Ops that hold parameters: the builder makes their module.
+/// Ops with parameters: the builder makes their module.
 std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const BlockOptions& a, BlockValue x) {
   const ConvOptions conv = {.kernel = a.integer("kernel", 1),
                             .stride = a.integer("stride", 1),
@@ -83,7 +83,7 @@ std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const Blo
   }
 }
 
-/// One op whose inputs are known.
+/// One op with known inputs.
 std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, const BlockOptions& attributes,
                                        const std::vector<BlockValue>& inputs) {
   const OpArity& arity = op_row(op.kind).arity;
@@ -91,7 +91,7 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
   if (given >= arity.min_inputs && given <= arity.max_inputs && given == 1) {
     if (auto outputs = write_layer(builder, op, attributes, inputs[0]); !outputs.empty()) return outputs;
   }
-  // An op in a module of its own, such as the ReLU of a Sequential; parents of its module are made on the way.
+  // An op in a module of its own, such as the ReLU of a Sequential. Also makes the parents of its module.
   const std::string class_name = op.class_name.empty() ? std::string("Module") : op.class_name;
   if (!op.module.empty()) builder.declare(op.module, class_name);
   const auto scope = builder.enter(op.module, class_name);
@@ -114,11 +114,11 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
   return builder.op(request);
 }
 
-/// A variable of a forward that was given a value.
+/// An assignment to a variable of a forward.
 struct Assignment {
-  std::string variable;  ///< With the module whose forward it belongs to in front, as the spec writes it.
+  std::string variable;  ///< After the name of the module whose forward has it, as in the spec.
   BlockValue value;
-  int op = 0;  ///< The op of the block that made the value.
+  int op = 0;  ///< The op of the block that makes the value.
 };
 
 void hold_variables(BlockBuilder& builder, const std::vector<Assignment>& assignments) {
