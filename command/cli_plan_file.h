@@ -45,7 +45,7 @@ Failure not_written(const Errors& errors, const std::string& path, Overwrite ove
 /// Writes the JSON of an answer to the file of -o, if there is one.
 tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text);
 
-/// True when the answer goes to the standard output as JSON: --json, or "-o -".
+/// Whether the answer goes to the standard output as JSON: --json, or "-o -".
 bool prints_json(const CommandLine& line, const Output& output);
 
 /// Notes once how sizes in powers of ten were read; users seldom mean them.

@@ -35,7 +35,7 @@ void set_effort(std::int64_t work, SearchOptions& options);
 /// If --effort is given, makes it the only limit of a search in this space.
 void limit_by_effort_alone(const CommandLine& line, Space& space);
 
-/// True when an option about machines is given.
+/// Whether an option about machines is given.
 bool names_machines(const CommandLine& line);
 
 /// Applies machine options to the machines of a plan file: `--mem` alone changes the memory of its GPUs.

@@ -8,7 +8,8 @@
 namespace fsdp::planner {
 
 /// Writes a request, runs it with python/fsdp_proof, and reports how it ended. The folder of --run-dir then has
-/// proof.json and proof.html. 0: proven, 1: not proven, or run on the stub GPU. Errors: those of the input; a missing
+/// proof.json and proof.html. Returns 0 if the plan is proven, 1 if not, or if it ran on the stub GPU. Errors: those of
+/// the input; a missing program.
 /// program.
 CommandResult proof_command(const CommandLine& line, const Output& output);
 

@@ -68,7 +68,7 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
     const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
     if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
   }
-  // Another framework's own run does not report its compute time, so it teaches nothing.
+  // Another framework's own run does not report its compute time, so no calibration can be learned from it.
   const bool is_learned_from = framework_trainer(executed.plan.runtime.framework).is_fsdp_exec;
   if (const auto path = line.value(Option::Calibration); path && is_learned_from) {
     FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,

@@ -1,8 +1,8 @@
 // A plan saves the outputs of attention and of linear layers. Below autograd, where
 // create_selective_checkpoint_contexts asks its policy, those are a handful of functions:
 //
-//   attention   the fused ones of scaled_dot_product_attention; what is written out has none, and a plan keeps
-//               nothing of it
+//   attention   the fused ones of scaled_dot_product_attention; written-out attention has none, and a plan saves no
+//               output of it
 //   linear      mm without a bias, addmm with one
 //
 // Only its number within the block identifies a linear layer's call, because a plan may recompute every second one.

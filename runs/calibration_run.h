@@ -30,7 +30,7 @@ struct CalibrationOutcome {
   std::vector<MachineTables> machine;  ///< Ascending by number of ranks.
   std::size_t done = 0;                ///< Items, including those of earlier calls.
   std::size_t found = 0;               ///< Items of earlier calls.
-  int interrupted_by = 0;              ///< A signal; 0: none.
+  int interrupted_by = 0;              ///< A signal; 0 if none.
 };
 
 /// Errors: an unreadable partial file or one with another key; a failed rank, with its message; a file that cannot

@@ -29,12 +29,12 @@ struct FrameworkPython {
 /// The program that trains the plans of a framework.
 struct FrameworkTrainer {
   Framework framework = kDefaultFramework;
-  std::string_view name;  ///< As people call it: "PyTorch's DDP".
-  /// The environment of ./scripts/rehearsal_env with its packages; empty: PyTorch has it.
+  std::string_view name;  ///< The usual name: "PyTorch's DDP".
+  /// The environment of ./scripts/rehearsal_env with its packages; empty if PyTorch has it.
   std::string_view packages = {};
   bool is_fsdp_exec = false;  ///< Our own program, without Python.
-  // Parts that a prediction for CPUs leaves out.
-  bool makes_whole = false;        ///< Each rank makes more than its part first.
+  // Effects that a prediction for CPUs omits.
+  bool makes_whole = false;        ///< Each rank first makes more than its part.
   bool gathers_into_list = false;  ///< Over Gloo, which fills a list from one more tensor.
 };
 inline constexpr std::array kFrameworkTrainers = {

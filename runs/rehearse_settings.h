@@ -32,8 +32,8 @@ struct RankChoice {
   enum class Kind : std::uint8_t {
     Numbers,
     All,
-    Worst,  ///< Those that may need most: all up to 8, else the first two, the middle, the last, and the first of
-            ///< node 2.
+    Worst,  ///< Those that may need most: all of up to 8, otherwise the first two, the middle, the last, and node 2's
+            ///< first.
   };
   Kind kind = Kind::Numbers;
   std::vector<std::int64_t> numbers = {0};

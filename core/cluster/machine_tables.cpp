@@ -10,7 +10,7 @@
 // Outside of the measured range, the result is the nearest time and the distance to it, and the caller extrapolates by
 // its formula.
 //
-// Sources: none but the measurements (executor/calibrate/).
+// Source: the measurements (executor/calibrate/).
 //
 // Not modeled: sizes between the points at which a kernel switches its algorithm.
 

@@ -79,8 +79,8 @@ struct Buffer {
   /// Whether PyTorch knows it as a buffer. Other tensors of a module, such as the scales of 4-bit weights, are on each
   /// GPU as well, but broadcasts skip them.
   bool registered = true;
-  /// In `Model::parameters`: its original, for example in a captured script's average of weights. Such a copy has the
-  /// same part of the parameter as its GPU. -1 if each GPU has it whole.
+  /// In `Model::parameters`: its original, for example in a captured script's average of weights. Each GPU copies its
+  /// own part of that parameter. -1 if each GPU has the buffer whole.
   int copy_of = -1;
 
   bool operator==(const Buffer&) const = default;
@@ -192,8 +192,8 @@ struct NamedValue {
 
 /// A part of a step with several backwards, such as a GAN's: a forward, and the backward of one loss.
 struct Pass {
-  int call_end = 0;  ///< In `Model::calls`: its forward runs the calls from the end of the pass before to here.
-  int loss = -1;     ///< In `Model::values`: where its backward begins.
+  int call_end = 0;             ///< In `Model::calls`: its forward runs the calls from the previous pass's end to here.
+  int loss = -1;                ///< In `Model::values`: the start of its backward.
   std::vector<int> gradients;   ///< In `roots_of`: models whose parameters get gradients. Another one that the backward
                                 ///< runs through is frozen in it (`requires_grad_(False)`).
   std::vector<int> optimizers;  ///< In `Model::optimizers`: those that step after the backward, in order.
@@ -204,7 +204,7 @@ struct Pass {
 /// Gradients that the script clears in a step of several passes.
 struct Clearing {
   int pass = 0;              ///< In `Model::passes`; their number means after the last one.
-  int call = 0;              ///< In `Model::calls`: before it, or of the backward where the pass has no more.
+  int call = 0;              ///< In `Model::calls`: before it; before the backward if the pass has no more calls.
   std::vector<int> modules;  ///< In `roots_of`: all parameters below these.
 
   bool operator==(const Clearing&) const = default;

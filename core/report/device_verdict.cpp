@@ -4,8 +4,8 @@
 //
 //   peak + margin <= budget                            fits
 //   peak + margin - held <= budget < peak + margin     tight: other streams may hold more than is left
-//   peak <= budget < peak + margin - held              tight: within what predictions were off by
-//   budget < peak, and an allocator below it survives  tight: it gives back its cache
+//   peak <= budget < peak + margin - held              tight: the room is less than the error of predictions
+//   budget < peak, and an allocator below it survives  tight: it flushes its cache
 //   else                                               does not fit
 //
 // Sources: c10/cuda/CUDACachingAllocator.cpp (torch 2.11), DeviceCachingAllocator::malloc: alloc_block, then

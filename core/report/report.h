@@ -261,8 +261,8 @@ struct TimeReport {
   Seconds optimizer{0};              ///< Part of compute.
   double tokens_per_second_per_gpu = 0;
   double mfu = 0;
-  Seconds low{0}, high{0};  ///< The step's uncertainty band; `high` is 0 where it has no upper end,
-  /// because nobody knows what these take: ops and kernels of libraries, by name.
+  Seconds low{0}, high{0};  ///< The step's uncertainty band; `high` is 0 if it has no upper end, because
+  /// the time of these ops and library kernels, by name, is unknown.
   std::vector<std::string> without_cost;
 
   bool operator==(const TimeReport&) const = default;

@@ -2,7 +2,7 @@
 //
 //   stem        conv1 7x7 / 2 -> bn1 -> relu -> maxpool 3x3 / 2
 //   basic block conv1 3x3 -> bn1 -> relu -> conv2 3x3 -> bn2 -> + input -> relu
-//                                      (input through downsample: conv 1x1 and norm, where the shape changes)
+//                                      (input through downsample: conv 1x1 and norm, if the shape changes)
 //   head        average pool -> flatten -> fc -> cross entropy
 //
 // Sources: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; torchvision/models/resnet.py.

@@ -1,7 +1,7 @@
 // Plays a tape once, like the memory walk, and tracks the owner of each storage. A storage of the tape is
 //
-//   not there -> alive -> gone, by a Free of its own;
-//   alive -> handed out, by EmitGrad or Hold: from then on others let go of it, and the tape says no more about it.
+//   missing -> alive -> freed, by its own Free;
+//   alive -> handed out, by EmitGrad or Hold: others release it later, and the tape no longer mentions it.
 //
 // A shared gradient belongs to the tape until it is unshared. The forward makes outputs and their readers release them;
 // if the call itself references one, it releases it once. Each input is released once, or lives until the end of the
