@@ -34,7 +34,6 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The script and settings of a capture.
 struct Capture {
   RehearsalSettings settings;
   std::string target;
@@ -214,7 +213,6 @@ tl::expected<std::optional<PlanCheck>, Failure> check(const Capture& capture, co
   return checked(compare(*predicted, measured), given.cluster, std::nullopt, own_collectives(given));
 }
 
-/// Runs the command in its folder.
 CommandResult capture_in(const std::string& folder, const Capture& capture, const CommandLine& line,
                          const Output& output, Supervision& supervision) {
   const auto recorded = record(capture, output, folder, supervision);

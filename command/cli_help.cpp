@@ -311,7 +311,6 @@ std::string options_of(const CommandInfo& asked, bool all) {
   return text;
 }
 
-/// A command's purpose and usage.
 std::string opening_of(const CommandInfo& asked) {
   switch (asked.command) {
     case Command::Capture:

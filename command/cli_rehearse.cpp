@@ -342,7 +342,6 @@ CommandResult find_batch(const CommandLine& line, const Output& output, const Su
   return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
 }
 
-/// Runs the command in its folder.
 CommandResult rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
                           Supervision& supervision) {
   if (subject.plan) {

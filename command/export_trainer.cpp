@@ -12,7 +12,6 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The errors and the advice.
 Errors refusal(const TrainerRelease& trainer, const SaidPlan& nearest, const PlanPrediction& prediction) {
   const std::string& path = prediction.given.path;
   Errors errors = in_plan_file(nearest.changes, path);

@@ -89,7 +89,6 @@ std::string drive_missing(const MemoryReport& memory) {
                      format_bytes(memory.drive->missing()));
 }
 
-/// Memory missing outside of the devices.
 std::string missing_outside(const MemoryReport& memory) {
   const std::string host = host_missing(memory);
   const std::string drive = drive_missing(memory);

@@ -62,7 +62,6 @@ std::string_view others_of(Stream stream) {
   return "compute";
 }
 
-/// Why the compute stream waits so long.
 std::string cause_of(const Wait& wait) {
   const Seconds each = wait.taken / static_cast<double>(wait.count);
   const Seconds hidden = std::max(Seconds(0), wait.taken - (wait.exposed - wait.queued));

@@ -151,7 +151,6 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   return lines;
 }
 
-/// The releases of a file.
 std::vector<std::string> check_lines(const TrainerRelease& release) {
   const bool is_new = release.has_keys_of_fsdp2;
   return {fmt::format("RELEASES = {}", is_new ? "{transformers: ((5, 24), (6, 0)), accelerate: ((1, 14), (2, 0))}"

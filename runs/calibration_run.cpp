@@ -35,7 +35,6 @@ constexpr int kSteps = 12;            // Without the first two.
 constexpr int kMostAttempts = 3;      // For a disturbed run.
 constexpr double kQuietCores = 0.15;  // Cores that other programs may use meanwhile.
 
-/// The measurements of one item.
 struct Measured {
   std::string name;
   MachineTables tables;

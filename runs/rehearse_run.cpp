@@ -65,7 +65,6 @@ RankFiles files_of(const RehearsalSettings& settings, const RankJob& job, const 
           .trace = settings.trace.empty() ? "" : stem + ".trace"};
 }
 
-/// A running process.
 struct Running {
   std::size_t index = 0;  // Index of its run.
   ChildProcess process;

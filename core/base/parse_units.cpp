@@ -63,7 +63,6 @@ constexpr Kind kFlopsRate{"rate of operations",
                           "Write a positive number and GFLOPS, TFLOPS or PFLOPS, such as \"312TFLOPS\"."};
 constexpr Kind kTime{"time", "Write a number and ns, us, ms, s, min or h, such as \"3.5us\"."};
 
-/// A text split into number and unit.
 struct Split {
   double number = 0;
   std::optional<std::int64_t> integer;  ///< `nullopt` if the number has a fraction or an exponent, or does not fit.

@@ -100,7 +100,6 @@ struct Decoder {
   bool is_gemma = false;
   std::optional<double> attention_softcap = {}, logit_softcap = {};
   double query_scalar = 0;
-  // For a mixture.
   std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
   bool norm_topk_prob = true;
   bool is_mixtral = false;

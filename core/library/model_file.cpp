@@ -25,7 +25,6 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-/// Errors for a folder without a config.json.
 Errors no_configuration(const std::string& folder) {
   // Files with a recognizable kind.
   for (const char* name : {"adapter_config.json", "model_index.json"}) {

@@ -221,7 +221,6 @@ class ExpandedModelWriter {
     w_.end_array();
   }
 
-  /// The parameter's name in this module.
   static const std::string* next_name(const Parameter& parameter, std::string_view module,
                                       const std::vector<const std::string*>& taken) {
     const auto fits = [&](const std::string& name) {

@@ -18,7 +18,6 @@ namespace {
 constexpr JsonLayout kOneLine = JsonLayout::OneLine;
 constexpr std::string_view kReportKinds[] = {"predicted", "measured"};
 
-/// The workload of the step, from its plan.
 struct ReportedWorkload {
   std::optional<double> micro_batch;
   std::optional<double> sequence;

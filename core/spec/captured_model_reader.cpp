@@ -138,7 +138,6 @@ void read_modules(ObjectReader& object, Model& model, JsonErrors& errors) {
   if (elements > kMostElements) object.fail("parameters", "The model has more than 2^53 elements in all.");
 }
 
-/// One point: the model for one size.
 class PointReader {
  public:
   PointReader(Model& model, JsonErrors& errors) : model_(model), errors_(errors) {}

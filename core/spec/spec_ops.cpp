@@ -114,7 +114,6 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
   return builder.op(request);
 }
 
-/// An assignment to a variable of a forward.
 struct Assignment {
   std::string variable;  ///< After the name of the module whose forward has it, as in the spec.
   BlockValue value;
