@@ -70,7 +70,7 @@ def comparisons() -> list[dict[str, Any]]:
 
 
 class QwenTts(unittest.TestCase):
-    def test_there_are_at_least_forty_settings_and_each_was_rehearsed_as_it_is(self) -> None:
+    def test_forty_settings_have_current_rehearsals(self) -> None:
         self.assertGreaterEqual(len(comparisons()), 40)
         for row in comparisons():
             command = " ".join(row["setting"].command("qwen_tts_step.py", "CONFIG"))
@@ -81,7 +81,7 @@ class QwenTts(unittest.TestCase):
             with self.subTest(row["setting"].name):
                 self.assertEqual(row["collectives"], row["measured"]["collectives"])
 
-    def test_bytes_are_near(self) -> None:
+    def test_bytes_are_within_their_bounds(self) -> None:
         for row in comparisons():
             name = row["setting"].name
             for key, phases in row["differences"].items():
@@ -92,7 +92,7 @@ class QwenTts(unittest.TestCase):
                         if key == "live":
                             self.assertGreaterEqual(difference, -BELOW)
 
-    def test_the_answer_for_16_gib_is_the_same(self) -> None:
+    def test_answers_for_16_gib_agree(self) -> None:
         for row in comparisons():
             with self.subTest(row["setting"].name):
                 self.assertEqual(row["answer"] == "out of memory", row["measured_answer"] == "out of memory")

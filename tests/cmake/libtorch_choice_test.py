@@ -28,7 +28,7 @@ fsdp_print_parts()
 """
 
 
-class TheLibTorchThatIsTaken(unittest.TestCase):
+class ChosenLibTorch(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -50,25 +50,25 @@ class TheLibTorchThatIsTaken(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_after_quickstart_all_of_pytorch_is_taken(self) -> None:
+    def test_quickstart_uses_the_whole_of_pytorch(self) -> None:
         self.add("libtorch-2.11.0", *CPU)
         self.add("torch-2.11.0", *CPU, *GPUS)
         said = self.configure()
         self.assertRegex(said, r"taken: \S+/build/python/torch-2.11.0/\S+, for GPUs: TRUE")
         self.assertNotIn("fsdp-exec-cuda", said)
 
-    def test_libraries_alone_build_what_is_for_cpu_and_the_rest_is_said(self) -> None:
+    def test_libraries_alone_build_for_cpu_and_name_what_is_missing(self) -> None:
         self.add("libtorch-2.11.0", *CPU)
         said = self.configure()
         self.assertRegex(said, r"taken: \S+/libtorch-2.11.0/\S+, for GPUs: FALSE")
         self.assertRegex(said, r"left out  fsdp-exec-cuda .* lacks torch/lib/libtorch_cuda.so, .*nvidia/nccl/include/nccl.h\. "
                                r"To add them: ./scripts/bootstrap --with rehearsal")
 
-    def test_one_header_that_is_missing_is_named(self) -> None:
+    def test_missing_header_is_named(self) -> None:
         self.add("torch-2.11.0", *CPU, *GPUS[:-1])
         self.assertIn(" lacks nvidia/nccl/include/nccl.h. ", self.configure())
 
-    def test_another_version_is_passed_over(self) -> None:
+    def test_other_versions_are_skipped(self) -> None:
         self.add("torch-2.11.0", *CPU, *GPUS, version="2.12.0")
         self.add("libtorch-2.11.0", *CPU)
         said = self.configure()

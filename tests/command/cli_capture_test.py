@@ -40,7 +40,7 @@ MISTAKES = [  # words, and all that is said
 ]
 
 
-def test_mistakes(tester):
+def test_mistakes_are_all_reported(tester):
     """All of them at once, before anything runs."""
     for words, said in MISTAKES:
         code, out, err = tester.run("capture", *words)
@@ -57,7 +57,7 @@ def capture(tester, *words, script=("./train.py", "capture", "small.json")):
     return code, out, err
 
 
-def test_what_was_recorded_is_written(tester):
+def test_recording_is_written(tester):
     code, out, err = capture(tester, "--no-check")
     tester.check(code == 0 and out.startswith("CAPTURED  x.json") and "batch 2, seq 64; batch 1, seq 64" in out, f"{code} {out}{err}")
     given = (tester.folder / "small.json").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_what_was_recorded_is_written(tester):
     tester.check(code == 0, f"--force: {code} {err}")
 
 
-def test_each_batch_is_run(tester):
+def test_each_batch_runs(tester):
     """The golden file has the batches 1, 2 and 4, whatever the script is told."""
     code, out, err = capture(tester, "--no-check", "--batch-option", "--bs {}", "--batches", "4,1,4")
     tester.check(code == 0, f"{code} {out}{err}")
@@ -76,7 +76,7 @@ def test_each_batch_is_run(tester):
         "Give the option that says how many samples one GPU takes at once." for seed in (3, 8)], f"{code} {out}{err}")
 
 
-def test_a_recorder_that_gave_up(tester):
+def test_recorder_failure_is_reported(tester):
     code, out, err = capture(tester, script=("./train.py", "capture", "Two models."))
     tester.check((code, out, err) == (3, "", "error: Two models.\n"), f"{code} {out}{err}")
     code, out, err = capture(tester, "--batch-option", "--bs {}", "--batches", "8", script=("./train.py", "capture", "Two models."))
@@ -85,12 +85,12 @@ def test_a_recorder_that_gave_up(tester):
     tester.check((code, out, err) == (3, "", "error: The script trained no model that could be captured.\n"), f"{code} {out}{err}")
 
 
-def test_a_script_that_fails(tester):
+def test_script_failure_is_reported(tester):
     code, out, err = capture(tester, script=("./train.py", "raises"))
     tester.check(code == 3 and out == "" and "rank 0: The script raised ValueError: shapes do not match" in err, f"{code} {out}{err}")
 
 
-def test_a_capture_that_differs_from_its_script(tester):
+def test_difference_from_the_script_is_reported(tester):
     """Under a plan the script has the 10 GiB of its made-up record, and the model is a small one."""
     code, out, err = capture(tester)
     text = " ".join(out.split())

@@ -87,7 +87,7 @@ class Export(unittest.TestCase):
         steady = [int(row["live_bytes"]) for row in rows if row["phase"] == "steady_step"]
         self.assertEqual(max(steady), self.steady_peak())
 
-    def test_says_what_it_can_write(self) -> None:
+    def test_unknown_format_error_names_the_nearest(self) -> None:
         done = run("export", self.plan, "--to", "crome")
         self.assertEqual(done.returncode, 2)
         self.assertIn(b'Did you mean "chrome"?', done.stderr)
@@ -95,14 +95,14 @@ class Export(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"--to memviz", done.stderr)
 
-    def test_writes_no_file_twice(self) -> None:
+    def test_existing_file_needs_force(self) -> None:
         path = pathlib.Path(self.folder.name) / "step.json"
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path).returncode, 0)
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path).returncode, 2)
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path, "--force").returncode, 0)
 
 
-    def test_of_several_that_write_one_file_the_others_are_told_that_it_exists(self) -> None:
+    def test_only_one_of_several_writers_succeeds(self) -> None:
         path = pathlib.Path(self.folder.name) / "race.csv"
         words = [BINARY, "export", str(self.plan), "--to", "csv", "-o", str(path)]
         started = [subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(8)]
@@ -137,7 +137,7 @@ class ForTrainers(unittest.TestCase):
         self.assertIn(b"The closest plan needs", done.stderr)
         return done.stdout.decode()
 
-    def test_accelerate_is_told_of_all_machines(self) -> None:
+    def test_accelerate_gets_all_machines(self) -> None:
         text = self.nearest("accelerate")
         keys = dict(line.split("#")[0].strip().split(": ", 1) for line in text.splitlines() if re.match(r"[^#]*: .", line))
         self.assertEqual(keys["num_machines"], "2")
@@ -149,7 +149,7 @@ class ForTrainers(unittest.TestCase):
                      'gradient_checkpointing_enable({"use_reentrant": False})', "/mixed_precision: "):
             self.assertIn(note, text)
 
-    def test_the_nearest_plan_is_what_is_exported(self) -> None:
+    def test_nearest_plan_is_exported(self) -> None:
         text = self.nearest("trainer")
         compile(text, "exported.py", "exec")
         near = json.loads(self.near.read_text(encoding="utf-8"))
@@ -170,7 +170,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (2, b""))
         self.assertIn(b'--trainer-version: No configuration is written for release "2.0". Known are 1.15.0 and 1.12.0.', done.stderr)
 
-    def test_one_process_reads_the_weights_where_the_plan_says_so(self) -> None:
+    def test_one_process_reads_the_weights_if_planned(self) -> None:
         text = self.nearest("accelerate")
         self.assertIn("  fsdp_cpu_ram_efficient_loading: true\n", text)
         self.assertRegex(text, r"# +loading: +the first process of a node alone .* 15\.0 GiB, .* Without it there are 8 whole copies")
@@ -200,7 +200,7 @@ class ForTrainers(unittest.TestCase):
         last = done.stderr.strip().splitlines()[-1] if done.stderr else ""
         return last.removeprefix("ImportError: ")
 
-    def test_torchtitan_is_told_in_toml(self) -> None:
+    def test_torchtitan_gets_toml(self) -> None:
         read = tomllib.loads(self.nearest("torchtitan", self.titan(), "--trainer-version", "0.2.2"))
         self.assertEqual(read["model"], {"name": "llama3", "flavor": "8B"})
         self.assertEqual(read["training"]["global_batch_size"], 2 * 16 * read["training"]["local_batch_size"])
@@ -209,7 +209,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(read["parallelism"]["data_parallel_replicate_degree"], 2)
         self.assertEqual(read["activation_checkpoint"], {"mode": "full", "early_stop": True})
 
-    def test_what_cannot_be_said_is_refused_and_nothing_written(self) -> None:
+    def test_inexpressible_plan_is_refused_and_writes_nothing(self) -> None:
         path = pathlib.Path(self.folder.name) / "accelerate.yaml"
         done = run("export", self.plan, "--to", "accelerate", "-o", path)
         self.assertEqual(done.returncode, 2)
@@ -218,7 +218,7 @@ class ForTrainers(unittest.TestCase):
         for part in (b"/units: accelerate makes a unit of", b"/mixed_precision: ", b"Add --nearest FILE", b"this one needs"):
             self.assertIn(part, done.stderr)
 
-    def test_a_model_that_torchtitan_lacks_is_refused_in_one_sentence(self) -> None:
+    def test_torchtitan_refuses_models_without_a_flavor(self) -> None:
         plan = pathlib.Path(self.folder.name) / "gpt2.json"
         run("gpt2", "--gpus", "4", "--mem", "16G", "--quiet", "-o", plan)
         done = run("export", plan, "--to", "torchtitan", "--nearest", pathlib.Path(self.folder.name) / "none.json")
@@ -232,7 +232,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         return plan
 
-    def test_deepspeed_is_told_in_json(self) -> None:
+    def test_deepspeed_gets_json(self) -> None:
         plan = self.zero_plan("--runtime", "zero2", "--batch", "2", "--accumulate", "3", "--clip-grad-norm", "0.5",
                               "--alloc-conf", "expandable_segments:True")
         done = run("export", plan, "--to", "deepspeed")
@@ -247,7 +247,7 @@ class ForTrainers(unittest.TestCase):
             self.assertIn(note, done.stderr)
         self.assertNotIn(b"note:", run("export", plan, "--to", "deepspeed", "--quiet").stderr)
 
-    def test_deepspeed_takes_no_plan_of_fsdp2_and_no_other_takes_one_of_deepspeed(self) -> None:
+    def test_deepspeed_plans_and_others_do_not_mix(self) -> None:
         done = run("export", self.plan, "--to", "deepspeed")
         self.assertEqual((done.returncode, done.stdout), (2, b""))
         self.assertIn(b"/runtime/name: The plan is of pytorch-fsdp2, and this configuration is for DeepSpeed alone.", done.stderr)
@@ -274,7 +274,7 @@ class ForTrainers(unittest.TestCase):
         compile(done.stdout, "exported.py", "exec")
         return done.stdout.decode()
 
-    def test_python_keeps_of_the_planned_blocks_what_the_plan_keeps(self) -> None:
+    def test_python_saves_the_ops_that_the_plan_saves(self) -> None:
         code = self.selective_code("qwen3_0_6b", "selective:12")
         self.assertIn('*(f"model.layers.{i}" for i in range(12)),', code)
         self.assertIn("use_reentrant=False, context_fn=kept_ops)", code)
@@ -288,7 +288,7 @@ class ForTrainers(unittest.TestCase):
         # q, k, v, o and the router; what follows are the experts.
         self.assertIn("keep = count % 2 == 1 and count <= 5\n", self.selective_code("qwen3_30b_a3b", "selective"))
 
-    def test_python_trains_what_the_plan_trains(self) -> None:
+    def test_python_trains_the_parameters_that_the_plan_trains(self) -> None:
         plan = pathlib.Path(self.folder.name) / "frozen.json"
         made = run("qwen3_0_6b", "--gpus", "8", "--gpu", "H100 SXM", "--force", "--quiet", "-o", plan, "--freeze", "model.layers.0.*",
                    "model.layers.1.mlp.*", "model.layers.2.input_layernorm.weight")  # fmt: skip
@@ -298,13 +298,13 @@ class ForTrainers(unittest.TestCase):
                       '"model.layers.2.input_layernorm",\n', "if parameter.requires_grad:\n            parameter.data ="):
             self.assertIn(words, code)
 
-    def test_python_is_refused_what_a_script_cannot_keep(self) -> None:
+    def test_python_refuses_ops_that_a_script_cannot_save(self) -> None:
         done = run("export", self.selective_plan("qwen3_0_6b", "selective", selective_keep=["silu", "linear"]), "--to", "fsdp2")
         self.assertEqual((done.returncode, done.stdout), (2, b""))
         self.assertIn(b'/activation_checkpointing/selective_keep: The outputs of "silu" are kept, which a script cannot tell from '
                       b'those of other ops. Write ["attention", "linear"], or plan', done.stderr)
 
-    def test_nearest_is_for_trainers(self) -> None:
+    def test_nearest_is_for_trainers_only(self) -> None:
         for words in (("--to", "csv", "--nearest", self.near), ("--to", "trainer", "--nearest", "-")):
             done = run("export", self.plan, *words, "--force")
             self.assertEqual(done.returncode, 2, words)

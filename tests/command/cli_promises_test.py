@@ -62,7 +62,7 @@ def with_flags(request, flags):
     return model + [word for each in kept + wanted for word in each]
 
 
-def test_remedies(tester, jobs):
+def test_remedies_fit_as_promised(tester, jobs):
     """Each remedy is taken, and where it is said to fit there is a plan that fits."""
     def ask(request):
         code, out, err = tester.run(f"{request} --json")
@@ -90,7 +90,7 @@ def test_remedies(tester, jobs):
             tester.check(int(flags["--gpus"][0]) in (1, 2, 3, 4, 8), f"No node has {flags['--gpus'][0]} GPUs: {request}")
 
 
-def test_values_of_help(tester, jobs):
+def test_values_in_help_are_accepted(tester, jobs):
     """Each value that --help names for an option is taken, and means itself."""
     base = {"--intra-link": "--gpu H100 --gpus 2 --intra-bandwidth 100GB/s", "--network": "--gpu T4 --gpus 1 --nodes 2"}
     needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13",
@@ -126,7 +126,7 @@ def test_values_of_help(tester, jobs):
         tester.check(option in seen, f"The completions do not name the values of {option}: {sorted(seen)}.")
 
 
-def test_suggestions_keep_their_promise(tester, jobs):
+def test_suggestions_give_what_they_promise(tester, jobs):
     """Each is typed, and gives what was promised: exactly after a search, else at most the step time, and that it fits."""
     seen = set()
     for words in (HEADLINE, "qwen3_tts --gpus 4 --mem 2G", "gpt2 --gpu L4 --gpus 2 --mem 4G",
@@ -180,7 +180,7 @@ def test_a_tie_costs_no_memory(tester, jobs):
         tester.check(step - next_step > 0.02 * next_step or next_peak <= peak, f"A tie costs memory: {answers}.")
 
 
-def test_the_samples_of_a_step_stay(tester, jobs):
+def test_samples_of_a_step_stay_or_are_announced(tester, jobs):
     """Nothing but an option on the batch changes them per GPU, and a suggestion that would change them says so."""
     def samples_of(report):
         plan = report["plan"]
@@ -200,7 +200,7 @@ def test_the_samples_of_a_step_stay(tester, jobs):
             tester.check(samples_of(typed) == wanted, f"{words} {remedy['flag']}: {samples_of(typed)} samples, {wanted} were said.")
 
 
-def test_no_file_speaks_to_the_terminal(tester, jobs):
+def test_files_cannot_control_the_terminal(tester, jobs):
     """Nothing of a file that a terminal would obey is printed."""
     (tester.folder / "trace.txt").write_bytes(b"alloc 0 512 0\n\x1b]0;title\x07\x9b31m \xff 3\n")
     name = "weights\x1b[31m\u202e.json"
@@ -215,7 +215,7 @@ def test_no_file_speaks_to_the_terminal(tester, jobs):
         tester.check(not bad, f"fsdp-plan {words} prints {bad!r}.")
 
 
-def test_what_was_refused_or_left_unsaid(tester, jobs):
+def test_cluster_memory_and_strategies_are_accepted(tester, jobs):
     code, _, err = tester.run(["mlp", "--cluster", "DGX H100", "--mem", "80GiB", "--quiet"])
     tester.check(code == 0, f"A cluster with other memory is refused: {err}")
     _, out, _ = tester.run("mlp --gpus 4 --mem 16G --strategy NO_SHARD")
@@ -226,7 +226,7 @@ def test_what_was_refused_or_left_unsaid(tester, jobs):
                      f"--rank of \"{command}\" does not say which rank is reported without it.")
 
 
-def test_lengths_are_round(tester, jobs):
+def test_offered_lengths_are_round(tester, jobs):
     """The longest length that fits is offered as people write lengths."""
     code, out, _ = tester.run("gpt2 --gpus 1 --mem 4G --seq 1024 --batch 4 --offload no --json")
     lengths = [int(each["flag"].split()[1]) for each in json.loads(out)["explain"]["remedies"] if each["flag"].startswith("--seq")]
@@ -244,9 +244,10 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
-        for test in (test_values_of_help, test_remedies, test_suggestions_keep_their_promise, test_a_tie_costs_no_memory,
-                     test_the_samples_of_a_step_stay,
-                     test_no_file_speaks_to_the_terminal, test_what_was_refused_or_left_unsaid, test_lengths_are_round):
+        for test in (test_values_in_help_are_accepted, test_remedies_fit_as_promised,
+                     test_suggestions_give_what_they_promise, test_a_tie_costs_no_memory,
+                     test_samples_of_a_step_stay_or_are_announced, test_files_cannot_control_the_terminal,
+                     test_cluster_memory_and_strategies_are_accepted, test_offered_lengths_are_round):
             if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
                 continue
             test(tester, max(1, (os.cpu_count() or 2)))

@@ -94,13 +94,13 @@ BAD_COMMANDS = [
 ]
 
 
-def test_a_run_without_a_step_says_so(tester):
+def test_run_without_a_step_is_reported(tester):
     code, out, err = tester.rehearse("untrained")
     tester.check(code == 0 and "no training step was observed" in " ".join(out.split()), f"A run without a step: {out}{err}")
     tester.check("no training step" not in " ".join(tester.rehearse("fits")[1].split()), "A run with steps is said to have none.")
 
 
-def test_mistakes(tester):
+def test_mistakes_are_all_reported(tester):
     transcript = ""
     for words in BAD_COMMANDS:
         code, out, err = tester.run(*words)
@@ -123,7 +123,7 @@ def test_timeout(tester):
     tester.check_ended("deaf")
 
 
-def test_nothing_is_left(tester):
+def test_no_process_is_left(tester):
     code, _, err = tester.rehearse("daemon")
     tester.check(code == 0, f"A script that starts a daemon: {err}")
     tester.check_ended("deaf")
@@ -176,7 +176,7 @@ def test_sign_of_life(tester):
     tester.check(code == 2 and "progress.txt" in err, f"A file is overwritten: {code} {err}")
 
 
-def test_killed(tester):
+def test_killing_the_command_kills_the_script(tester):
     """Who kills the command by SIGKILL kills the script, too, and all that it started; nothing stays in TMPDIR."""
     process = start(tester, "waits_beside_daemon")
     process.kill()
@@ -189,7 +189,7 @@ def test_killed(tester):
     tester.check(not list(tester.temporary.iterdir()), "A killed rehearsal leaves its folder.")
 
 
-def test_stale_folders(tester):
+def test_stale_folders_are_removed(tester):
     """A folder whose owner was killed with all that might tidy up is removed at the next start; one that is in use is not."""
     stale, used = (tester.temporary / f"fsdp-plan-{name}" for name in ("stale1", "inuse1"))
     for folder in (stale, used):
@@ -314,7 +314,7 @@ def test_ranks(tester):
         tester.check([r["rank"] for r in report["rehearsal"]["ranks"]] == ranks, f"{words}: {report['rehearsal']['ranks']}")
 
 
-def test_a_rank_that_cannot_be_played_leaves_the_others(tester):
+def test_failed_rank_keeps_the_other_ranks(tester):
     code, out, err = tester.rehearse("fails_on_rank_2", "--gpus", "4", "--rank", "all")
     text = " ".join(out.split())
     tester.check(code == 3 and "rank 2 could not be run" in text and "2 not played" in text, f"{code} {out}{err}")
@@ -405,7 +405,7 @@ def test_page(tester):
     tester.check(code == 2 and "The file exists." in err, f"A page is written over: {err}")
 
 
-def test_ranks_that_only_the_launcher_knows(tester):
+def test_first_rank_reveals_the_number_of_ranks(tester):
     """accelerate may read its number of processes from a file of its own: the first rank says how many there are."""
     (tester.folder / "accelerate").symlink_to(tester.folder / "train.py")
     _, out, err = tester.run("rehearse", "--rank", "all", "--json", "--", "./accelerate", "uneven", FAKE_WORLD="3")
@@ -413,7 +413,7 @@ def test_ranks_that_only_the_launcher_knows(tester):
     tester.check(out != "" and [r["rank"] for r in report["rehearsal"]["ranks"]] == [0, 1, 2], f"Unknown world: {err}")
 
 
-def test_a_launcher_in_a_script(tester):
+def test_launcher_inside_a_script(tester):
     """Nobody knows what a shell script starts: any rank may be asked for, and communicators are charged by their size."""
     script = tester.folder / "run.sh"
     script.write_text("#!/bin/sh\nexec ./train.py environment\n")
@@ -455,7 +455,7 @@ def test_output_of_the_script(tester):
     tester.check(err.count("x" * 99 + "\n") == 20000, "--verbose does not show all of the script's output.")
 
 
-def test_what_reads_the_same_is_said_once(tester):
+def test_equal_lines_are_printed_once(tester):
     code, out, err = tester.rehearse("untidy")
     tester.check(code == 0 and "no wrapper of Linear (2), Head\n" in out and out.count("no wrapper") == 1, f"Plain models: {out}{err}")
     tester.check("2.00 GiB      4  …/projects/train.py:9 main  _init_group\n" in out and out.count("_init_group") == 1,

@@ -108,7 +108,7 @@ class Replay(unittest.TestCase):
     def test_help(self) -> None:
         self.compare("replay_help.txt", "--help-all", 80)
 
-    def test_a_snapshot_is_replayed_as_the_trace_that_it_was_made_of(self) -> None:
+    def test_snapshot_replays_as_its_trace(self) -> None:
         runs = [json.loads(self.run_words(f"{name} --json --device-memory 2G")[1])["replayed"]
                 for name in ("trace.txt", "snapshot.pickle")]
         for key in ("requested_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes", "reserved_peak_step",
@@ -124,14 +124,14 @@ class Replay(unittest.TestCase):
             answers.add(out)
         self.assertEqual(len(answers), 1)
 
-    def test_a_trace_with_results_is_printed_again_line_by_line(self) -> None:
+    def test_trace_with_results_reprints_line_by_line(self) -> None:
         self.assertGreaterEqual(len(TRACES), 12)
         for path in TRACES:
             code, out, err = self.run_words("- --format trace", stdin=path.read_bytes())
             self.assertEqual((code, err), (0, ""))
             self.assertEqual(out, path.read_text(), path.name)
 
-    def test_a_trace_under_other_settings_is_a_trace_of_these(self) -> None:
+    def test_trace_under_other_settings_names_them(self) -> None:
         for words in ("trace.txt", "snapshot.pickle"):
             code, out, _ = self.run_words(f"{words} --alloc-conf 'expandable_segments: True' --device-memory 1G --format trace")
             self.assertEqual(code, 0)
@@ -161,7 +161,7 @@ class Replay(unittest.TestCase):
             *self.mistakes("trace.txt --alloc-conf expandable_segment:True --device-memory 16")])
         self.assertIn('Did you mean "expandable_segments"?', self.mistakes("trace.txt --alloc-conf expandable_segment:True")[0])
 
-    def test_no_pickle_is_run(self) -> None:
+    def test_pickles_are_not_executed(self) -> None:
         class Attack:
             def __reduce__(self):  # What every loader of pickles would call.
                 return (os.system, ("touch attacked",))
@@ -178,7 +178,7 @@ class Replay(unittest.TestCase):
                      pickle.dumps({"device_traces": [[7]]}), pickle.dumps(snapshot_of(self.traced))[:-50]):
             self.assertGreaterEqual(len(self.mistakes("-", data)), 1, data[:20])
 
-    def test_trace_is_a_format_of_replay_only(self) -> None:
+    def test_only_replay_prints_traces(self) -> None:
         done = subprocess.run([str(BINARY), "gpus", "--format", "trace"], capture_output=True, text=True, timeout=LIMIT_SECONDS)
         self.assertEqual(done.returncode, 2)
         self.assertIn("Only replay prints a trace.", done.stderr)

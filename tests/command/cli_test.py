@@ -104,7 +104,7 @@ def write_bad_files(tester):
     (tester.folder / "other_unit.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_bad_input(tester):
+def test_bad_input_is_explained(tester):
     """Every mistake is explained on the error stream, ends with 2, and leaves the folder as it was."""
     write_bad_files(tester)
     before = {path: path.read_bytes() for path in tester.folder.rglob("*") if path.is_file()}
@@ -120,7 +120,7 @@ def test_bad_input(tester):
     tester.check(before == after, f"Mistakes wrote files: {sorted(set(after) ^ set(before))}.")
 
 
-def test_screens(tester):
+def test_screens_match_at_three_widths(tester):
     """What people see, at three widths, with what is said beside it."""
     for name, words in SCREENS.items():
         for width in WIDTHS:
@@ -176,7 +176,7 @@ def test_the_answer_is_short(tester):
     tester.check(labels == wanted, f"--verbose has not {wanted - labels}, and has {labels - wanted}.")
 
 
-def test_what_if_changes_the_plan_and_nothing_else(tester):
+def test_suggestions_typed_at_simulate_give_their_price(tester):
     """A suggestion of explain, typed at simulate, gives its price exactly; -o of explain writes the changed plan."""
     report = json.loads(tester.run("explain plan.json --json")[1])
     seen = set()
@@ -199,7 +199,7 @@ def test_what_if_changes_the_plan_and_nothing_else(tester):
         tester.check(code == 2 and "does not take this option" in err, f"fsdp-plan {words}: {code}, {err}")
 
 
-def test_caches_break_no_bound(tester):
+def test_key_value_caches_break_no_bound(tester):
     """The first checkpointed block turns the caches of keys and values off: a step can get shorter by it."""
     words = "qwen3_tts --gpu RTX4090 --gpus 2 --nodes 2 --mem 8G --shard 1 --reshard keep-last:8 --offload yes"
     search = json.loads(tester.run(words + " --json")[1])["search"]
@@ -238,7 +238,7 @@ COMMANDS = ("simulate", "explain", "fit", "clock", "capture", "rehearse", "run",
             "export", "schema", "models", "gpus", "doctor", "completions")
 
 
-def test_help_is_the_commands_own(tester):
+def test_help_names_only_options_of_the_command(tester):
     """Nobody reads about another command's options, and `help` is no model."""
     foreign = {"plan": ("rehearse also", "for a rehearsal", "replay only", "for an execution"), "simulate": ("rehears", "replay only", "execution"),
                "execute": ("Rehearsal:", "a rehearsal", "the script"), "compare": ("Rehearsal:", "a rehearsal", "plan fits"),
@@ -260,7 +260,7 @@ def test_help_is_the_commands_own(tester):
     tester.check("fsdp-plan export PLAN --to chrome" in err and not (tester.folder / "timeline.json").exists(), err)
 
 
-def test_old_spellings_are_read_and_said(tester):
+def test_old_spellings_are_read_with_a_note(tester):
     """An option and keys of a plan that were spelled otherwise give the same answer, with a note."""
     text = (tester.folder / "plan.json").read_text(encoding="utf-8")
     old = text.replace('"initialization"', '"initialisation"').replace('"flavor"', '"flavour"')
@@ -323,7 +323,7 @@ def test_plans_are_reproduced(tester):
     tester.check(code == 0 and json.loads(out) == plan, "-o - does not print the plan alone.")
 
 
-def test_mistakes_of_a_plan_are_found_where_they_stand(tester):
+def test_mistakes_of_a_plan_have_their_place(tester):
     """Not at an option that nobody gave, and not in the model's own file."""
     for model, expected in {
         '"dimensions": {"batch": 1.5}': 'error: bad_plan.json:2:25: /model/dimensions/batch: "batch" is 1.5.',
@@ -401,7 +401,7 @@ def test_formats(tester):
                  f"A decimal size is taken without a word: {err}")
 
 
-def test_options(tester):
+def test_equal_options_give_equal_answers(tester):
     """Every way to say the same gives the same."""
     _, expected, _ = tester.run("qwen3_tts --gpus 4 --mem 16G --nodes 1 --json")
     for words in ("--json qwen3_tts --mem=16GiB --nproc-per-node 4 --nnodes 1", "plan qwen3_tts --gpus=4 --mem 16g --json",
@@ -445,7 +445,7 @@ def test_auto_wrap_policies(tester):
         tester.check(code == 2 and not out and why in err, f"{refused}: {code}, {err}")
 
 
-def test_a_plan_without_room_runs(tester):
+def test_tight_plan_runs(tester):
     """Below what some plan has room in the answer is one that runs: exit 0, and 1 with --strict."""
     words = "gpt2_large --gpus 2 --mem 1620MiB"
     code, out, _ = tester.run(f"{words} --quiet", width=400)
@@ -461,7 +461,7 @@ def test_a_plan_without_room_runs(tester):
     tester.check(codes == [0, 1, 1, 1, 0, 0], f"simulate ends with {codes}.")
 
 
-def test_rank(tester):
+def test_report_is_of_the_requested_rank(tester):
     """simulate and plan report of the rank that is asked for, and say so."""
     for command in ("simulate plan.json", "qwen3_tts --gpus 4 --mem 16G"):
         code, out, _ = tester.run(f"{command} --rank 3 --json")
@@ -471,7 +471,7 @@ def test_rank(tester):
         tester.check(code == 2 and not out and "There is no rank 4 in a world of 4." in err, f"{command}: {err}")
 
 
-def test_rank_that_needs_most(tester):
+def test_report_is_of_the_rank_that_needs_most(tester):
     """Without --rank the report is of the rank that needs the most, and the verdict with it."""
     for words, rank in (("qwen3_1_7b --gpu 'RTX 3090' --gpus 3 --mem 64G --batch 3 --optimizer sgd --accumulate 2", 2),):
         worst, last, first = (json.loads(tester.run(f"{words} {which} --json")[1])["memory"]
@@ -481,7 +481,7 @@ def test_rank_that_needs_most(tester):
                      f"{words}: rank {rank} needs no more than rank 0.")
 
 
-def test_host_memory(tester):
+def test_offload_must_fit_host_memory(tester):
     """What is offloaded must fit the node, and where its memory is not known the answer says what it needs."""
     words = "llama3_1_70b --gpu H100 --gpus 8 --nodes 2 --offload yes"
     code, out, _ = tester.run(f"{words} --host-mem 64G", width=400)
@@ -507,7 +507,7 @@ def test_host_memory(tester):
                  f"The terms do not add up: {host}")
 
 
-def test_what_people_type(tester):
+def test_common_spellings_are_accepted(tester):
     """Names of the Hugging Face hub, lengths in k, help, pipes and links."""
     for name, model in (("Qwen/Qwen3-8B", "qwen3_8b"), ("meta-llama/Llama-3.1-70B-Instruct", "llama3_1_70b"),
                         ("meta-llama/Meta-Llama-3.1-8B", "llama3_1_8b"), ("mistralai/Mistral-7B-v0.3", "mistral_7b_v0_3")):
@@ -536,7 +536,7 @@ def test_what_people_type(tester):
     tester.check(done.returncode == 0, f"Process substitution: {done.stderr}")
 
 
-def test_memory_that_would_do(tester):
+def test_suggested_memory_holds_the_plan(tester):
     """More memory is that of a card that there is, and it holds the plan at the price that was said."""
     cards = json.loads(tester.run("gpus --json")[1])["gpus"]
     sizes = {card["gpu"]: int(card["memory_bytes"]) for card in cards}

@@ -260,7 +260,7 @@ class EveryKey(unittest.TestCase):
         self.assertNotEqual(base, REFUSED, f"{name}: the file to start from is refused")
         self.assertTrue(any(other != base for other in others), f"{name} changes nothing and is not refused")
 
-    def test_of_a_plan(self) -> None:
+    def test_of_a_plan_has_an_effect(self) -> None:
         whole = schema("plan")
         spec = small_lm(recipes={"default": {}, "tuned": {"frozen": ["lm_head"]}})
         self.program.write("other.json", small_lm(name="Other", dimensions={"batch": 5, "seq": 64}))
@@ -281,7 +281,7 @@ class EveryKey(unittest.TestCase):
                     continue
                 self.assert_matters(key, base, (self.program.prediction(changed(plan, path, v), model) for v in values))
 
-    def test_of_a_cluster(self) -> None:
+    def test_of_a_cluster_has_an_effect(self) -> None:
         whole = schema("cluster")
         for name, prefix in (("cluster", ()), ("gpu", ("gpu",))):
             for path, node in leaves(whole["definitions"][name], whole):
@@ -321,7 +321,7 @@ class EveryKey(unittest.TestCase):
         model = self.program.expanded(spec, *words)
         return model if model == REFUSED else model + self.program.prediction(plan, spec)
 
-    def test_of_a_spec(self) -> None:
+    def test_of_a_spec_has_an_effect(self) -> None:
         """Keys beside those of blocks and ops. A key that the schema gains must be in the table."""
         whole = schema("model")
         definitions = whole["definitions"]
@@ -357,7 +357,7 @@ class EveryKey(unittest.TestCase):
 
         self.assert_matters(name, plan_of(spec), (plan_of(changed(spec, at, value)) for at, value in changes))
 
-    def test_of_blocks(self) -> None:
+    def test_of_blocks_has_an_effect(self) -> None:
         """Each option of each block, in some shipped model or some case of the op rules that has the block."""
         whole = schema("model")
         specs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "model_specs").glob("*.json"))]
@@ -374,7 +374,7 @@ class EveryKey(unittest.TestCase):
                 with self.subTest(f"{block}/{option}"):
                     self.assert_option_matters(f"{block}/{option}", places, ("modules",), option, rule, whole)
 
-    def test_of_ops(self) -> None:
+    def test_of_ops_has_an_effect(self) -> None:
         """Each attribute of each plain op, in some case of the op rules that has the op."""
         whole = schema("model")
         specs = [case.spec() for case in op_cases() if case.modules is None]
@@ -390,7 +390,7 @@ class EveryKey(unittest.TestCase):
                     places = places or [(NO_SPEC_HAS[kind], 0)]
                     self.assert_option_matters(f"{kind}/{attribute}", places, ("modules", "0", "ops"), attribute, rule, whole)
 
-    def test_of_variables(self) -> None:
+    def test_of_variables_has_an_effect(self) -> None:
         """That name what an op gives: the same of every op."""
         spec = small_mlp()
         named = changed(spec, ("modules", "0", "ops", "0", "variables"), ["hidden"])

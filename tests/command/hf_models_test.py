@@ -269,7 +269,7 @@ class Weights(unittest.TestCase):
     def notes(self) -> list[str]:
         return [note for note in expand(self.folder)["notes"] if note.startswith("config.json")]
 
-    def test_of_every_family_they_are_the_models(self) -> None:
+    def test_weights_of_every_family_match_the_model(self) -> None:
         for name, family in FAMILIES.items():
             for sizes in family.small:
                 sizes = {**sizes, "pad_token_id": abs(sizes.get("pad_token_id", 0))}  # Generation has none below 0.
@@ -280,7 +280,7 @@ class Weights(unittest.TestCase):
                         self.assertEqual((self.folder / "model.safetensors.index.json").exists(), bool(options))
                         self.assertEqual(self.notes(), [])
 
-    def test_those_of_the_base_model_alone_are_told_by_their_names(self) -> None:
+    def test_weights_of_the_base_model_are_recognized(self) -> None:
         family = FAMILIES["gpt2"]
         model = self.save(family, family.small[0])
         model.transformer.save_pretrained(self.folder)
@@ -301,7 +301,7 @@ class Weights(unittest.TestCase):
         self.change(num_hidden_layers=4)
         self.assertRegex(self.notes()[0], r"with 9 parameters that the weights lack, .*: model\.layers\.3\.self_attn")
 
-    def test_the_dtype_is_that_of_the_weights_where_the_file_states_none(self) -> None:
+    def test_dtype_defaults_to_that_of_the_weights(self) -> None:
         self.save(FAMILIES["llama"], {**SMALL, "dtype": "bfloat16"})
         self.change(dtype=..., torch_dtype=...)
         with torch.no_grad():
@@ -311,7 +311,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(expand(self.folder)["parameters"][0]["dtype"], "float16")
         self.assertRegex(self.notes()[0], "says float16, and the weights are (float32|bfloat16): the plan is of float16")
 
-    def test_those_that_were_not_fetched_are_noted(self) -> None:
+    def test_missing_weights_are_noted(self) -> None:
         self.save(FAMILIES["llama"], SMALL, max_shard_size="20KB")
         first = next(iter(sorted(self.folder.glob("model-*.safetensors"))))
         first.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n", encoding="utf-8")
@@ -319,7 +319,7 @@ class Weights(unittest.TestCase):
         first.unlink()
         self.assertRegex(self.notes()[0], "^config.json was not compared with the weights")
 
-    def test_those_of_another_model_are_an_error(self) -> None:
+    def test_weights_of_another_model_are_an_error(self) -> None:
         self.save(FAMILIES["gpt2"], SMALL_GPT2)
         save(FAMILIES["llama"], SMALL, self.folder)
         with self.assertRaisesRegex(Refused, "No tensor is of a LlamaForCausalLM"):

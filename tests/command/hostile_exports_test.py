@@ -118,16 +118,16 @@ class HostileNames(unittest.TestCase):
     FORMS = {"fsdp2": ("--wrap", "blocks"), "fsdp1": ("--runtime", "fsdp1", "--wrap", "blocks"), "ddp": ("--runtime", "ddp"),
              "trainer": ("--wrap", "blocks"), "accelerate": ("--wrap", "blocks"), "chrome": (), "csv": ()}  # fmt: skip
 
-    def test_of_a_model(self) -> None:
+    def test_model_names_are_harmless(self) -> None:
         self.expect_harmless(MODEL, {form: words for form, words in self.FORMS.items() if form not in ("chrome", "csv")})
 
-    def test_of_a_module(self) -> None:
+    def test_module_names_are_harmless(self) -> None:
         self.expect_harmless(MODULE, {form: self.FORMS[form] for form in ("fsdp2", "fsdp1", "trainer", "accelerate")})
 
-    def test_of_a_class(self) -> None:
+    def test_class_names_are_harmless(self) -> None:
         self.expect_harmless(CLASS, {form: self.FORMS[form] for form in ("trainer", "accelerate")})
 
-    def test_of_what_only_a_plan_says(self) -> None:
+    def test_names_in_a_plan_are_harmless(self) -> None:
         plan = self.planned(MODEL, MODEL, "--wrap", "blocks")
         read = json.loads(plan.read_text(encoding="utf-8"))
         for form in ("fsdp2", "trainer", "accelerate"):
@@ -142,7 +142,7 @@ class HostileNames(unittest.TestCase):
                     with self.subTest(form=form, name=name):
                         self.expect_same_program(form, self.exported(evil, form), plain, name, "plan")
 
-    def test_of_a_file(self) -> None:
+    def test_file_names_are_harmless(self) -> None:
         plan = self.planned(MODEL, MODEL, "--wrap", "blocks")
         for form in ("fsdp2", "trainer", "accelerate"):
             plain = self.exported(plan, form)
@@ -155,7 +155,7 @@ class HostileNames(unittest.TestCase):
                     self.expect_same_program(form, self.exported(evil, form), plain, name, "plan")
                 evil.unlink()
 
-    def test_of_what_torchtitan_and_a_spreadsheet_read(self) -> None:
+    def test_names_in_toml_and_csv_are_harmless(self) -> None:
         words = ("llama3_1_8b", "--gpu", "H100 SXM", "--gpus", "8", "--flavor", "torchtitan", "--seq", "2048", "--force", "--quiet")
         plan = self.folder / "plan.json"
         done = run(self.folder, *words, "-o", plan)

@@ -209,7 +209,7 @@ class AutoWrapPolicies(unittest.TestCase):
         pick = random.Random(11)
         self.assertGreater(self.compare_sizes({f"tree {i}": random_tree(pick) for i in range(300)}, 4), 2000)
 
-    def test_the_example_of_the_documentation(self) -> None:
+    def test_documented_example_matches(self) -> None:
         root = Alike(nn.Sequential(Leaf(100), Leaf(100)), Leaf(150), nn.ModuleList([Leaf(100) for _ in range(3)]),
                      nn.MultiheadAttention(10, 2, bias=False, device="meta"))
         self.assertEqual(by_size(root, 150)[0], ["part_0", "part_1"])

@@ -72,7 +72,7 @@ class Formulas(unittest.TestCase):
                       "second moment")
         self.near(states, 16 * LLAMA / 8)
 
-    def test_gradients_are_more_than_the_formula_says(self) -> None:
+    def test_gradients_exceed_the_formula(self) -> None:
         # What reaches into the rank's part is kept whole: two bytes for 1/8 of all, and 1 % more.
         kept = rows(predicted(2, 8), "gradients of the rank's part")
         self.assertTrue(1.005 < kept / (2 * LLAMA / 8) < 1.02, str(kept))
@@ -91,7 +91,7 @@ class Offload(unittest.TestCase):
         terms = {term["name"]: term["bytes"] for term in prediction["memory"]["host"]["terms"]}
         return sum(terms[name] for name in names) / LLAMA
 
-    def test_states_are_on_the_host_and_parameters_are_not(self) -> None:
+    def test_states_move_to_the_host_but_parameters_do_not(self) -> None:
         for stage in (1, 2):
             prediction = predicted(stage, 8, {"pin_memory": False}, cpu_offload=True)
             self.assertAlmostEqual(rows(prediction, "flat parameters") / LLAMA, 2, 3)
@@ -99,13 +99,13 @@ class Offload(unittest.TestCase):
             self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients"), 8, 3)
             self.assertAlmostEqual(self.host(prediction, "optimizer states"), 8, 3)
 
-    def test_all_of_zero3_can_go(self) -> None:
+    def test_all_states_of_zero3_can_move(self) -> None:
         prediction = predicted(3, 8, {"pin_memory": False, "offload_param": True, "max_reuse_distance": 0}, cpu_offload=True)
         self.assertEqual(rows(prediction, "flat parameters", "optimizer's copy", "moment"), 0)
         self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients", "optimizer states"), 16, 3)
         self.assertTrue(2 <= self.host(prediction, "16-bit parameters") < 4, "A block is up to twice as large.")
 
-    def test_times_are_those_of_the_link_and_of_the_hosts_memory(self) -> None:
+    def test_times_follow_the_link_and_host_memory(self) -> None:
         on_device, on_host = (predicted(2, 8, cpu_offload=offload) for offload in (False, True))
         part, link = LLAMA / 8, 32e9 * 16 / 8 * 128 / 130  # PCIe 5.0 x 16: 32 GT/s a lane, of 130 bits 128 for data.
         # One pass over 7 numbers in fp32, the cast, at 20 GB/s; then the way back.
@@ -120,25 +120,25 @@ class Collectives(unittest.TestCase):
     """For Llama-7B on 128 GPUs, as the generator of ZeRO's workloads in aliyun/aicb writes them down
     (workload/physical/model_workload/L7B-D1-C02_Llama7B_zero3_mbs1.csv and its like)."""
 
-    def test_zero3(self) -> None:
+    def test_zero3_matches_published_volumes(self) -> None:
         prediction = predicted(3, 128, {"overlap_comm": True, "param_persistence_threshold": 0, "max_reuse_distance": 0,
                                         "prefetch_bucket_size": 0})
         self.assertEqual(sent(prediction, "all_gather", "forward"), (13_476_831_232, 291))
         self.assertEqual(sent(prediction, "all_gather", "backward"), (13_476_831_232, 291))
         self.assertEqual(sent(prediction, "reduce_scatter", "backward")[0], 11_866_161_152 + 1_610_670_080)
 
-    def test_zero2(self) -> None:
+    def test_zero2_matches_published_volumes(self) -> None:
         prediction = predicted(2, 128)
         self.assertEqual(sent(prediction, "all_reduce", "backward")[0], 13_476_831_232)
         # AICB pads the flat tensor by 512 bytes; DeepSpeed 0.19.8 needs no padding here.
         self.assertEqual(sent(prediction, "all_gather", "optimizer"), (13_476_831_744 - 512, 1))
 
 
-class AMeasuredRun(unittest.TestCase):
+class MeasuredRun(unittest.TestCase):
     """The notebooks vhol-ray-train: a ViT in fp32 with ZeRO-2 and Adam on two L4. DeepSpeed's log says "MA 4.35 GB" before its
     optimizer's states are made, and "Max_MA 5.81 GB" when they are; its GB are GiB."""
 
-    def test_its_initialization(self) -> None:
+    def test_initialization_matches(self) -> None:
         prediction = predicted(2, 2, model="vit_mnist_779m", dimensions={"batch": 128}, mixed_precision=None)
         self.assertEqual(prediction["model"]["parameters"], VIT)
         self.assertEqual(round(rows(prediction, "flat parameters", "optimizer's copy") / GIB, 2), 4.35)

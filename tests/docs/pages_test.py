@@ -100,7 +100,7 @@ class Pages(unittest.TestCase):
             (folder / name).symlink_to(ROOT / name)
         return folder
 
-    def test_what_is_shown_is_what_is_printed(self) -> None:
+    def test_examples_show_what_commands_print(self) -> None:
         environment = {"PATH": f"{FSDP_PLAN.parent}:/usr/bin:/bin", "COLUMNS": "80", "HOME": os.environ.get("HOME", "/"),
                        "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), "FSDP_PLAN_EXECUTOR": str(FSDP_EXEC)}
         ran = set()
@@ -133,7 +133,7 @@ class Pages(unittest.TestCase):
         self.assertIn("docs/images/gui_overview.png", text)
         self.assertIn("docs/images/gui_overview_dark.png", text)
 
-    def test_figures_of_the_front_page_stand_on_the_page_they_link_to(self) -> None:
+    def test_figures_of_the_front_page_are_on_the_linked_page(self) -> None:
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         rows = [line for line in text.splitlines() if line.startswith("| ") and "](docs/" in line]
         self.assertGreaterEqual(len(rows), 8)
@@ -145,12 +145,12 @@ class Pages(unittest.TestCase):
                 found = re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", page)
                 self.assertTrue(found, f"{row}\n{figure} is not in {link[1]}.")
 
-    def test_what_pages_repeat_is_the_same(self) -> None:
+    def test_repeated_facts_agree(self) -> None:
         for (page, words), source in QUOTED.items():
             for name in (page, source):
                 self.assertTrue(words in (ROOT / name).read_text(encoding="utf-8"), f"{name} does not say {words}.")
 
-    def test_counts_that_pages_quote_are_those_of_the_files(self) -> None:
+    def test_quoted_counts_match_the_files(self) -> None:
         sys.path[:0] = [str(ROOT / "tests" / "rehearsal"), str(ROOT / "tests" / "executor")]
         from parity_cases import CASES
         from plan_cases import DDP_CASES
@@ -189,7 +189,7 @@ class Pages(unittest.TestCase):
             self.assertIsNotNone(found, f"{page} does not say {words}.")
             self.assertEqual(tuple(map(int, found.groups())), counts, f"{page}: {words}")
 
-    def test_the_table_of_plans_that_frameworks_train_counts_the_cases(self) -> None:
+    def test_table_of_trained_plans_matches_the_cases(self) -> None:
         sys.path[:0] = [str(ROOT / "tests" / "executor")]
         from framework_cases import DDP_CASES, FSDP1_CASES, SIMPLE_FSDP_CASES, ZERO_CASES
 
@@ -202,7 +202,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(shown, {name: (len(cases), len({case.model for case in cases}), sum(case.ranks > 2 for case in cases))
                                  for name, cases in families.items()})
 
-    def test_the_front_page_repeats_what_was_rehearsed(self) -> None:
+    def test_front_page_repeats_the_rehearsal(self) -> None:
         kept = next(lines for kind, lines in blocks((ROOT / "docs/rehearsal_proof.md").read_text(encoding="utf-8"))
                     if lines[0].startswith("$ fsdp-plan rehearse --gpu A100-40G"))
         shown = next(lines for kind, lines in blocks((ROOT / "README.md").read_text(encoding="utf-8"))
@@ -233,7 +233,7 @@ class Pages(unittest.TestCase):
         for picture in (ROOT / "docs/images").iterdir():
             self.assertTrue(f"images/{picture.name}" in everything, f"No page shows {picture.name}.")
 
-    def test_the_table_of_decisions_has_each_with_its_title(self) -> None:
+    def test_table_of_decisions_is_complete(self) -> None:
         table = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
         for page in sorted((ROOT / "docs/decisions").glob("0*.md")):
             title = re.match(r"# \d{4}:? (.+)", page.read_text(encoding="utf-8"))
@@ -241,7 +241,7 @@ class Pages(unittest.TestCase):
             row = f"[{page.name[:4]}]({page.name}) | {title[1]} |"
             self.assertTrue(row in table, f"docs/decisions/README.md lacks the row {row}")
 
-    def test_files_that_pages_name_are_there(self) -> None:
+    def test_named_files_exist(self) -> None:
         folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
         for page in PAGES:
             if page.parent.name == "decisions":  # They tell what was there when they were taken.
@@ -250,7 +250,7 @@ class Pages(unittest.TestCase):
                 if path.partition("/")[0] in folders and path not in {"tests/core/x_test.cpp", "model_specs/NAME.json"}:
                     self.assertTrue(any(ROOT.glob(path)), f"{name_of(page)} names {path}.")
 
-    def test_the_installation_is_what_the_scripts_offer(self) -> None:
+    def test_installation_matches_the_scripts(self) -> None:
         for name in ("README.md", "docs/tutorial.md"):
             for kind, lines in blocks((ROOT / name).read_text(encoding="utf-8")):
                 for script in (word for line in lines if not kind for word in line.split() if word.startswith("./scripts/")):
@@ -259,7 +259,7 @@ class Pages(unittest.TestCase):
                     presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["workflowPresets"]
                     self.assertIn(preset, [each["name"] for each in presets], name)
 
-    def test_the_example_is_the_large_model_made_small(self) -> None:
+    def test_example_model_is_the_large_one_made_small(self) -> None:
         sys.path.insert(0, str(ROOT / "tests" / "executor"))
         import small_models
 

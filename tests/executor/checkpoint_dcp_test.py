@@ -100,7 +100,7 @@ class AcrossPrograms(Converted):
         self.assertEqual(losses[0], [steps[2:] for steps in losses[1]])
         self.assertEqual(differing(half["parameters"], whole["parameters"]), [])
 
-    def test_ours_read_by_pytorch_as_it_is_and_as_dcp(self) -> None:
+    def test_pytorch_reads_ours_directly_and_as_dcp(self) -> None:
         case = Case("mixed", "llama3_2_1b", 2, {**MIXED, **CLIPPED})
         draw = random.Random(1)
         ids = [draw.randrange(257) for _ in range(24 * 4 * 8)]
@@ -131,7 +131,7 @@ class AcrossPrograms(Converted):
                             ["--resume", str(self.folder / "again"), "--steps", "4", "--reduce", "parity", *data])
         self.expect_second_half(rest, whole)
 
-    def test_what_a_stranger_wrote_is_not_run(self) -> None:
+    def test_code_in_foreign_checkpoints_does_not_run(self) -> None:
         dcp, mark = self.folder / "dcp", self.folder / "mark"
         dcp.mkdir()
         (dcp / ".metadata").write_bytes(pickle.dumps(self.command(mark)))
@@ -145,7 +145,7 @@ class AcrossPrograms(Converted):
         (dcp / ".metadata").write_bytes(b"ctorch.distributed.checkpoint.metadata\nMetadata\n(N(Vstorage_meta\nVx\ndtb.")
         self.convert("from-dcp", str(dcp), str(self.folder / "out"), code=2, said="it changes a class")
 
-    def test_what_a_stranger_wrote_is_not_run_by_the_program_that_trains_with_pytorch(self) -> None:
+    def test_pytorch_runner_does_not_run_code_in_checkpoints(self) -> None:
         case = Case("strange", "qwen3_0_6b", 1)
         dcp, mark = self.folder / "dcp", self.folder / "mark"
         self.theirs(case, "half", "--save", str(dcp))
@@ -160,7 +160,7 @@ class AcrossPrograms(Converted):
         (dcp / ".metadata").write_bytes(metadata)
         self.theirs(case, "rest", "--load", str(dcp))
 
-    def test_pytorchs_read_by_other_ranks_of_ours(self) -> None:
+    def test_other_rank_counts_read_pytorch_checkpoints(self) -> None:
         case = Case("sgd", "qwen3_0_6b", 3, SGD)
         whole = self.ours(case, "whole", "--checkpoint-dir", str(self.folder / "w"))
         self.theirs(case, "half", "--save", str(self.folder / "dcp"))
@@ -209,7 +209,7 @@ class AcrossPrograms(Converted):
         self.assertEqual(differing(parameters_of(next(whole.glob("*.safetensors"))), parameters), [])
         self.assertEqual(read.read_text(encoding="utf-8"), "True")
 
-    def test_parameters_for_others_as_one_file(self) -> None:
+    def test_parameters_export_as_one_file(self) -> None:
         case = Case("one", "qwen3_0_6b", 3)
         run = self.ours(case, "run", "--checkpoint-dir", str(self.folder / "ours"), steps=1)
         out = self.folder / "model.safetensors"
@@ -273,7 +273,7 @@ class FilesOfStrangers(Converted):
             self.convert(what, str(source), str(out), *options, code=2, said=said)
             self.assertEqual([each.name for each in self.folder.iterdir() if "out" in each.name], [])
 
-    def test_a_checkpoint_whose_names_sizes_or_bytes_are_wrong_is_refused(self) -> None:
+    def test_checkpoint_with_wrong_names_sizes_or_bytes_is_refused(self) -> None:
         good = self.step("good")
         self.convert("to-safetensors", str(good), str(self.folder / "whole"))
         self.assertEqual(parameters_of(self.folder / "whole")["w"], ("F32", (2, 3), MODEL["w"][1]))
@@ -308,7 +308,7 @@ class FilesOfStrangers(Converted):
         (self.folder / "config.json").write_text("{", encoding="utf-8")
         self.refused("to-hf", good, "config.json: this is not JSON", "--config", str(self.folder / "config.json"))
 
-    def test_a_damaged_file_is_noticed_before_a_model_reads_it(self) -> None:
+    def test_damaged_file_is_found_before_a_model_reads_it(self) -> None:
         def run(step: pathlib.Path, said: str) -> None:
             import torch
             import torch.distributed.checkpoint as dcp
@@ -323,7 +323,7 @@ class FilesOfStrangers(Converted):
         for step, said in ((self.step("sum", crc32=1), "its checksum is"), (self.step("long", bytes=3), "not as long as")):
             self.forked(functools.partial(run, step, said), 3)
 
-    def test_what_a_run_could_not_go_on_from_is_not_written(self) -> None:
+    def test_options_that_no_run_could_resume_are_refused(self) -> None:
         dcp = self.folder / "dcp"
         self.convert("to-dcp", str(self.step("good")), str(dcp))
         self.convert("from-dcp", str(dcp), str(self.folder / "back"))
@@ -339,7 +339,7 @@ class FilesOfStrangers(Converted):
             self.put_in_the_place_of(dcp, "fsdp_exec.index", value)
             self.refused("from-dcp", dcp, said)
 
-    def test_metadata_that_promises_more_than_there_is(self) -> None:
+    def test_metadata_beyond_the_data_is_refused(self) -> None:
         dcp = self.folder / "dcp"
         self.convert("to-dcp", str(self.step("good")), str(dcp))
         good = (dcp / ".metadata").read_bytes()

@@ -49,7 +49,7 @@ class Faults(InAFolder):
             self.assertLess(time.monotonic(), deadline, f"no checkpoint of step {number}")
             time.sleep(0.01)
 
-    def test_ranks_killed_at_any_moment_leave_a_checkpoint_to_go_on_from(self) -> None:
+    def test_ranks_killed_at_any_moment_leave_a_usable_checkpoint(self) -> None:
         draw = random.Random(5)
         last = 0
         caught = 0
@@ -94,7 +94,7 @@ class Faults(InAFolder):
         for step in steps_in(self.checkpoints):
             index_of(step)
 
-    def test_a_file_that_becomes_too_large(self) -> None:
+    def test_file_size_limit_is_reported(self) -> None:
         self.checkpoints.mkdir()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))  # The moments of a rank have 300 KB.
@@ -105,7 +105,7 @@ class Faults(InAFolder):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    def test_a_disk_that_is_full(self) -> None:
+    def test_full_disk_is_reported(self) -> None:
         self.checkpoints.mkdir()
         mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(self.checkpoints)],
                                capture_output=True, check=False)
@@ -118,7 +118,7 @@ class Faults(InAFolder):
         finally:
             subprocess.run(["umount", str(self.checkpoints)], check=True)
 
-    def test_torchrun_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
+    def test_torchrun_restarts_killed_ranks_from_the_last_checkpoint(self) -> None:
         if TORCHRUN is None or not TORCHRUN.is_file():
             self.skipTest("there is no torchrun")
         # On a busy machine a run may end before the test sees it.

@@ -85,10 +85,10 @@ for each, its in RESUMED.items():
     setattr(ItGoesOn, f"test_{each}", lambda self, its=its: self.check(its))
 
 
-class ItIsCutAnew(Runs):
+class ItIsResharded(Runs):
     """4 -> 2 -> 3 -> 1 ranks, other units, replicas: the next checkpoint equals the previous one."""
 
-    def test_whatever_the_ranks_the_units_and_the_mesh(self) -> None:
+    def test_for_other_ranks_units_and_meshes(self) -> None:
         case = Case("four", LLAMA, 4)
         self.run_ranks(case, "--seed", "3", "--lr", "0.001", "--steps", "2", "--checkpoint-dir", str(self.folder / "four"))
         groups = [{"modules": [f"{CUTS[LLAMA].rows[0].split('.{')[0]}.{i}" for i in (0, 1)]}, {"modules": [""]}]
@@ -121,16 +121,16 @@ class ItIsCutAnew(Runs):
                 self.assertLess(abs(x / y - 1), 1e-6, "Adam's first steps make little of rounding")
 
 
-class ItIsRefused(Runs):
+class CheckpointFolder(Runs):
     written: pathlib.Path | None = None  # Written by the first test, for all.
 
     def setUp(self) -> None:
         super().setUp()
         self.case, self.alone = Case("r", LLAMA, 2), Case("a", LLAMA, 1)
-        if ItIsRefused.written is None:
-            ItIsRefused.written = pathlib.Path(tempfile.mkdtemp())
-            self.run_ranks(self.case, "--steps", "2", "--checkpoint-every", "1", "--checkpoint-dir", str(ItIsRefused.written))
-        shutil.copytree(ItIsRefused.written, self.checkpoints)
+        if CheckpointFolder.written is None:
+            CheckpointFolder.written = pathlib.Path(tempfile.mkdtemp())
+            self.run_ranks(self.case, "--steps", "2", "--checkpoint-every", "1", "--checkpoint-dir", str(CheckpointFolder.written))
+        shutil.copytree(CheckpointFolder.written, self.checkpoints)
         self.step = self.checkpoints / "step-00000002"
 
     @classmethod
@@ -145,7 +145,7 @@ class ItIsRefused(Runs):
             self.assertIn(text, printed)
         self.assertNotIn("step 3: loss", printed)
 
-    def test_damaged_files_by_their_names(self) -> None:
+    def test_damaged_files_are_refused_by_name(self) -> None:
         name = "shard-00002-model-00001-of-00001.safetensors"
         kept = self.folder / "kept"
         for part, what in (("model", "flip"), ("optimizer", "flip"), ("optimizer", "cut"), ("model", "missing")):
@@ -169,7 +169,7 @@ class ItIsRefused(Runs):
         index.write_text(good, encoding="utf-8")
         self.assertIn("step 3: loss", self.run_ranks(self.alone, "--steps", "3", "--resume", str(self.step)))
 
-    def test_what_contradicts_the_checkpoint(self) -> None:
+    def test_settings_that_contradict_the_checkpoint_are_refused(self) -> None:
         self.expect("another optimizer", case=Case("sgd", LLAMA, 1, SGD))
         self.expect("was trained with the seed 0", options=("--seed", "1"))
         self.expect("has the shape", case=Case("q", "qwen3_0_6b", 1))
@@ -179,14 +179,14 @@ class ItIsRefused(Runs):
         said = self.run_ranks(self.alone, "--checkpoint-dir", str(self.checkpoints), code=EXIT_INPUT)
         self.assertIn("Add --resume latest", said)
 
-    def test_old_ones_go_and_leftovers_too(self) -> None:
+    def test_old_checkpoints_and_leftovers_are_deleted(self) -> None:
         (self.checkpoints / ".step-00000009.partial" / "model").mkdir(parents=True)
         self.run_ranks(self.case, "--steps", "4", "--checkpoint-every", "1", "--checkpoint-keep", "2", "--checkpoint-dir", str(self.checkpoints),
                        "--resume", "latest")
         self.assertEqual(sorted(path.name for path in self.checkpoints.iterdir()), ["step-00000003", "step-00000004"])
         self.assertIn("random.1", tensors_of(self.checkpoints / "step-00000004" / "optimizer"))
 
-    def test_latest_of_an_empty_folder_is_the_beginning(self) -> None:
+    def test_latest_of_an_empty_folder_starts_anew(self) -> None:
         said = self.run_ranks(self.alone, "--steps", "1", "--checkpoint-dir", str(self.folder / "new"), "--resume",
                               "latest")
         self.assertIn("step 1: loss", said)

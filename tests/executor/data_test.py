@@ -89,7 +89,7 @@ class Labels(OnFiles):
         self.assertEqual(self.losses(ours), theirs.losses)
         self.assertEqual({name: tensor[2] for name, tensor in ours["parameters"].items()}, theirs.parameters)
 
-    def test_a_rank_that_has_nothing_to_predict_stops_all(self) -> None:
+    def test_rank_without_labels_stops_all_ranks(self) -> None:
         ids = [5] * (8 * SEQ)
         labels = [5] * (4 * SEQ) + [IGNORED] * (4 * SEQ)  # The second half is rank 1's.
         tokens, masks = (str(write_ids(self.folder / name, values, "i")) for name, values in
@@ -102,7 +102,7 @@ class Labels(OnFiles):
             self.assertRegex(ranks[1].printed, "step 1: The loss is -?nan")
             tell("the loss of a rank is no number", ranks, began)
 
-    def test_what_does_not_fit_is_said(self) -> None:
+    def test_mismatched_files_are_reported(self) -> None:
         short = str(write_ids(self.folder / "short", [1] * 7, "H"))
         self.refused(r"short: It has 7 labels, and .* has \d+ tokens", "--tokens", str(self.files.tokens), "--labels", short)
         self.refused("--labels: There are 2 files of labels for 1 of tokens", "--tokens", str(self.files.tokens), "--labels",
@@ -120,7 +120,7 @@ class AllInputsOfAFile(OnFiles):
         write_safetensors(path, {key: tensor for key, tensor in tensors.items() if tensor is not None})
         return str(path)
 
-    def test_it_trains_as_on_token_files_in_any_order_and_goes_on(self) -> None:
+    def test_training_matches_token_files_in_any_order_and_resumes(self) -> None:
         # The loss shifts labels, so each label stands at its own token and is shifted only once.
         labels = torch.tensor(self.files.ids).view(-1, SEQ)
         labels[:, 3] = IGNORED
@@ -140,7 +140,7 @@ class AllInputsOfAFile(OnFiles):
                             [*checkpoints, "--resume", "latest", "--tokens", stored, "--steps", "9", "--reduce", "parity"])
         self.assertEqual(rest["parameters"], of_tokens["parameters"])
 
-    def test_what_does_not_fit_is_said(self) -> None:
+    def test_mismatched_files_are_reported(self) -> None:
         good = self.stored("good")
         for path, said in (
                 (self.stored("none", labels=None), r'It has no "labels" \[samples, \d+\], which the model takes'),
@@ -194,7 +194,7 @@ class Order(OnFiles):
 
 
 class Evaluations(OnFiles):
-    def test_the_loss_is_that_of_plain_pytorch_and_training_does_not_notice(self) -> None:
+    def test_loss_matches_pytorch_and_training_is_unchanged(self) -> None:
         held_out = [(7 * i * i + 3) % VOCABULARY for i in range(9 * SEQ)]
         path = str(write_ids(self.folder / "held-out", held_out))
         options = ["--tokens", str(self.files.tokens), "--steps", "4", "--lr", "0.02"]
@@ -244,7 +244,7 @@ class Evaluations(OnFiles):
 
 
 class Metrics(OnFiles):
-    def test_a_run_that_goes_on_writes_its_steps_once(self) -> None:
+    def test_resumed_run_writes_each_step_once(self) -> None:
         path = self.folder / "metrics.jsonl"
         options = ["--tokens", str(self.files.tokens), "--metrics", str(path), "--checkpoint-dir", str(self.folder / "c"),
                    "--resume", "latest", "--reduction", "parity", "--schedule", "linear", "--schedule-steps", "9"]
@@ -260,7 +260,7 @@ class Metrics(OnFiles):
         self.assertEqual([line["learning_rate"] for line in lines], [1e-4 * ((9 - i) / 9) for i in range(5)])
         self.assertTrue(all(line["gradient_norm"] > 0 and line["seconds"] > 0 for line in lines))
 
-    def test_a_file_of_somebody_else_stays(self) -> None:
+    def test_foreign_file_is_not_overwritten(self) -> None:
         path = self.folder / "notes.txt"
         path.write_text("dear diary\n", encoding="utf-8")
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, ["--metrics", str(path)]) as ranks:
@@ -274,7 +274,7 @@ class Metrics(OnFiles):
                               env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), packages])},
                               capture_output=True, text=True, check=False)
 
-    def test_tensorboard_reads_what_was_written(self) -> None:
+    def test_tensorboard_reads_the_metrics(self) -> None:
         path, folder = self.folder / "metrics.jsonl", self.folder / "board"
         path.write_text('{"step": 1, "loss": 2.5, "samples": 8}\n{"step": 2, "loss": 2.25, "samples": 16}\n'
                         '{"step": 2, "evaluation_loss": 2.125}\n{"step": 3, "loss": null, "samples": 24}\n{"step": 4, "lo',

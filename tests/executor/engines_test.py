@@ -67,7 +67,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         self.assertEqual(found.keys(), expected.keys())
         self.assertEqual([name for name in expected if found[name] != expected[name]], [])
 
-    def test_a_store_of_rank_0_in_place_of_a_file(self) -> None:
+    def test_store_of_rank_0_instead_of_a_file(self) -> None:
         self.expect_equal(by_hand(free_port()))
 
     def test_torchrun(self) -> None:
@@ -119,14 +119,14 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
             self.assertEqual(run.returncode, 0, "".join(printed))
             self.expect_equal(parameters_of(pathlib.Path(name) / "out"))
 
-    def test_a_rank_that_fails_under_ray_is_said(self) -> None:
+    def test_failed_rank_under_ray_is_reported(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             run = self.ray(pathlib.Path(name), "--steps", "2", "--mem", "600K")
             printed, errors = run.communicate(timeout=LIMIT_SECONDS)
             self.assertEqual(run.returncode, 3, printed + errors)
             self.assertRegex(errors, r"error: rank \d: .*\d+ bytes were asked for")
 
-    def test_ray_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
+    def test_ray_restarts_killed_ranks_from_a_checkpoint(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             checkpoints = pathlib.Path(name) / "checkpoints"
             run = self.ray(pathlib.Path(name), "--steps", "60", "--save-parameters", f"{name}/out", "--checkpoint-dir",
@@ -166,7 +166,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
                 self.assertNotIn("shared by several ranks", report["cluster"]["gpu"])
                 self.assertEqual(len(report["steps"]), 2)
 
-    def test_gpus_that_ray_gives_are_trained_on(self) -> None:
+    def test_ranks_train_on_the_gpus_of_ray(self) -> None:
         from fsdp_plan_ray.__main__ import options_of_rank
 
         self.assertEqual(options_of_rank(True, ["--steps", "2"]), ["--steps", "2", "--device", "cuda"])
@@ -183,7 +183,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
                     return int(process.name)
         self.fail("there is no such rank")
 
-    def test_it_can_tell_them_apart(self) -> None:
+    def test_another_seed_gives_other_parameters(self) -> None:
         self.assertNotEqual(by_hand(seed="6"), through_a_file())
 
 

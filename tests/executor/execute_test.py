@@ -58,7 +58,7 @@ class Execute(InAFolder):
         done = self.execute(plan, "--steps", "1", "--calibration", str(calibration), "--quiet")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_what_is_measured_is_what_was_predicted(self) -> None:
+    def test_measurement_matches_the_prediction(self) -> None:
         learned, used = self.folder / "learned.json", self.folder / "used.json"
         taught: dict[str, None] = {}
         for case in chosen():
@@ -129,7 +129,7 @@ class Execute(InAFolder):
         self.assertEqual((broken.returncode, broken.stdout), (2, ""))
         self.assertIn(str(calibration), broken.stderr)
 
-    def test_a_calibration_of_another_cpu_is_said(self) -> None:
+    def test_calibration_of_another_cpu_is_noted(self) -> None:
         plan = Case("small", "vit_b_16", 1).write(self.folder)
         calibration = self.folder / "calibration.json"
         options = ("--steps", "1", "--calibration", str(calibration))
@@ -141,7 +141,7 @@ class Execute(InAFolder):
         self.assertRegex(self.execute(plan, *options).stdout, r"(?s)What its kernels take is that of an abacus")
         self.assertEqual(json.loads(calibration.read_text(encoding="utf-8"))["workspaces"], learned["workspaces"])
 
-    def test_wrong_input_is_said_before_anything_starts(self) -> None:
+    def test_wrong_input_is_reported_before_anything_starts(self) -> None:
         plan = CASES[0].write(self.folder)
         done = self.execute(plan, "--ranks", "3", "--steps", "none")
         self.assertEqual(done.returncode, 2)
@@ -149,7 +149,7 @@ class Execute(InAFolder):
         self.assertIn("--steps", done.stderr)
         self.assertEqual(done.stdout, "")
 
-    def test_checkpoints_and_weights_are_handed_on(self) -> None:
+    def test_checkpoints_and_weights_are_passed_on(self) -> None:
         plan = Case("small", "llama3_2_1b", 2).write(self.folder)
         folder = self.folder / "checkpoints"
         options = ["--checkpoint-dir", str(folder), "--resume", "latest", "--quiet"]

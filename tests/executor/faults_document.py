@@ -36,15 +36,15 @@ def main() -> None:
     runs: list[tuple[list[str], str, str, list[pathlib.Path]]] = [
         ([], "faults_test", "Faults", [cpu]),
         ([], "hosts_test", "", [cpu]),  # Without arguments: it restarts itself.
-        ([], "data_test", "Labels.test_a_rank_that_has_nothing_to_predict_stops_all", [cpu]),
-        ([], "checkpoint_faults_test", "Faults.test_a_disk_that_is_full,Faults.test_a_file_that_becomes_too_large",
+        ([], "data_test", "Labels.test_rank_without_labels_stops_all_ranks", [cpu]),
+        ([], "checkpoint_faults_test", "Faults.test_full_disk_is_reported,Faults.test_file_size_limit_is_reported",
          [cpu, torchrun]),
-        ([], "stub_ranks_test", "HowTheyEnd", [cuda, planner, stub]),
+        ([], "stub_ranks_test", "EndOfRanks", [cuda, planner, stub]),
         ([], "strangers_test", "Strangers,MeetingPlaces", [cpu]),
     ]
     # If a network answers for every address, the test of a missing host needs a separate network.
     if subprocess.run([*_ALONE, "true"], capture_output=True, check=False).returncode == 0:
-        runs.append((_ALONE, "strangers_test", "MeetingPlaces.test_a_host_that_does_not_answer", [cpu]))
+        runs.append((_ALONE, "strangers_test", "MeetingPlaces.test_silent_host_is_reported", [cpu]))
     with tempfile.TemporaryDirectory() as folder:
         told = pathlib.Path(folder) / "told"
         told.touch()

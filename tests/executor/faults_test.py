@@ -52,7 +52,7 @@ class Faults(InAFolder):
         for pattern in said:
             self.assertRegex(rank.printed, pattern)
 
-    def test_a_rank_that_is_killed_ends_the_others(self) -> None:
+    def test_killed_rank_ends_the_others(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         with started(EXECUTOR, 3, [plan], self.folder, [*ENDLESS, *PATIENT]) as ranks:
             self.wait_until_they_train(ranks)
@@ -62,7 +62,7 @@ class Faults(InAFolder):
                 self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r), "No sign of life from rank 1")
             tell("a rank is killed", [ranks[0], ranks[2]], began)
 
-    def test_a_rank_that_hangs_is_named(self) -> None:
+    def test_hanging_rank_is_named(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         for timeout in TIMEOUTS:
             with started(EXECUTOR, 3, [plan], self.folder, [*ENDLESS, "--timeout", str(timeout)]) as ranks:
@@ -78,7 +78,7 @@ class Faults(InAFolder):
                     return
         self.fail("".join(rank.printed for rank in ranks))
 
-    def test_rank_0_that_hangs_is_named_where_it_serves_the_store(self) -> None:
+    def test_hanging_rank_0_that_serves_the_store_is_named(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         for timeout in TIMEOUTS:
             options = [*ENDLESS, "--timeout", str(timeout)]
@@ -91,12 +91,12 @@ class Faults(InAFolder):
                 return
         self.fail("".join(rank.printed for rank in ranks))
 
-    def test_a_rank_that_is_alone_needs_no_engine(self) -> None:
+    def test_single_rank_needs_no_engine(self) -> None:
         done = subprocess.run([str(EXECUTOR), str(self.plan(Case("f", "llama3_2_1b", 1))), "--steps", "1"],
                               env=clean_environment(), capture_output=True, text=True, timeout=LIMIT_SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_port_that_is_taken(self) -> None:
+    def test_port_in_use_is_reported(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 2))
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
@@ -108,7 +108,7 @@ class Faults(InAFolder):
                 self.expect_end(ranks[1], EXIT_RUN, "error: rank 1: joining the other ranks: ")
                 tell("the port is taken (`--timeout 3`)", ranks, began)
 
-    def test_copies_end_with_a_rank_of_another_shard_group(self) -> None:
+    def test_replicas_end_with_a_rank_of_another_shard_group(self) -> None:
         case = Case("f", "llama3_2_1b", 2, replicate=2)
         with started(EXECUTOR, 4, [self.plan(case)], self.folder, [*ENDLESS, *PATIENT]) as ranks:
             self.wait_until_they_train(ranks)
@@ -118,7 +118,7 @@ class Faults(InAFolder):
                 self.expect_end(rank, EXIT_RUN, stopped_in_a_step(rank.rank))
             tell("a rank of another shard group is killed", ranks[:3], began)
 
-    def test_a_rank_that_never_starts_is_named_and_waited_for_no_longer_than_said(self) -> None:
+    def test_missing_rank_is_named_after_the_timeout(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         began = time.monotonic()
         with started(EXECUTOR, 2, [plan], self.folder, ["--timeout", "5"], world_size=3) as ranks:
@@ -127,7 +127,7 @@ class Faults(InAFolder):
             tell("a rank never starts (`--timeout 5`)", ranks, began)
         self.assertGreater(time.monotonic() - began, 4, "they do not wait as long as said")
 
-    def test_too_little_memory_is_said_in_bytes(self) -> None:
+    def test_too_little_memory_is_reported_in_bytes(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 2))
         began = time.monotonic()
         with started(EXECUTOR, 2, [plan], self.folder, ["--mem", "600K", *PATIENT]) as ranks:
@@ -146,7 +146,7 @@ class Faults(InAFolder):
                 self.expect_end(rank, EXIT_INPUT, r"error: .*options.* rank 2 differ from those of rank 0")
             tell(fault, ranks, began)
 
-    def test_ranks_with_another_plan_are_named_and_nobody_trains(self) -> None:
+    def test_ranks_with_another_plan_are_named_and_no_rank_trains(self) -> None:
         case = Case("f", "llama3_2_1b", 3)
         one = self.plan(case, "one")
         for name, changes in {"accumulation": {"accumulation": 2}, "units": {"units": [{"modules": [""]}]},
@@ -154,18 +154,18 @@ class Faults(InAFolder):
             with self.subTest(name):
                 self.expect_refusal("a rank has another plan", [one, one, self.plan(case, name, **changes)])
 
-    def test_ranks_with_other_options_are_named_and_nobody_trains(self) -> None:
+    def test_ranks_with_other_options_are_named_and_no_rank_trains(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         for options in ("--seed", "RANK"), ("--steps", "1RANK"), ("--lr", "1RANK"):
             with self.subTest(options[0]):
                 self.expect_refusal("a rank has other options", [plan], *options)
 
-    def test_copies_of_a_plan_need_not_lie_in_one_place(self) -> None:
+    def test_copies_of_a_plan_may_have_different_paths(self) -> None:
         case = Case("f", "llama3_2_1b", 2)
         with started(EXECUTOR, 2, [self.plan(case, "here"), self.plan(case, "there")], self.folder, []) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0, 0], "".join(rank.printed for rank in ranks))
 
-    def test_every_problem_of_a_plan_is_said_and_nothing_is_written(self) -> None:
+    def test_every_problem_of_a_plan_is_reported_and_nothing_is_written(self) -> None:
         units = [{"modules": ["model.layer.0"]}, {"modules": ["model.norms"]}, {"modules": [""]}]
         options = ["--report", str(self.folder / "report.RANK"), "--save-parameters", str(self.folder / "parameters")]
         plan = self.plan(Case("f", "llama3_2_1b", 1), units=units)
@@ -181,12 +181,12 @@ class Faults(InAFolder):
                 self.expect_end(rank, EXIT_INPUT, "3 ranks, and 2 were started")
             tell("the plan is for other ranks than are started", ranks, began)
 
-    def test_a_plan_that_is_no_plan(self) -> None:
+    def test_file_that_is_no_plan_is_refused(self) -> None:
         (self.folder / "no.json").write_text('{"format_version": "1.0", "model": {', encoding="utf-8")
         with started(EXECUTOR, 1, [self.folder / "no.json"], self.folder, []) as ranks:
             self.expect_end(ranks[0], EXIT_INPUT, r"no\.json")
 
-    def test_a_report_that_cannot_be_written(self) -> None:
+    def test_report_that_cannot_be_written_is_refused(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 1))
         options = ["--report", str(self.folder / "nowhere" / "report")]
         with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:

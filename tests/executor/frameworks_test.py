@@ -65,7 +65,7 @@ def held_by_gloo(case: Case, report: dict[str, Any]) -> int:
     return max((each["payload_bytes"] for each in report["traffic"]["collectives"]), default=0)
 
 
-class TheRealFrameworksDoAsPredicted(InAFolder):
+class RealFrameworksMatchPredictions(InAFolder):
     def setUp(self) -> None:
         super().setUp()
         self.learned = self.folder / "learned.json"
@@ -112,12 +112,12 @@ class TheRealFrameworksDoAsPredicted(InAFolder):
             norms = [step["gradient_norm"] for step in steps]
             self.assertTrue(limit == math.inf or min(norms) > limit, f"nothing is clipped: {norms}")
 
-    def test_names_are_of_cases(self) -> None:
+    def test_requested_names_exist(self) -> None:
         known = {*FAMILIES, *(case.name for cases in FAMILIES.values() for case in cases)}
         self.assertEqual(sorted(set(WANTED) - known), [])
 
     @unittest.skipUnless("zero" in FAMILIES and (not WANTED or "zero" in WANTED), "a test of ZeRO")
-    def test_zero_leaves_out_a_step_whose_gradients_are_not_finite(self) -> None:
+    def test_zero_skips_a_step_with_nonfinite_gradients(self) -> None:
         # The norm reveals the non-finite gradients, or an explicit check does.
         for case in (zero("norm", 1, "gpt2", 2), zero("looked_for", 2, "gpt2", 2, HALF_OF_ZERO, dtype="bfloat16")):
             with self.subTest(case.name):
@@ -134,7 +134,7 @@ class TheRealFrameworksDoAsPredicted(InAFolder):
 
 
 @unittest.skipUnless(not WANTED or "ddp" in WANTED, "of all frameworks alike")
-class WhatIsSaid(InAFolder):
+class Messages(InAFolder):
     def plan(self, name: str = "ddp", **members: Any) -> pathlib.Path:
         return ddp("said", "llama3_2_1b", 2, members).write(self.folder, name)
 
@@ -144,7 +144,7 @@ class WhatIsSaid(InAFolder):
         self.assertRegex(" ".join(done.stderr.split()), words)
         self.assertNotIn("step 1", done.stderr)
 
-    def test_what_trains_and_what_is_not_measured(self) -> None:
+    def test_trained_framework_and_unmeasured_figures_are_named(self) -> None:
         done = execute(self.plan(), "--steps", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
         said = " ".join(done.stdout.split())
@@ -159,7 +159,7 @@ class WhatIsSaid(InAFolder):
         self.assertNotIn("at_peak", answer["memory"])
         self.assertNotIn("reserved_peak_bytes", answer["memory"])
 
-    def test_what_is_missing_is_named_with_its_command(self) -> None:
+    def test_missing_package_error_names_the_command(self) -> None:
         nowhere = {"PYTHONPATH": "", "FSDP_PLAN_TORCH_PYTHON": str(self.lone_python())}
         plan = zero("z", 2, "llama3_2_1b", 2).write(self.folder, "zero")
         self.refused(r"has no deepspeed\. Write: \S+ -m pip install deepspeed==0\.19\.8", plan, **nowhere)
@@ -174,27 +174,27 @@ class WhatIsSaid(InAFolder):
         script.chmod(0o755)
         return script
 
-    def test_what_only_fsdp_exec_has(self) -> None:
+    def test_options_of_fsdp_exec_are_refused(self) -> None:
         for option in (["--chrome-trace", str(self.folder / "t.json")], ["--reduction", "parity"], ["--resume", "latest"], ["--mem", "1G"]):
             self.refused(f"{option[0]}: fsdp-exec has it, and PyTorch's DDP trains this plan itself", self.plan(), *option)
         self.refused("--calibration: There is no such file, and only a run of fsdp-exec writes one", self.plan(), "--calibration", str(self.folder / "none.json"))
 
-    def test_what_a_cpu_cannot(self) -> None:
+    def test_fsdp1_offload_on_cpu_is_refused(self) -> None:
         offloaded = Case("o", "llama3_2_1b", 2, {"runtime": {"name": "pytorch-fsdp1"}, "cpu_offload": True}).write(self.folder, "offloaded")
         self.refused("plan/cpu_offload: FSDP1 offloads from GPUs alone", offloaded, "--device", "cpu")
 
-    def test_another_torch_and_a_bad_rate_are_said_together(self) -> None:
+    def test_wrong_torch_and_bad_rate_are_reported_together(self) -> None:
         self.refused(r"The plan is of PyTorch 2\.8.* pip install torch==2\.8.* --lr: -1\.0 is no learning rate",
                      self.plan(runtime={"name": "pytorch-ddp", "version": "2.8"}), "--lr=-1")
 
-    def test_a_rank_that_fails_is_named(self) -> None:
+    def test_failed_rank_is_named(self) -> None:
         weights = self.folder / "w.safetensors"
         weights.write_bytes(b"\x02" + bytes(7) + b"{}")
         done = execute(self.plan(), "--weights", str(weights))
         self.assertIn(done.returncode, (2, 3), done.stderr)
         self.assertIn("error", done.stderr)
 
-    def test_each_engine_says_who_a_rank_is(self) -> None:
+    def test_each_engine_gives_rank_and_world(self) -> None:
         from fsdp_plan_runner.launch import NotStarted, Place, first_host, read_place
 
         meeting = {"MASTER_ADDR": "host", "MASTER_PORT": "29500"}
@@ -232,7 +232,7 @@ class WhatIsSaid(InAFolder):
 
 @unittest.skipUnless(STUB.is_file() and (not WANTED or "ddp" in WANTED), "the stub GPU is not built")
 class OnTheStubGpu(InAFolder):
-    def test_what_the_caching_allocator_does_is_what_was_predicted(self) -> None:
+    def test_caching_allocator_matches_the_prediction(self) -> None:
         for runtime in ("ddp", "fsdp1"):
             with self.subTest(runtime):
                 plan = self.folder / f"{runtime}.json"
@@ -254,7 +254,7 @@ class OnTheStubGpu(InAFolder):
 
 
 def add(case: Case) -> None:
-    setattr(TheRealFrameworksDoAsPredicted, f"test_{case.name}", lambda self: self.check(case))
+    setattr(RealFrameworksMatchPredictions, f"test_{case.name}", lambda self: self.check(case))
 
 
 assert not {case.name for cases in FAMILIES.values() for case in cases} & {case.name for case in CASES}

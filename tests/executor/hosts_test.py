@@ -119,7 +119,7 @@ class TwoHosts(InAFolder):
         self.hosts = Hosts()
         self.addCleanup(self.hosts.end)
 
-    def test_they_end_with_the_parameters_of_one_host(self) -> None:
+    def test_parameters_equal_those_of_one_host(self) -> None:
         there, here = self.folder / "there", self.folder / "here"
         with on_two_hosts(self.hosts, self.plan, self.folder, "--steps", "2", "--save-parameters", str(there)) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
@@ -133,7 +133,7 @@ class TwoHosts(InAFolder):
                 rank.wait()
         return ranks
 
-    def test_a_checkpoint_of_two_hosts_goes_on_on_one(self) -> None:
+    def test_checkpoint_of_two_hosts_resumes_on_one(self) -> None:
         self.plan = CASE.write(self.folder, mesh=ACROSS)
         whole, parts = self.folder / "whole", self.folder / "parts"
         keep = ["--checkpoint-dir", str(self.folder / "checkpoints"), "--resume", "latest"]
@@ -146,7 +146,7 @@ class TwoHosts(InAFolder):
             self.assertIn("resuming after step 2 of", ranks[0].printed)
         self.assertEqual(differing(parameters_of(parts), parameters_of(whole)), [])
 
-    def test_a_folder_that_the_hosts_do_not_share_is_said(self) -> None:
+    def test_unshared_folder_is_reported(self) -> None:
         self.plan = CASE.write(self.folder, mesh=ACROSS)
         folder = self.folder / "checkpoints"
         for already in (False, True):

@@ -23,8 +23,8 @@ EXIT_INPUT, EXIT_SKIPPED = 2, 77
 QUOTED = 5e-3  # Another CPU adds in another order, and 60 steps amplify the difference.
 
 
-class OnText(InAFolder):
-    def test_a_run_resumed_twice_is_one_run_and_is_loaded_by_transformers(self) -> None:
+class TextTraining(InAFolder):
+    def test_run_resumed_twice_equals_one_run_and_loads_in_transformers(self) -> None:
         run = train(EXECUTOR, self.folder)
         self.assertEqual(differing(run.parameters, run.unbroken["parameters"]), [])  # assertEqual on bytes would compute a
                                                                                      # diff for minutes.

@@ -86,7 +86,7 @@ def expanded(model: object) -> dict[str, Any]:
     return answer(PROGRAM, "models", model, "--expanded")
 
 
-class OfConfigurations(Compared):
+class ValuesOfConfigurations(Compared):
     """Checks config.json's initial values, at the default and at another value."""
 
     def check(self, family: str, **keys: Any) -> dict[str, Any]:
@@ -98,22 +98,22 @@ class OfConfigurations(Compared):
             self.agree_all(said, getattr(transformers, FAMILIES[family].model)(config))
             return said
 
-    def test_of_every_family(self) -> None:
+    def test_every_family_matches(self) -> None:
         for family in FAMILIES:
             with self.subTest(family):
                 self.check(family)
 
-    def test_of_every_family_with_another_range(self) -> None:
+    def test_every_family_with_another_range_matches(self) -> None:
         for family in FAMILIES:
             key = {"t5": "initializer_factor", "whisper": "init_std"}.get(family, "initializer_range")
             with self.subTest(family):
                 self.check(family, **{key: 0.5 if family == "t5" else 0.07})
 
-    def test_of_a_row_that_is_padding(self) -> None:
+    def test_padding_row_is_zero(self) -> None:
         said = self.check("llama", pad_token_id=7)
         self.assertEqual(said["parameters"][0]["initial"], {"distribution": "normal", "std": 0.02, "zero_row": 7})
 
-    def test_of_heads_that_are_not_tied(self) -> None:
+    def test_untied_heads_match(self) -> None:
         self.check("t5", tie_word_embeddings=False, feed_forward_proj="gated-gelu")
 
 
@@ -137,7 +137,7 @@ def of_published(name: str) -> Callable[[], torch.nn.Module]:
     return next(each.make for each in MODELS if each.name == name)
 
 
-class OfTheLibrary(Compared):
+class ValuesOfTheLibrary(Compared):
     """Compares shipped specs with models of the published classes. These may have other widths, and fewer layers if nothing
     depends on their number."""
 
@@ -154,13 +154,13 @@ class OfTheLibrary(Compared):
         "llama3_1_8b": of_published("Llama 3.1"), "qwen3_30b_a3b": of_published("Qwen 3 MoE"),
     }
 
-    def test_against_the_published_classes(self) -> None:
+    def test_shipped_models_match_published_classes(self) -> None:
         for model, make in self.MADE.items():
             with self.subTest(model):
                 torch.manual_seed(1)
                 self.agree_all(expanded(model), make(), some=True)
 
-    def test_all_state_them(self) -> None:
+    def test_every_spec_states_its_values(self) -> None:
         for path in sorted((ROOT / "model_specs").glob("*.json")):
             spec = json.loads(path.read_text(encoding="utf-8"))
             self.assertIn("initial_values", spec, path.name)
@@ -175,7 +175,7 @@ def without_color(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-class OfTheExecutor(Compared):
+class ValuesOfTheExecutor(Compared):
     """Checks fsdp-exec's initial values, on two ranks."""
 
     def begun(self, family: str, **keys: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -202,13 +202,13 @@ class OfTheExecutor(Compared):
                 self.agree(parameter["name"], parameter["initial"], tensors[parameter["name"]])
         return tensors
 
-    def test_different_deviations(self) -> None:
+    def test_deviations_match(self) -> None:
         self.check("t5")
 
-    def test_rows_of_zeros(self) -> None:
+    def test_zero_rows_match(self) -> None:
         self.check("llama", pad_token_id=98)  # The last row of the last rank.
 
-    def test_sinusoids(self) -> None:
+    def test_sinusoids_match(self) -> None:
         tensors = self.check("whisper")
         torch.manual_seed(1)
         with tempfile.TemporaryDirectory() as folder:

@@ -72,7 +72,7 @@ class TheProof(unittest.TestCase):
     def rows(self, proof: dict[str, Any], result: str) -> list[str]:
         return [f"{row['group']}: {row['name']}" for row in proof["rows"] if row["result"] == result]
 
-    def test_every_trial_runs_and_all_that_the_stub_can_say_is_as_it_should_be(self) -> None:
+    def test_every_trial_runs_and_passes_on_the_stub(self) -> None:
         self.assertEqual(self.rows(self.proof, "fail"), [])
         self.assertEqual(self.rows(self.proof, "not run"),
                          ["executor: losses are numbers that change", "PyTorch FSDP2: losses of all ranks and steps"])
@@ -90,7 +90,7 @@ class TheProof(unittest.TestCase):
         self.assertEqual(len(self.proof["cards"]), 2)
         self.assertEqual(len({card["uuid"] for card in self.proof["cards"]}), 2)
 
-    def test_what_was_made_on_the_stub_says_so_before_all_else_and_is_no_proof(self) -> None:
+    def test_page_made_on_the_stub_is_marked_and_proves_nothing(self) -> None:
         self.assertEqual(self.done.returncode, 1)
         self.assertEqual((self.proof["verdict"], self.proof["made_on"]), ("made on the stub GPU", "the stub GPU"))
         self.assertTrue(self.done.stdout.startswith("STUB "), self.done.stdout)
@@ -122,7 +122,7 @@ class TheProof(unittest.TestCase):
         return (done.returncode, json.loads((folder / "proof.json").read_text(encoding="utf-8")),
                 (folder / "proof.html").read_text(encoding="utf-8"))
 
-    def test_a_trial_that_fails_is_a_row_and_so_is_a_card_that_nobody_knows(self) -> None:
+    def test_failed_trial_and_unknown_card_are_rows(self) -> None:
         memory = int(self.card["STUB_GPU_CONTEXT_BYTES"]) + (110 << 20)
         code, proof, page = self.again("failing", {}, STUB_GPU_BYTES=str(memory), STUB_GPU_NAME="NVIDIA A10")
         self.assertEqual(code, 1)
@@ -132,19 +132,19 @@ class TheProof(unittest.TestCase):
         self.assertIn("the trial", page)
         self.assertEqual([row["why"] for row in proof["rows"] if row["result"] == "not run"], ["there is none"] * 2)
 
-    def test_another_card_is_not_held_against_this_prediction(self) -> None:
+    def test_another_card_is_not_compared_with_the_prediction(self) -> None:
         _, proof, _ = self.again("another", {}, STUB_GPU_NAME="NVIDIA A10")
         rows = [row for row in proof["rows"] if row["group"] == "memory"]
         self.assertEqual({row["result"] for row in rows}, {"note"})
         self.assertEqual({row["why"] for row in rows}, {judge.OF_ANOTHER_CARD})
 
-    def test_a_card_that_breaks_is_a_row(self) -> None:
+    def test_broken_card_is_a_row(self) -> None:
         _, proof, _ = self.again("broken", {}, STUB_GPU_FAULT="illegal:20")
         self.assertIn("an illegal memory access was encountered",
                       next(row["why"] for row in proof["rows"] if row["result"] == "fail"))
 
 
-    def test_a_torchrun_that_fails_is_a_row_and_what_needs_it_is_not_run(self) -> None:
+    def test_failed_torchrun_is_a_row_and_skips_its_dependents(self) -> None:
         python = self.folder / "python-whose-torchrun-fails"
         python.write_text("#!/bin/sh\necho 'RuntimeError: no kernel image is available' >&2\nexit 7\n", encoding="utf-8")
         python.chmod(0o755)
@@ -158,8 +158,8 @@ class TheProof(unittest.TestCase):
         self.assertIn("memory: steady step: reserved", self.rows(proof, "pass"))
 
 
-class AHybridInMixedPrecision(unittest.TestCase):
-    def test_two_kinds_of_groups_and_two_precisions_are_held_against_pytorch(self) -> None:
+class HybridInMixedPrecision(unittest.TestCase):
+    def test_two_kinds_of_groups_and_precisions_match_pytorch(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             made = run(PLANNER, "mlp", "--gpu", "H100 SXM", "--gpus", "4", "--replicate", "2", "--precision", "mixed", "-o",
@@ -186,7 +186,7 @@ class AHybridInMixedPrecision(unittest.TestCase):
 class TheScript(unittest.TestCase):
     """Runs scripts/executor_gpu_proof with a missing driver program."""
 
-    def test_it_proves_writes_the_page_and_the_table_and_says_that_it_was_the_stub(self) -> None:
+    def test_script_writes_page_and_table_and_names_the_stub(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             smi = folder / "nvidia-smi"
@@ -214,7 +214,7 @@ class TheScript(unittest.TestCase):
             self.assertEqual([each.name for each in (folder / "out" / "measured").iterdir()], ["stub_h100_80gb_hbm3.jsonl"])
         self.assertEqual((ROOT / "docs" / "executor_gpus.md").read_text(encoding="utf-8"), page)
 
-    def test_without_a_driver_it_is_skipped(self) -> None:
+    def test_script_is_skipped_without_a_driver(self) -> None:
         done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof")], capture_output=True, text=True, check=False,
                               env={**os.environ, "PATH": "/usr/bin:/bin"})
         if pathlib.Path("/usr/bin/nvidia-smi").exists():
@@ -222,7 +222,7 @@ class TheScript(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (77, "There is no GPU: nvidia-smi is not found.\n"))
 
 
-class WhatIsRefused(unittest.TestCase):
+class RefusedProofs(unittest.TestCase):
     def refused(self, *words: object, **environment: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
             plan = pathlib.Path(folder) / "plan.json"
@@ -231,7 +231,7 @@ class WhatIsRefused(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         return done.stderr
 
-    def test_options_that_a_proof_has_no_use_for(self) -> None:
+    def test_options_without_effect_on_a_proof(self) -> None:
         said = self.refused("--proof", "--gpus", "4", "--mem", "2G", "--device", "cpu")
         for part in ("The plan is for 2 ranks.", "--mem", "--device"):
             self.assertIn(part, said)
@@ -254,7 +254,7 @@ class WhatIsRefused(unittest.TestCase):
             self.assertIn("There is no NVIDIA driver", self.refused("--proof", "--python", PYTHON))
 
 
-class HowRowsAreJudged(unittest.TestCase):
+class JudgedRows(unittest.TestCase):
     def collectives(self, *seconds: float | None, kind: str = "all_gather") -> list[dict[str, Any]]:
         return [{"kind": kind, "payload_bytes": 8 * i, "seconds": each} for i, each in enumerate(seconds)]
 
@@ -265,7 +265,7 @@ class HowRowsAreJudged(unittest.TestCase):
         worker.add_times(called, kernels)
         self.assertEqual([each["seconds"] for each in called], [1.0, 3.0, None])
 
-    def test_times_of_pytorch_stand_beside_ours(self) -> None:
+    def test_times_of_pytorch_are_listed_with_ours(self) -> None:
         reports = [{"traffic": {"collectives": self.collectives(None, None)}}]
         table = [{"seconds_median": 1.0}, {"seconds_median": 2.0}]
         theirs = [{"collectives": self.collectives(*seconds)} for seconds in ((1.0, 4.0), (2.0, 4.0), (3.0, 4.0))]
@@ -286,14 +286,14 @@ class HowRowsAreJudged(unittest.TestCase):
         for found, expected, result in ((101, 100, "pass"), (102, 100, "fail"), (98, 100, "fail"), (0, 0, "pass"), (1, 0, "fail")):
             self.assertEqual(judge.within("", "", found, expected, "B", 0.01).result, result, (found, expected))
 
-    def test_losses_that_are_no_numbers_or_do_not_change_are_no_training(self) -> None:
+    def test_nonfinite_or_constant_losses_fail(self) -> None:
         def reports(*losses: float) -> list[dict[str, Any]]:
             return [{"steps": [{"loss": loss} for loss in losses]}]
 
         for losses, result in (((2.0, 1.9), "pass"), ((2.0, float("nan")), "fail"), ((2.0, 2.0), "fail")):
             self.assertEqual(judge.loss_rows(reports(*losses), False)[0].result, result)
 
-    def test_losses_are_held_against_those_of_pytorch(self) -> None:
+    def test_losses_are_compared_with_pytorch(self) -> None:
         def side(loss: float, wall: float) -> list[dict[str, Any]]:
             step = {"loss": loss, "wall_seconds": wall, "live_peak_bytes": 1, "allocated_peak_bytes": 1, "reserved_peak_bytes": 1,
                     "requested": 1, "allocated": 1, "reserved": 1}
@@ -304,11 +304,11 @@ class HowRowsAreJudged(unittest.TestCase):
             row = judge.pytorch_rows(side(2.0, 1), side(other, 2), in_16_bits, False)[0]
             self.assertEqual(row.result, result, (other, in_16_bits))
 
-    def test_an_answer_of_the_card_that_the_stub_does_not_give_fails(self) -> None:
+    def test_answer_that_differs_from_the_stub_fails(self) -> None:
         rows = judge.claim_rows({"attention": "flash", "workspace": 8}, {"attention": "cuDNN", "workspace": 8})
         self.assertEqual([row.result for row in rows], ["fail", "pass"])
 
-    def test_a_gpu_that_is_shared_is_no_transport_between_gpus(self) -> None:
+    def test_shared_gpu_proves_no_transport(self) -> None:
         report = {"cluster": {"gpu": "X, shared by several ranks"}, "traffic": {"collectives": []}}
         self.assertEqual(judge.collective_rows([report], None)[0].result, "fail")
 

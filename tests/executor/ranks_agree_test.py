@@ -67,7 +67,7 @@ class RanksAgreeWithOneProcess(unittest.TestCase):
     def test_fully_sharded_of_4(self) -> None:
         self.check("llama3_2_1b", 4)
 
-    def test_parameters_kept_after_forward(self) -> None:
+    def test_parameters_gathered_after_forward(self) -> None:
         self.check("llama3_2_1b", 4, reshard_after_forward=False)
 
     def test_resharded_to_2(self) -> None:

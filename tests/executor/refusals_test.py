@@ -59,7 +59,7 @@ class Refusals(InAFolder):
         for text in printed:
             self.assertRegex(text, said)
 
-    def test_a_loss_that_is_no_number_stops_all_ranks_and_nothing_is_kept(self) -> None:
+    def test_nonfinite_loss_stops_all_ranks_without_a_checkpoint(self) -> None:
         checkpoints, report = self.folder / "c", self.folder / "report"
         plan = self.files.plan(2, 4, optimizer={"kind": "sgd", "weight_decay": 0.0})
         options = ["--lr", "1e30", "--steps", "9", "--checkpoint-dir", str(checkpoints), "--checkpoint-every", "1", "--report",
@@ -75,7 +75,7 @@ class Refusals(InAFolder):
         self.assertEqual(codes, [0, 0], printed)
         self.assertRegex(printed[0], r"step 4: loss -?nan")
 
-    def test_what_no_rank_can_write_ends_all_of_them_at_once(self) -> None:
+    def test_unwritable_output_ends_all_ranks_at_once(self) -> None:
         for option in "--save-parameters", "--report":
             place = str(self.folder / ("x" * 300))  # Longer than a name may be.
             codes, printed = self.run_ranks(self.files.plan(2, 4), 2, option, place, "--steps", "1", *PATIENT)
@@ -84,7 +84,7 @@ class Refusals(InAFolder):
                 self.assertRegex(text, r"error: rank 0: .*xxx")
                 self.assertNotIn(" -o", text)
 
-    def test_a_result_without_a_folder_is_missed_before_anything_is_trained(self) -> None:
+    def test_missing_output_folder_is_reported_before_training(self) -> None:
         (self.folder / "taken").mkdir()
         (self.folder / "file").write_text("", encoding="utf-8")
         codes, printed = self.run_ranks(
@@ -104,7 +104,7 @@ class Refusals(InAFolder):
         for timeout in "nan", "inf", "0", "-1":
             self.expect(EXIT_INPUT, "--timeout", "--timeout", timeout)
 
-    def test_all_that_is_wrong_with_a_command_line_is_said_at_once(self) -> None:
+    def test_every_error_of_a_command_line_is_reported(self) -> None:
         wrong = ["--lr", "nan", "--betas", "0.9", "--schedule", "slow", "--warmup", "-1", "--steps=none", "--checkpoint-keep", "3",
                  "--stepps", "7", "--device", "cuda", "--mem", "3x", "--workspaces", "here", "--labels", "there"]
         codes, printed = self.run_ranks(self.files.plan(1, 4), 1, *wrong)
@@ -116,7 +116,7 @@ class Refusals(InAFolder):
         self.assertIn("--checkpoint-keep: It needs --checkpoint-dir.", printed[0])
         self.assertIn("slow not in {constant,linear,cosine}", printed[0])
 
-    def test_what_another_pytorch_would_communicate(self) -> None:
+    def test_collectives_of_another_pytorch_are_refused(self) -> None:
         quirks = {"clip_reduces_each_norm": False, "skip_collectives_of_one": False, "forward_all_gather_output_kept": False}
         plan = self.files.plan(1, 4, runtime={"quirks": quirks}, optimizer={"clip_grad_norm": 1.0})
         codes, printed = self.run_ranks(plan, 1)
@@ -129,25 +129,25 @@ class Refusals(InAFolder):
         codes, printed = self.run_ranks(plan, 2, "--steps", "1")
         self.assertEqual(codes, [0] * 2, printed)
 
-    def test_a_plan_of_another_framework_is_for_that_framework(self) -> None:
+    def test_plan_of_another_framework_is_refused(self) -> None:
         for name in ("pytorch-ddp", "pytorch-fsdp1", "deepspeed-zero3", "torchtitan-simple-fsdp"):
             with self.subTest(name):
                 plan = self.files.plan(2, 4, runtime={"name": name})
                 self.expect(EXIT_INPUT, f"/runtime/name: fsdp-exec trains plans of FSDP2, and this one is of {name}. Write: fsdp-plan execute",
                             plan=plan, count=2)
 
-    def test_what_no_plan_can_ask_for(self) -> None:
+    def test_members_that_no_plan_can_have_are_refused(self) -> None:
         for member in "keep_low_precision_grads", "autocast":
             with self.subTest(member):
                 unknown = self.files.plan(2, 4, runtime={"name": "pytorch-fsdp1"}, fsdp1={member: True})
                 self.expect(EXIT_INPUT, member, plan=unknown, count=2)
 
-    def test_a_plan_that_is_a_pipe(self) -> None:
+    def test_plan_from_a_pipe_is_refused(self) -> None:
         pipe = self.folder / "pipe.json"
         os.mkfifo(pipe)
         self.expect(EXIT_INPUT, r"pipe\.json: This is a pipe, and every rank reads the plan", plan=pipe)
 
-    def test_a_name_does_not_speak_to_the_terminal(self) -> None:
+    def test_names_cannot_control_the_terminal(self) -> None:
         spec = self.folder / "named.json"
         inputs = {**SPEC["inputs"], "more": {"shape": ["batch"], "dtype": "int64"}}
         spec.write_text(json.dumps({**SPEC, "name": "M\x1b]0;pwned\x07", "inputs": inputs}), encoding="utf-8")
@@ -158,7 +158,7 @@ class Refusals(InAFolder):
         self.assertIn("pwned", printed[0])
         self.assertEqual([c for c in printed[0] if ord(c) < 32 and c != "\n"], [])
 
-    def test_a_checkpoint_that_is_of_another_model_or_lacks_its_moments(self) -> None:
+    def test_checkpoint_of_another_model_or_without_moments_is_refused(self) -> None:
         plan, folder = self.files.plan(1, 4), self.folder / "c"
         codes, printed = self.run_ranks(plan, 1, "--steps", "2", "--checkpoint", str(folder), "--every", "1", "--keep", "2", "--reduce", "direct")
         self.assertEqual(codes, [0], printed)
@@ -182,7 +182,7 @@ class Refusals(InAFolder):
         write_index(step, index)
         self.expect(0, "resuming after step 2", *resume, plan=plan)
 
-    def test_an_interface_that_is_not_there(self) -> None:
+    def test_missing_network_interface_is_reported(self) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
         self.addCleanup(os.environ.pop, "GLOO_SOCKET_IFNAME")
         self.expect(EXIT_RUN, r'GLOO_SOCKET_IFNAME names "nosuch0".*It has .*lo')
@@ -204,7 +204,7 @@ class Refusals(InAFolder):
         self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
                                    "--heartbeat", "--save-logits", "--measure", "--measure-collectives"})
 
-    def test_execute_passes_on_how_to_train(self) -> None:
+    def test_execute_passes_on_training_options(self) -> None:
         saved, run, metrics = (self.folder / name for name in ("parameters", "run", "metrics"))
         ids = [str(self.folder / name) for name in ("first.npy", "second", "held-out")]
         save_npy(pathlib.Path(ids[0]), self.files.ids[:7 * SEQ])
@@ -224,7 +224,7 @@ class Refusals(InAFolder):
             self.assertEqual([(step["loss"], step["learning_rate"]) for step in ours],
                              [(step["loss"], step["learning_rate"]) for step in steps])
 
-    def test_execute_says_at_once_what_a_rank_refuses(self) -> None:
+    def test_execute_refuses_what_a_rank_refuses(self) -> None:
         refused = self.execute("--lr", "nan", "--warmup", "many", "--evaluate-every", "3")
         self.assertEqual(refused.returncode, EXIT_INPUT)
         for option in "--lr", "--warmup", "--evaluate-every":
@@ -232,7 +232,7 @@ class Refusals(InAFolder):
         proof = self.execute("--proof", "--lr", "1", "--metrics", "here", "--tokens", "there")
         self.assertEqual((proof.returncode, proof.stderr.count("A proof has no use for it")), (EXIT_INPUT, 3), proof.stderr)
 
-    def test_execute_refuses_what_cannot_be_predicted_before_it_trains(self) -> None:
+    def test_execute_refuses_unpredictable_plans_before_training(self) -> None:
         spec, plan, run = (self.folder / name for name in ("small.json", "cannot.json", "run"))
         spec.write_text(json.dumps(small_spec("llama3_2_1b")), encoding="utf-8")
         run.mkdir()
@@ -248,7 +248,7 @@ class Refusals(InAFolder):
             self.assertIn(said, done.stderr)
         self.assertEqual(list(run.iterdir()), [])
 
-    def test_execute_ends_when_nobody_reads_its_words(self) -> None:
+    def test_execute_ends_when_its_reader_closes_the_pipe(self) -> None:
         """As with `fsdp-plan execute ... 2>&1 | head -1`."""
         words = [str(PLANNER), "execute", str(self.files.plan(2, 4)), "--steps", "1000000"]
         with subprocess.Popen(words, env={**clean_environment(), "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
@@ -258,7 +258,7 @@ class Refusals(InAFolder):
             self.assertEqual(process.wait(LIMIT_SECONDS), -signal.SIGPIPE)
         self.assertEqual([path for path in self.folder.iterdir() if path.name.startswith("fsdp-plan")], [])
 
-    def test_a_token_file_that_becomes_shorter_ends_all_ranks_with_its_name(self) -> None:
+    def test_shrinking_token_file_ends_all_ranks_and_is_named(self) -> None:
         tokens = self.folder / "shrinks"
         tokens.write_bytes(struct.pack(f"<{64 * SEQ}i", *(self.files.ids[:8 * SEQ] * 8)))
         options = ["--tokens", str(tokens), "--token-dtype", "int32", "--steps", "1000000"]
@@ -273,13 +273,13 @@ class Refusals(InAFolder):
         self.expect(EXIT_INPUT, "shrinks: It has 4001 bytes of ids, which is no whole number of int32, 4 bytes each.",
                     "--tokens", str(tokens), "--token-dtype", "int32")
 
-    def test_execute_says_why_there_is_no_folder(self) -> None:
+    def test_execute_reports_why_it_cannot_make_its_folder(self) -> None:
         (self.folder / "file").write_text("", encoding="utf-8")
         done = self.execute("--run-dir", str(self.folder / "file" / "run"))
         self.assertEqual(done.returncode, EXIT_INPUT)
         self.assertRegex(done.stderr, r"--run-dir: The folder .*file/run cannot be made: Not a directory")
 
-    def test_execute_says_that_the_disk_of_the_logs_is_full(self) -> None:
+    def test_execute_reports_a_full_disk_of_logs(self) -> None:
         small = self.folder / "small"
         small.mkdir()
         mount = shutil.which("mount")

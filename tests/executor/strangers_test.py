@@ -88,14 +88,14 @@ class Strangers(InAFolder):
         with self.assertRaises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS)
 
-    def test_the_store_listens_where_the_run_meets_and_nowhere_else(self) -> None:
+    def test_store_listens_only_at_the_address_of_the_run(self) -> None:
         port = free_port()
         first = self.launch(0, 2, port)
         store = self.visit(port)
         self.assertEqual(listened_at(first.process.pid, port), {"0100007F"})  # 127.0.0.1
         del store
 
-    def test_nobody_comes_in_once_all_have_met_and_who_is_in_is_put_out(self) -> None:
+    def test_store_closes_to_strangers_once_ranks_have_joined(self) -> None:
         port = free_port()
         endless = ["--steps", "1000000"]
         ranks = [self.launch(0, 3, port, *endless)]
@@ -118,7 +118,7 @@ class Strangers(InAFolder):
         others = [self.launch(rank, 2, port, "--steps", "1") for rank in range(2)]
         self.assertEqual([rank.wait() for rank in others], [0, 0], others[0].printed)
 
-    def test_who_writes_without_end_ends_the_meeting_and_fills_no_memory(self) -> None:
+    def test_endless_writer_ends_the_start_without_filling_memory(self) -> None:
         port = free_port()
         first = self.launch(0, 2, port, "--timeout", str(4 * LIMIT_SECONDS))
         store = self.visit(port)
@@ -134,7 +134,7 @@ class Strangers(InAFolder):
                                         rf"{port} was sent more than 16 MiB, which no ranks do\. Who else reaches that port")
         self.assertLess(most - before, 400 << 20)
 
-    def test_a_strangers_words_are_said_by_no_rank(self) -> None:
+    def test_no_rank_prints_a_strangers_message(self) -> None:
         port = free_port()
         checkpoints = self.folder / "c"
         options = ["--steps", "1000000", "--checkpoint-every", "3", "--checkpoint-keep", "1", "--checkpoint-dir", str(checkpoints)]
@@ -160,7 +160,7 @@ class Strangers(InAFolder):
             self.assertNotIn("error", rank.printed)
         tell("a stranger writes into the store of a run on CPUs", ranks)
 
-    def test_a_rank_that_is_there_already_is_refused_at_once(self) -> None:
+    def test_duplicate_rank_is_refused_at_once(self) -> None:
         port = free_port()
         ranks = [self.launch(rank, 3, port, "--timeout", str(4 * LIMIT_SECONDS)) for rank in range(2)]
         store = PrefixStore("fsdp-exec//0", self.visit(port))
@@ -195,10 +195,10 @@ class MeetingPlaces(InAFolder):
         self.assertRegex(rank.printed, f"error: rank 1: joining the other ranks: {said}")
         tell(f"{fault} (`--timeout {timeout}`)", [rank], began)
 
-    def test_a_name_that_nobody_knows(self) -> None:
+    def test_unknown_host_is_reported(self) -> None:
         self.expect("nobody knows the name in MASTER_ADDR", r'the host of MASTER_ADDR, "no\.such\.host\.invalid", is unknown', "no.such.host.invalid", 29500)
 
-    def test_a_host_that_does_not_answer(self) -> None:
+    def test_silent_host_is_reported(self) -> None:
         # TEST-NET-1 of RFC 5737, which nobody has. Some networks answer for every address.
         with socket.socket() as probe:
             probe.settimeout(3)
@@ -210,20 +210,20 @@ class MeetingPlaces(InAFolder):
                 pass
         self.expect("no host answers", r"no host answers at 192\.0\.2\.1 \(.*\)\. Is MASTER_ADDR the address of rank 0\?", "192.0.2.1", 29500)
 
-    def test_a_rank_0_that_is_gone(self) -> None:
+    def test_missing_rank_0_is_reported(self) -> None:
         port = free_port()
         self.expect("rank 0 is not there", rf"127\.0\.0\.1 is there, and nothing listens at its port {port}: rank 0 has not started, has ended, or "
                     "trains with the ranks that it has met",
                     "127.0.0.1", port)
 
-    def test_something_else_at_the_port(self) -> None:
+    def test_other_service_at_the_port_is_reported(self) -> None:
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
             self.expect("another program is at the port", rf"what answers at 127\.0\.0\.1 port {port} is not the store of rank 0", "127.0.0.1", port)
 
-    def test_too_few_descriptors(self) -> None:
+    def test_too_few_descriptors_are_reported(self) -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         plan = self.files.plan(1, 4)
         said, is_told = "", False

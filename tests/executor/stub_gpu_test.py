@@ -94,7 +94,7 @@ class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
             self.assertEqual(run.replayed[f"{kind}_peak_bytes"], highest, f"replayed: {kind}")
 
 
-class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
+class EvaluationDoesNotChangeSteps(unittest.TestCase):
     """data_test.py checks its loss on CPU: the stub computes nothing."""
 
     maxDiff = None
@@ -120,21 +120,21 @@ class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
         self.assertLess(evaluation, run.measured["steps"][-1]["live_peak_bytes"])
         print(f"{case}: an evaluation takes {evaluation} bytes of {run.measured['steps'][-1]['live_peak_bytes']}", flush=True)
 
-    def test_in_a_copied_shard_group(self) -> None:
+    def test_with_replicated_shard_groups(self) -> None:
         self.check("llama_hsdp")
 
     def test_with_checkpointing(self) -> None:
         self.check("llama_checkpointed")
 
-    def test_with_units_that_stay_whole_until_the_backward(self) -> None:
+    def test_with_units_that_stay_gathered(self) -> None:
         self.check("gpt2_fused_kept")
 
-    def test_with_shards_on_the_host(self) -> None:
+    def test_with_cpu_offload(self) -> None:
         self.check("llama_offload")
 
 
 class BatchesArePinned(unittest.TestCase):
-    def test_all_that_is_loaded_comes_from_pinned_memory(self) -> None:
+    def test_every_load_comes_from_pinned_memory(self) -> None:
         trial = next(each for each in trials() if each.name == "llama_fp32")
         shapes = [entry["shape"] for entry in trial.spec["inputs"].values()]
         sizes = trial.plan["model"]["dimensions"]
@@ -146,8 +146,8 @@ class BatchesArePinned(unittest.TestCase):
         self.assertEqual(set(loaded), {"pinned"})
 
 
-class WhatDoesNotEndIsSaid(unittest.TestCase):
-    def test_a_collective_that_nobody_else_comes_to(self) -> None:
+class HangingCollectives(unittest.TestCase):
+    def test_collective_that_no_other_rank_joins_is_reported(self) -> None:
         trial = next(each for each in trials() if each.name == "llama_fp32")
         trial.options = ["--nccl-alone", "--timeout", "1"]
         with self.assertRaises(AssertionError) as failed:
@@ -170,7 +170,7 @@ class TheWholeCommand(unittest.TestCase):
                              "--run-dir", folder / "run", **environment)
             return json.loads(printed), (folder / "run" / "0.log").read_text(encoding="utf-8")
 
-    def test_ranks_meet_and_are_compared(self) -> None:
+    def test_ranks_join_and_are_compared(self) -> None:
         report, said = self.execute(2)
         terms = report["comparison"]["terms"]
         wrong = [term["name"] for term in terms if term["difference"] != 0 and not term["name"].endswith("device peak")]
@@ -178,7 +178,7 @@ class TheWholeCommand(unittest.TestCase):
         self.assertIn("steady step: reserved peak", [term["name"] for term in terms])
         self.assertNotIn("note:", said)
 
-    def test_ranks_that_share_a_gpu_are_told_that_times_mean_nothing(self) -> None:
+    def test_ranks_that_share_a_gpu_get_a_note_on_times(self) -> None:
         self.assertIn("note: there are fewer GPUs than ranks", self.execute(1)[1])
 
     def test_the_program_for_cpu_loads_nothing_of_cuda(self) -> None:

@@ -69,13 +69,13 @@ class RanksAgreeOnTheTransport(OnTheStub):
                                              for r in range(len(ranks))]
             return ["shared by several ranks" in json.dumps(report) for report in reports], ranks[0].printed
 
-    def test_one_gpu_that_is_seen_per_rank_is_a_gpu_of_its_own(self) -> None:
+    def test_one_visible_gpu_per_rank_counts_as_separate_gpus(self) -> None:
         """As srun --gpus-per-task=1 and Ray show GPUs."""
         shared, said = self.train([{"STUB_GPU_FIRST": str(r), "LOCAL_WORLD_SIZE": "2"} for r in range(2)])
         self.assertEqual(shared, [False, False])
         self.assertNotIn(NOTE, said)
 
-    def test_two_of_three_ranks_on_one_gpu_change_the_transport_of_all(self) -> None:
+    def test_shared_gpu_changes_the_transport_of_all_ranks(self) -> None:
         shared, said = self.train([{"STUB_GPU_FIRST": first} for first in ("0", "1", "1")])
         self.assertEqual(shared, [True, True, True])
         self.assertIn(NOTE, said)
@@ -87,7 +87,7 @@ class EveryNthStep(OnTheStub):
             self.assertEqual(ranks[0].wait(), 0, ranks[0].printed)
             return json.loads((self.folder / "report.0.json").read_text(encoding="utf-8")), ranks[0].printed
 
-    def test_is_measured_and_printed_and_memory_is_that_of_all_steps(self) -> None:
+    def test_is_measured_while_memory_covers_all_steps(self) -> None:
         every, _ = self.measured()
         third, printed = self.measured("--measure-every", "3")
         rows = [(step["step"], step["mean_of"]) for step in third["steps"]]
@@ -97,7 +97,7 @@ class EveryNthStep(OnTheStub):
         self.assertEqual(third["memory"]["phases"], every["memory"]["phases"])
 
 
-    def test_on_cpu_it_trains_the_same(self) -> None:
+    def test_training_on_cpu_is_unchanged(self) -> None:
         runs = [run_executor(PROGRAM.with_name("fsdp-exec"), self.plan(2), 2, self.folder, name, ["--steps", "5", *options])
                 for name, options in (("every", []), ("second", ["--measure-every", "2"]))]
         self.assertEqual([step["step"] for step in runs[1]["steps"][0]], [1, 2, 4, 5])
@@ -106,7 +106,7 @@ class EveryNthStep(OnTheStub):
         self.assertEqual(runs[0]["parameters"], runs[1]["parameters"])
 
 
-class HowTheyEnd(OnTheStub):
+class EndOfRanks(OnTheStub):
     """The stub's ranks never wait for each other, so a rank learns about another only over the store."""
 
     ENDLESS = ("--steps", "1000000", "--timeout", "3600")
@@ -118,7 +118,7 @@ class HowTheyEnd(OnTheStub):
             self.assertTrue(all(rank.process.poll() is None for rank in ranks), "".join(rank.printed for rank in ranks))
             time.sleep(0.05)
 
-    def test_a_rank_that_is_killed_is_missed_over_the_store(self) -> None:
+    def test_killed_rank_is_detected_through_the_store(self) -> None:
         cards = [{"STUB_GPU_FIRST": str(r)} for r in range(3)]
         with self.started(self.plan(3), cards, *self.ENDLESS, "--heartbeat", "3") as ranks:
             self.wait_until_they_train(ranks)
@@ -130,7 +130,7 @@ class HowTheyEnd(OnTheStub):
                                                                         "No sign of life from rank 1")
             tell("GPU: a rank is silent, killed or hanging (`--heartbeat 3`)", [ranks[0], ranks[2]], began)
 
-    def test_the_cause_of_a_rank_that_fails_is_told_to_the_others_and_nothing_is_waited_for(self) -> None:
+    def test_other_ranks_report_the_cause_without_waiting(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"},
                  {"STUB_GPU_FIRST": "1", "STUB_GPU_BYTES": str(8 << 20), "STUB_GPU_TRACE": "nccl"}]
         with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
@@ -144,7 +144,7 @@ class HowTheyEnd(OnTheStub):
         self.assertIn("communicator 0: aborted", ranks[1].printed)
         self.assertNotIn("finalized", ranks[1].printed)
 
-    def test_those_who_come_to_the_end_close_together(self) -> None:
+    def test_finished_ranks_close_together(self) -> None:
         cards = [{"STUB_GPU_FIRST": str(r), "STUB_GPU_TRACE": "nccl"} for r in range(2)]
         with self.started(self.plan(2), cards, "--steps", "1") as ranks:
             for rank in ranks:
@@ -152,7 +152,7 @@ class HowTheyEnd(OnTheStub):
                 self.assertIn("communicator 0: finalized", rank.printed)
                 self.assertNotIn("aborted", rank.printed)
 
-    def test_an_error_of_the_device_is_said_as_one(self) -> None:
+    def test_device_error_is_reported_as_such(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "illegal:200"}]
         with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
             began = time.monotonic()
@@ -162,7 +162,7 @@ class HowTheyEnd(OnTheStub):
         self.assertRegex(ranks[1].printed, "error: rank 1: .*an illegal memory access was encountered")
         self.assertRegex(ranks[0].printed, "error: rank 0: .*: rank 1 has failed, and says why in its own output")
 
-    def test_a_collective_that_never_ends_is_said_with_who_called_it(self) -> None:
+    def test_hanging_collective_is_reported_with_its_caller(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "hang:40"}]
         options = ["--steps", "1000000", "--timeout", "3", "--heartbeat", "3600"]
         with self.started(self.plan(2), cards, *options) as ranks:

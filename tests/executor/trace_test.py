@@ -45,12 +45,12 @@ class MeasuredTrace(unittest.TestCase):
                 found[event["tid"]].append(event)
         return found
 
-    def test_it_says_which_rank_of_how_many_it_is(self) -> None:
+    def test_trace_names_rank_and_world_size(self) -> None:
         for rank, trace in enumerate(self.traces):
             self.assertEqual(trace["distributedInfo"]["rank"], rank)
             self.assertEqual(trace["distributedInfo"]["world_size"], CASE.ranks)
 
-    def test_every_collective_of_the_report_is_there_in_its_order(self) -> None:
+    def test_collectives_match_the_report_in_order(self) -> None:
         for rank, report in enumerate(self.reports):
             expected = [(row["kind"], row["elements"]) for row in report["traffic"]["collectives"]]
             events = [event for lane in self.slices(rank).values() for event in lane if event["name"].startswith("gloo:")]
@@ -70,7 +70,7 @@ class MeasuredTrace(unittest.TestCase):
                     self.assertLessEqual(before["ts"] + before["dur"], after["ts"] + 1e-3, (rank, stream, before, after))
                 self.assertLessEqual(lane[-1]["ts"] + lane[-1]["dur"], end + 1, (rank, stream))
 
-    def test_computing_and_standing_still_make_up_the_step(self) -> None:
+    def test_work_and_waits_add_up_to_the_step(self) -> None:
         for rank, report in enumerate(self.reports):
             lanes = self.slices(rank)
             work = sum(event["dur"] for event in lanes[COMPUTE])

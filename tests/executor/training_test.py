@@ -68,7 +68,7 @@ class Accumulation(Against):
                                    optimizer(model.parameters(), lr=0.1, weight_decay=0.01, foreach=True), clip=0.5)
                     self.expect_equal(self.ours(plan, 8, "--lr", "0.1"), theirs)
 
-    def test_the_same_samples_have_the_same_norm_however_they_are_cut(self) -> None:
+    def test_gradient_norm_does_not_depend_on_micro_batches(self) -> None:
         optimizer = {"kind": "sgd", "weight_decay": 0.0, "clip_grad_norm": 100.0}
         norms = [self.ours(self.files.plan(1, 4 // n, accumulation=n, optimizer=optimizer), 1)["steps"][0][0]["gradient_norm"]
                  for n in (1, 2, 4)]
@@ -102,7 +102,7 @@ class Schedules(Against):
         for a, b in zip(ours, theirs, strict=True):
             self.assertAlmostEqual(a, b, delta=1e-12)
 
-    def test_of_torch(self) -> None:
+    def test_schedules_of_torch_match(self) -> None:
         schedulers = torch.optim.lr_scheduler
         self.expect_close(self.rates("--schedule", "cosine", "--min-lr-ratio", "0.25"), self.theirs(
             lambda optimizer: schedulers.CosineAnnealingLR(optimizer, T_max=self.STEPS, eta_min=0.25 * RATE)))
@@ -115,7 +115,7 @@ class Schedules(Against):
                 optimizer, after(optimizer), milestones=[self.WARMUP])), strict=True):
             self.assertAlmostEqual(a, b, delta=2e-9 * RATE)  # Its warm-up cannot begin at 0.
 
-    def test_of_transformers(self) -> None:
+    def test_schedules_of_transformers_match(self) -> None:
         try:
             from transformers import get_scheduler
         except ImportError:
@@ -129,7 +129,7 @@ class Schedules(Against):
                 ours = self.rates("--schedule", schedule, "--warmup", str(self.WARMUP), *options)
                 self.assertEqual(ours, theirs)
 
-    def test_a_run_that_goes_on_keeps_its_schedule_and_its_settings(self) -> None:
+    def test_resumed_run_keeps_its_schedule_and_settings(self) -> None:
         plan = self.files.plan(1, 2, accumulation=2)
         words = ["--lr", str(RATE), "--schedule", "cosine", "--warmup", "2", "--schedule-steps", "9", "--min-lr-ratio",
                  "0.1", "--betas", "0.8", "0.95", "--eps", "1e-6", "--weight-decay", "0.3", "--no-decay", "norms,biases",
@@ -163,7 +163,7 @@ class Optimizers(Against):
         return [{"params": [p for p in model.parameters() if id(p) not in ids], "weight_decay": decay},
                 {"params": without, "weight_decay": 0.0}]
 
-    def test_constants_and_groups_of_weight_decay(self) -> None:
+    def test_constants_and_groups_of_weight_decay_match(self) -> None:
         kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
         for kind, implementation, left_out in (
                 ("adamw", "foreach", "norms,biases"), ("adamw", "fused", "norms"), ("adamw", "for_loop", "biases"),
@@ -181,7 +181,7 @@ class Optimizers(Against):
                 ours = self.ours(plan, 6, "--lr", "0.03", "--weight-decay", "0.3", "--no-decay", left_out, *words)
                 self.expect_equal(ours, theirs)
 
-    def test_what_cannot_be_honored_is_refused(self) -> None:
+    def test_unsupported_values_are_refused(self) -> None:
         for rate in "nan", "inf", "-5", "1e400", "x":
             self.assertIn(rate, self.refused("--lr", rate))
         self.assertIn("[0, 1)", self.refused("--betas", "0.9", "1"))

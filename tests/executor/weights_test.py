@@ -108,7 +108,7 @@ class FromFiles(InAFolder):
         self.expect_equal(ours, theirs)
         self.assertEqual(len({step["loss"] for steps in ours["steps"] for step in steps}), 12)
 
-    def test_everything_that_does_not_fit_is_said_at_once(self) -> None:
+    def test_every_mismatch_is_reported(self) -> None:
         plan = self.plan(Case("wrong", "qwen3_0_6b", 2))
         tensors = self.shapes(plan)
         tensors["model.layers.0.mlp.gate_proj.wieght"] = tensors.pop("model.layers.0.mlp.gate_proj.weight")

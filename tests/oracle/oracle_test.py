@@ -31,8 +31,8 @@ GOLDENS = FOLDER / "drawn.jsonl"
 AFRESH = 16
 
 
-class PredictionsAgainstTheRecordedFsdp2(unittest.TestCase):
-    def test_what_differs_is_known_to_the_byte(self) -> None:
+class AgainstRecordedFsdp2(unittest.TestCase):
+    def test_differences_are_known_to_the_byte(self) -> None:
         compared = differing = 0
         for case, merges, recorded, known in goldens.read(GOLDENS):
             with self.subTest(case.name):
@@ -43,7 +43,7 @@ class PredictionsAgainstTheRecordedFsdp2(unittest.TestCase):
                 self.assertEqual(found.differing["collectives"], 0)  # Nothing excuses those.
         print(f"{compared} values compared, {differing} differ, all of them known", flush=True)
 
-    def test_models_of_transformers_differ_by_what_is_known(self) -> None:
+    def test_models_of_transformers_have_known_differences(self) -> None:
         collectives = 0
         for case, merges, recorded, known in goldens.read(FOLDER / "transformers.jsonl"):
             with self.subTest(case.name):
@@ -65,7 +65,7 @@ class PredictionsAgainstTheRecordedFsdp2(unittest.TestCase):
 
 
 class RecordedRunsAreTheRealOnes(unittest.TestCase):
-    def test_some_of_them(self) -> None:
+    def test_sampled_runs_repeat_exactly(self) -> None:
         if not MACHINE:
             self.skipTest("no Python with torch is named")
         seed = int(os.environ.get("FSDP_ORACLE_SEED") or time.time())

@@ -113,12 +113,12 @@ class NothingChanges(unittest.TestCase):
         self.assertEqual(list(self.temporary.iterdir()), [], f"{attack} leaves something in TMPDIR.")
         return done.stdout
 
-    def test_each_attack(self):
+    def test_under_any_attack(self):
         for attack in attacks.ATTACKS:
             with self.subTest(attack):
                 self.check_unchanged(attack)
 
-    def test_the_library_is_enough_where_no_kernel_guards(self):
+    def test_with_the_library_alone(self):
         for attack in attacks.ATTACKS:
             overlay = self.base / "overlay" / attack
             for folder in ("files", "removed", "copies", "tmp"):
@@ -135,14 +135,14 @@ class NothingChanges(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(before, self.picture())
 
-    def test_a_folder_below_the_temporary_one_is_protected_too(self):
+    def test_folder_below_the_temporary_one_is_protected(self):
         """People work in /tmp."""
         before = picture(self.world)
         self.rehearse("overwrite", TMPDIR=str(self.world))
         self.assertEqual({k: v[8] for k, v in before.items()}, {k: v[8] for k, v in picture(self.world).items()})
 
     @unittest.skipUnless(kernel_stops_calls(), "this kernel does not filter system calls")
-    def test_what_the_library_does_not_see_the_kernel_stops(self):
+    def test_kernel_stops_what_the_library_does_not_see(self):
         if platform.machine() == "x86_64":
             self.check_unchanged("raw_calls")
         compiler = shutil.which("cc")
@@ -153,7 +153,7 @@ class NothingChanges(unittest.TestCase):
             self.check_unchanged("static_program", STATIC_PROGRAM=str(program))
 
     @unittest.skipUnless(kernel_scopes_signals(), "this kernel's Landlock has no scope of signals")
-    def test_programs_of_the_user_get_no_signal(self):
+    def test_other_programs_get_no_signal(self):
         with subprocess.Popen(["/bin/sleep", "300"]) as victim:
             self.check_unchanged("signals", VICTIM=str(victim.pid))
             self.assertIsNone(victim.poll())
@@ -161,7 +161,7 @@ class NothingChanges(unittest.TestCase):
             victim.kill()
 
     @unittest.skipUnless(kernel_stops_calls(), "this kernel does not filter system calls")
-    def test_what_has_no_path_is_out_of_reach(self):
+    def test_objects_without_a_path_are_protected(self):
         libc = ctypes.CDLL(None, use_errno=True)
         segment = libc.shmget(0, 4096, 0o1600)
         self.check_unchanged("without_paths", SEGMENT=str(segment))
@@ -172,7 +172,7 @@ class NothingChanges(unittest.TestCase):
         if platform.machine() == "x86_64":
             self.check_unchanged("foreign_calls")
 
-    def test_the_answer_says_what_was_written(self):
+    def test_answer_lists_written_files(self):
         out = self.check_unchanged("overwrite")
         self.assertIn("wrote    1 file (10 B): best.pt.", out)
         out = self.check_unchanged("remove")
@@ -190,7 +190,7 @@ class NothingChanges(unittest.TestCase):
         self.assertIn("--allow-writes: the script wrote, moved or removed 1 path on your disk: notes.txt.",
                       " ".join(done.stdout.split()))
 
-    def test_without_the_library_nothing_starts(self):
+    def test_missing_library_prevents_the_start(self):
         before = picture(self.world)
         done = self.rehearse("overwrite", FSDP_PLAN_OVERLAY="/no/overlay.so")
         self.assertEqual((done.returncode, picture(self.world)), (2, before))

@@ -103,14 +103,14 @@ class PlansInAScript(unittest.TestCase):
         self.assertIn("4 units of ", notes[0])
         return measured
 
-    def test_by_layer(self) -> None:
+    def test_units_by_layer(self) -> None:
         self.check(self.plan(optimizer={"clip_grad_norm": 1.0}), "groups", rank=3)
 
-    def test_recomputed_and_named_parameters(self) -> None:
+    def test_recomputation_and_named_parameters(self) -> None:
         checkpointing = {"modules": [{"module": "model.layers.{0..2}", "mode": "full"}]}
         self.check(self.plan(activation_checkpointing=checkpointing), "named")
 
-    def test_ops_that_are_saved(self) -> None:
+    def test_selective_checkpointing_of_ops(self) -> None:
         modules = [{"module": "model.layers.{0..1}", "mode": "selective"}]
         for saved in ({}, {"every_second_linear": False}, {"selective_keep": ["attention"]}):
             with self.subTest(saved=saved):
@@ -121,7 +121,7 @@ class PlansInAScript(unittest.TestCase):
         self.assertEqual((code, out), (2, ""))
         self.assertIn('The outputs of "silu" are kept, which a script does not tell', said)
 
-    def test_copies_of_shards(self) -> None:
+    def test_replicated_shards(self) -> None:
         self.check(self.plan(mesh={"replicate": 2, "shard": 2}))
 
     def test_mixed_precision_and_prefetch_over_the_scripts_own_units(self) -> None:
@@ -135,7 +135,7 @@ class PlansInAScript(unittest.TestCase):
         texts = [w["text"] for w in measured["rehearsal"]["warnings"] if w["kind"] == "plan_in_place"]
         self.assertEqual(texts, ["The plan takes the place of the script's DistributedDataParallel."])
 
-    def test_names_that_the_script_lacks(self) -> None:
+    def test_names_missing_from_the_script_are_reported(self) -> None:
         longer = json.loads(json.dumps(SPEC).replace("{0..2}", "{0..3}"))
         self.write(longer)
         units = [{"modules": ["model.layers.{0..3}"], "modules_per_unit": 1}, {"modules": [""]}]
@@ -143,17 +143,17 @@ class PlansInAScript(unittest.TestCase):
         self.assertEqual((code, out), (2, ""))
         self.assertIn("plan.json: The script's LlamaForCausalLM has no module \"model.layers.3\". Did you mean \"model.layers.", said)
 
-    def test_a_script_without_an_optimizer_of_its_model(self) -> None:
+    def test_script_without_an_optimizer_of_its_model_is_reported(self) -> None:
         code, out, said = self.rehearse(self.plan(), "no_optimizer")
         self.assertEqual((code, out), (2, ""))
         self.assertIn("The plan was not applied", said)
 
-    def test_an_engine_that_owns_the_training(self) -> None:
+    def test_engine_that_owns_the_training_is_refused(self) -> None:
         code, out, said = self.rehearse(self.plan(), "engine")
         self.assertEqual((code, out), (2, ""))
         self.assertIn("accelerate with its FSDP plugin", said)
 
-    def test_what_cannot_be_asked_for(self) -> None:
+    def test_unsupported_requests_are_refused(self) -> None:
         code, _, said = self.run_program("rehearse", "--apply", self.plan(), "--gpu", "T4", "--gpus", "8", "--", sys.executable, SCRIPT)
         self.assertEqual(code, 2)
         self.assertIn("The mesh has 4 ranks, the machines have 8 GPUs.", said)

@@ -39,16 +39,16 @@ class Evaluations(unittest.TestCase):
         phases.evaluations += evaluations[-1]
         return watch
 
-    def test_one_after_each_step_is_a_part_of_it(self):
+    def test_evaluation_after_each_step_belongs_to_it(self):
         self.assertFalse(self.watch(0, 1, 1, 1).is_to_be_left_out(1))
 
-    def test_one_that_comes_now_and_then_is_not(self):
+    def test_occasional_evaluation_is_left_out(self):
         watch = self.watch(0, 0, 0, 1)
         self.assertTrue(watch.is_to_be_left_out(1))
         watch.recording_begins()
         self.assertFalse(watch.is_to_be_left_out(1))
 
-    def test_one_in_front_of_a_micro_batch_is_not(self):
+    def test_evaluation_before_a_micro_batch_is_refused(self):
         watch = self.watch(0, 1, 1, 1)
         self.assertTrue(watch.is_to_be_left_out(2))
         with self.assertRaisesRegex(CaptureError, "behind each step of 2 micro-batches"):
@@ -81,7 +81,7 @@ class OnGpu:
         return id(self)
 
 
-class Old(unittest.TestCase):
+class CopiesOfParameters(unittest.TestCase):
     """Copies of the parameters are told from the rest of what a script keeps."""
 
     def rows(self, held, made_at=10):
@@ -95,19 +95,19 @@ class Old(unittest.TestCase):
         rows = OldTensors(torch, history, root, made_at).rows([])
         return [(row["shape"], row.get("copy_of")) for row in rows]
 
-    def test_a_tensor_for_each_parameter_is_a_copy_of_them(self):
+    def test_one_tensor_per_parameter_is_a_copy(self):
         held = [(20, OnGpu(100, 8, 4)), (21, OnGpu(200, 8)), (22, OnGpu(300)), (23, OnGpu(400, 8, 4))]
         self.assertEqual(self.rows(held), [([128], None), ([8, 4], "a"), ([8], "b"), ([1], "c")])
 
-    def test_what_was_made_before_the_optimizer_is_whole(self):
+    def test_tensors_older_than_the_optimizer_are_no_copies(self):
         held = [(5, OnGpu(100, 8, 4)), (6, OnGpu(200, 8)), (7, OnGpu(300))]
         self.assertEqual(self.rows(held), [([128], None), ([32], None), ([4], None)])
 
-    def test_one_of_the_same_shape_alone_is_none(self):
+    def test_single_tensor_of_equal_shape_is_no_copy(self):
         self.assertEqual(self.rows([(20, OnGpu(100, 8, 4))]), [([128], None)])
 
 
-    def test_copies_of_before_are_seen(self):
+    def test_earlier_copies_are_detected(self):
         """A script may move them to the GPU after its optimizer, which makes no shards of them."""
         torch = type("torch", (), {"Tensor": OnGpu, "nn": type("nn", (), {"Parameter": OnGpu})})
         parameters = [OnGpu(1, 5, 7), OnGpu(2, 11)]
@@ -119,7 +119,7 @@ class Old(unittest.TestCase):
 
 
 class States(unittest.TestCase):
-    def test_a_parameter_of_one_number_tells_nothing_of_an_optimizer(self):
+    def test_parameter_of_one_number_is_ignored(self):
         """Its states are as large as a count of steps."""
         large, small = OnGpu(1, 8, 4), OnGpu(2)
         optim = type("optim", (), {"AdamW": int, "Adam": float, "SGD": str})

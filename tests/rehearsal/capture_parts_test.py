@@ -130,40 +130,40 @@ class Stacks(unittest.TestCase):
         root = Module(wte=Leaf([Parameter(9, 4)]), h=Module(**{"0": block(4), "1": block(4)}))
         self.assertEqual(find_stacks(root), [["h.0", "h.1"]])
 
-    def test_siblings_of_other_shapes_are_one_where_nothing_repeats_in_them(self):
+    def test_siblings_of_other_shapes_stack_unless_their_parts_repeat(self):
         """The stages of a U-Net; blocks that have blocks themselves are looked into."""
         root = Module(h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
         self.assertEqual(find_stacks(root), [["h.0", "h.1", "h.2"]])
         stages = {str(i): Block(x=block(4 + i), y=block(4 + i), z=Leaf([Parameter(i, 9)])) for i in range(2)}
         self.assertEqual(find_stacks(Module(stages=Module(**stages))), [["stages.0.x", "stages.0.y"], ["stages.1.x", "stages.1.y"]])
 
-    def test_siblings_of_other_shapes_are_none_where_blocks_are_to_be_alike(self):
+    def test_siblings_of_other_shapes_do_not_stack_if_blocks_must_be_equal(self):
         root = Module(h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
         self.assertEqual(find_stacks(root, are_alike=True), [["h.0", "h.1"]])
 
-    def test_a_module_that_is_called_again_is_a_block(self):
+    def test_module_called_again_is_a_block(self):
         root = Module(wte=Leaf([Parameter(9, 4)]), layer=block(4), head=Leaf([Parameter(40, 9)]))
         self.assertEqual(find_stacks(root, {name: 1 for name, _ in root.named_modules()}), [])
         self.assertEqual(find_stacks(root, {"": 1, "wte": 2, "layer": 12, "layer.a": 12, "head": 1}), [["layer"]])
 
-    def test_a_large_module_alone_is_a_block_and_the_model_itself_is_none(self):
+    def test_single_large_module_is_a_block_but_the_model_is_not(self):
         root = Module(inner=Module(top=block(4), bottom=Module(b=Leaf([Parameter(5, 4)])), rest=Leaf([Parameter(4, 4)])))
         self.assertEqual(find_stacks(root), [["inner.top"], ["inner.bottom"]])
         small = Module(top=block(4), rest=Leaf([Parameter(16, 16)]))
         self.assertEqual(find_stacks(small), [])
 
-    def test_models_that_are_trained_by_turns_are_none(self):
+    def test_models_trained_in_turns_do_not_stack(self):
         """A GAN's, each of which is a root, even where two are alike."""
         alike = Module(a=block(4), b=block(4), c=Leaf([Parameter(4, 4)]))
         self.assertEqual(find_stacks(alike, tops=["a", "b"]), [])
         root = Module(small=block(4), large=block(5))
         self.assertEqual(find_stacks(root, tops=["small", "large"]), [])
 
-    def test_modules_that_are_never_called_are_none(self):
+    def test_uncalled_modules_do_not_stack(self):
         root = Module(h=Module(**{"0": block(4), "1": block(4)}))
         self.assertEqual(find_stacks(root, {"": 1}), [])
 
-    def test_leaves_side_by_side_are_none(self):
+    def test_sibling_leaves_do_not_stack(self):
         self.assertEqual(find_stacks(Module(q=Leaf([Parameter(4, 4)]), k=Leaf([Parameter(4, 4)]))), [])
 
 
@@ -177,7 +177,7 @@ class Structures(unittest.TestCase):
         backward = [structure.part_of_event[i] for i, e in enumerate(structure.recording.events) if e.what == "free"]
         self.assertEqual(backward, [1, 1, 0, 0])
 
-    def test_what_a_variable_held_goes_when_the_root_has_returned(self):
+    def test_variable_is_freed_after_the_root_returns(self):
         """As the logits of the step before, where `logits = model(x)` has its value."""
         recording = a_step()
         after = next(i for i, e in enumerate(recording.events) if e.what == "leave" and e.number == 0) + 1
@@ -187,7 +187,7 @@ class Structures(unittest.TestCase):
         self.assertEqual([call.after_root for call in structure.calls], [False, False, True])
         self.assertEqual(structure.parts[structure.part_of_event[after]].place, (2, 0))
 
-    def test_what_another_recording_has_beside_goes_to_a_neighbor(self):
+    def test_extra_events_of_another_recording_join_a_neighbor(self):
         names = [f"m{i}" for i in range(10)]
         base, other = (structure_of(a_step(n), [], {}) for n in (names, [*names[:4], "more", *names[4:]]))
         self.assertTrue(align(base, other))
@@ -220,46 +220,46 @@ class Sums(unittest.TestCase):
         (self.interface,) = interfaces_of([self.storages], {"weight": 0})
         self.tapes = TapeWriter(self.storages, self.interface, False).run()
 
-    def test_the_sum_stays_and_both_go(self):
+    def test_sum_stays_and_both_terms_are_freed(self):
         last, first = (tape.backward[0] for tape in self.tapes)
         self.assertEqual([e for e in first if "param_grad" in e or "add_grad" in e], [["param_grad", 0, 640, 1], ["add_grad", 0]])
         self.assertEqual([e for e in last if "param_grad" in e or "add_grad" in e], [["param_grad", 0, 640], ["add_grad", 0]])
 
-    def test_it_plays_with_three_of_them_at_once(self):
+    def test_three_sums_replay_with_the_recorded_peak(self):
         self.assertEqual(Replay(self.storages, self.interface, self.tapes).run(), recorded_peak(self.storages))
 
 
-class Again(unittest.TestCase):
+class RepeatedRuns(unittest.TestCase):
     """A module that runs several times in a row."""
 
     def names(self, *names, stacks=()):
         structure = structure_of(a_step(names), list(stacks), {})
         return [[structure.recording.calls[structure.parts[p].call].name for p in call.ops] for call in structure.calls]
 
-    def test_the_model_around_it_stands_between_two_runs(self):
+    def test_model_around_a_block_separates_its_runs(self):
         self.assertEqual(self.names("a", "layer", "layer", "layer", "b"), [["a", "layer", "", "layer", "", "layer", "b"]])
 
-    def test_what_runs_once_is_not_separated(self):
+    def test_single_runs_are_not_separated(self):
         self.assertEqual(self.names("a", "b", "c"), [["a", "b", "c"]])
 
     def test_runs_of_a_block_are_calls(self):
         self.assertEqual(self.names("layer", "layer", stacks=[["layer"]]), [["layer"], ["layer"]])
 
 
-class Entered(unittest.TestCase):
+class PossibleUnits(unittest.TestCase):
     def entered(self, *calls):
         """`calls`: name and place of the call above."""
         return entered_modules(Recording(calls=[ModuleCall(name, "Module", above) for name, above in calls]))
 
-    def test_a_module_whose_part_is_called_beside_it_is_no_unit(self):
+    def test_module_whose_part_is_called_separately_is_no_unit(self):
         """The table of `talker` is called before it."""
         calls = (("", -1), ("talker.table", 0), ("talker", 0), ("talker.layer", 2))
         self.assertEqual(self.entered(*calls), {"", "talker.table", "talker.layer"})
 
-    def test_a_module_whose_parts_run_in_its_own_call_is_one(self):
+    def test_module_whose_parts_run_in_its_call_is_a_unit(self):
         self.assertEqual(self.entered(("", -1), ("talker", 0), ("talker.layers.0", 1)), {"", "talker", "talker.layers.0"})
 
-    def test_what_lies_beside_the_model_is_not_its(self):
+    def test_modules_outside_the_model_are_ignored(self):
         self.assertEqual(self.entered(("", -1), (None, 0)), {""})
 
 
@@ -307,40 +307,40 @@ class Steps(unittest.TestCase):
             self.call(each)
         self.step._after(module, (), None)
 
-    def test_it_begins_with_the_first_part_and_ends_at_the_backward(self):
+    def test_step_begins_with_the_first_part_and_ends_at_backward(self):
         self.call(self.first)
         self.call(self.second, self.inner)
         self.assertEqual(self.seen, ["enter", "begin"])
         self.assertEqual(self.step._close("loss"), "loss")
         self.assertEqual(self.seen, ["enter", "begin", "loss", "leave"])
 
-    def test_it_knows_which_parts_the_script_called(self):
+    def test_step_records_called_parts(self):
         self.call(self.second, self.inner)
         self.call(self.first)
         self.assertEqual(self.step._called, {"0", "1"})
 
-    def test_a_step_is_of_the_whole_model(self):
+    def test_step_must_cover_the_whole_model(self):
         check_alike([{"encoder", "decoder"}, {"encoder", "decoder"}])
         with self.assertRaisesRegex(CaptureError, "The script calls critic for one backward and not for another"):
             check_alike([{"generator", "critic"}, {"generator"}])
 
-    def test_a_model_that_is_called_has_its_own(self):
+    def test_called_model_needs_no_extra_step(self):
         self.call(self.root, self.first, self.second)
         self.call(Called())
         self.assertEqual(self.seen, [])
 
-    def test_what_runs_again_in_the_backward_is_no_step(self):
+    def test_recomputation_is_no_step(self):
         self.phases.in_backward = True
         self.call(self.first)
         self.assertEqual(self.seen, [])
 
-    def test_a_part_that_is_evaluated_is_one_by_itself(self):
+    def test_evaluated_part_is_a_step_by_itself(self):
         self.step._torch.grad, self.root.training = False, False
         self.call(self.first)
         self.call(self.second, self.inner)
         self.assertEqual(self.seen, ["enter", "begin", (), "leave"] * 2)
 
-    def test_a_part_without_a_backward_does_not_stay_gathered_over_a_step(self):
+    def test_part_without_backward_reshards_after_its_step(self):
         self.root.reshard = lambda: self.seen.append("reshard")
         self.call(self.first)
         self.step._at_step(None, (), {})
@@ -395,7 +395,7 @@ class Passes(unittest.TestCase):
         self.assertEqual(structure.steps, [(0, 1), (1, 2)])
         self.assertEqual(structure.clearings, [(0, 2, 0)])  # after the forward of the first pass, before its backward
 
-    def test_what_goes_behind_a_backward_goes_in_the_next_pass(self):
+    def test_frees_after_a_backward_belong_to_the_next_pass(self):
         structure = structure_of(turns(), [], {}, ["G", "D"])
         gone = Storages(structure).gone[1]
         self.assertEqual((gone.call, gone.is_backward), (2, False))
@@ -422,7 +422,7 @@ class Passes(unittest.TestCase):
         structure = structure_of(recording, [], {}, ["G", "D"])
         self.assertEqual([c.top for c in structure.calls], ["G", "", "G", "D"])
 
-    def test_gradients_are_where_the_clearings_say(self):
+    def test_gradients_match_their_clearings(self):
         both, critic, none = frozenset({"G", "D"}), frozenset({"D"}), frozenset()
         cleared, given = [[["D"]], [["G"]], []], [critic, both]
         self.assertEqual(check_clearings([frozenset({"G"}), critic], cleared, given), "")
@@ -430,11 +430,11 @@ class Passes(unittest.TestCase):
 
 
 class Values(unittest.TestCase):
-    def test_what_one_call_makes_and_another_reads_is_a_value(self):
+    def test_output_that_another_call_reads_is_a_value(self):
         values = find_values(storages_of(a_step()))
         self.assertEqual([(v.maker, v.readers) for v in values], [(-1, {0}), (0, {1}), (1, set())])
 
-    def test_a_value_that_a_recording_lacks_is_missing_there(self):
+    def test_value_absent_from_a_recording_is_marked(self):
         first, second = a_step(), a_step(saved=("h.0",))
         second.reads[1].append(second.makes[0][1])
         lists = aligned_values([storages_of(first), storages_of(second)])
@@ -443,7 +443,7 @@ class Values(unittest.TestCase):
         self.assertEqual([v.key == MISSING for v in lists[1]].count(True), 0)
 
 
-class Played(unittest.TestCase):
+class ReplayedTapes(unittest.TestCase):
     def setUp(self):
         self.storages = storages_of(a_step())
         self.interface = interfaces_of([self.storages], {"weight": 0})[0]
@@ -457,13 +457,13 @@ class Played(unittest.TestCase):
                           backward=[[["alloc", 1, 400], ["release_input", 0], ["free", 1]]])
         return [first, second]
 
-    def test_the_peak_is_that_of_the_recording(self):
+    def test_peak_equals_that_of_the_recording(self):
         """Batch 1000, two outputs of 400 and a gradient of 400."""
         replay = Replay(self.storages, self.interface, self.tapes())
         self.assertEqual((replay.run(), replay.errors), (2200, []))
         self.assertEqual(recorded_peak(self.storages), 2200)
 
-    def test_what_goes_twice_is_an_error(self):
+    def test_double_free_is_an_error(self):
         tapes = self.tapes()
         tapes[1].backward[0].append(["free", 1])
         replay = Replay(self.storages, self.interface, tapes)
@@ -483,7 +483,7 @@ class Points(unittest.TestCase):
                 path.write_text(json.dumps(with_points_before(str(path), model)))
             return json.loads(path.read_text())
 
-    def test_the_largest_batch_stands_first_and_each_once(self):
+    def test_largest_batch_comes_first_without_duplicates(self):
         model = self.put(self.model(2, ["a"]), self.model(8, ["b"]), self.model(1, ["a"]), self.model(8))
         self.assertEqual([p["dimensions"]["batch"] for p in model["points"]], [8, 2, 1])
         self.assertEqual(model["limits"], ["a", "b"])

@@ -86,7 +86,7 @@ class CapturedScripts(unittest.TestCase):
         report = self.check()
         self.assertEqual(report["rehearsal"]["command"][-2:], ["--batch-size", "4"])
 
-    def test_a_step_that_makes_states_is_none_of_training(self) -> None:
+    def test_step_that_makes_states_is_not_recorded(self) -> None:
         self.capture("states_first")
         self.assertEqual(self.plan("--strategy", "FULL_SHARD")["accumulation"], 1)
 
@@ -97,7 +97,7 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual((plan["parameter_dtype"], plan["mixed_precision"]["param_dtype"]), ("float32", "bfloat16"))
         self.check()
 
-    def test_products_under_autocast_are_timed_in_what_they_compute_in(self) -> None:
+    def test_products_under_autocast_use_their_compute_dtype(self) -> None:
         self.capture("autocast", "--dtype", "float32")
         path = self.folder / "model.json"
         model = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ class CapturedScripts(unittest.TestCase):
                 for name in ("model.json", "plan.json"):
                     (self.folder / name).unlink()
 
-    def test_inputs_are_cast_where_mixed_precision_of_fsdp1_would_have(self) -> None:
+    def test_mixed_precision_of_fsdp1_casts_inputs(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
         self.capture("fsdp1_half", "--dtype", "float32", launcher=launcher)
         self.plan("--strategy", "FULL_SHARD", "--precision", "fp32")
@@ -157,7 +157,7 @@ class CapturedScripts(unittest.TestCase):
         code, out, said = self.run_program("rehearse", "plan.json")
         self.assertEqual((code, said), (0, ""), out)
 
-    def test_a_script_that_shares_its_micro_batches_out_and_evaluates_first(self) -> None:
+    def test_script_with_accumulation_and_an_evaluation_first(self) -> None:
         launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
         shown = " ".join(self.capture("shares", launcher=launcher, options=()).split())
         self.assertIn("batch 2, seq 128", shown)
@@ -168,7 +168,7 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual((plan["accumulation"], plan["sync_every_micro_batch"]), (2, False))
         self.check()
 
-    def test_what_pytorch_refuses_in_bfloat16_is_a_limit(self) -> None:
+    def test_ops_that_pytorch_refuses_in_bfloat16_are_a_limit(self) -> None:
         shown = self.capture("batch_norm", "--dtype", "float32", options=())
         self.assertIn("There is no recording in bfloat16 as it is. PyTorch refused it: Expected running_mean", " ".join(shown.split()))
         for term in ("steady step: live peak", "steady step: allocated peak", "all_gather count", "reduce_scatter payload"):
@@ -177,7 +177,7 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual((code, out), (2, ""))
         self.assertIn("no recording in bfloat16", said)
 
-    def test_scripts_that_cannot_be_captured(self) -> None:
+    def test_scripts_that_cannot_be_captured_are_refused(self) -> None:
         for mode, sentence in (
             ("short", "The script ended after 1 step, and a capture takes 3 at least."),
             ("two", "The script calls Decoder for one backward and not for another. A plan has a forward of the whole model"),

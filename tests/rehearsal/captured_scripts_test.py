@@ -33,7 +33,7 @@ class CapturedScripts(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.runner = Runner(PROGRAM, self.folder, settings)
 
-    def test_plans_of_captures_are_what_the_scripts_do(self) -> None:
+    def test_plans_of_captures_match_their_scripts(self) -> None:
         for case in (each for each in CASES if each.is_quick and each.packages == PACKAGES):
             found = self.runner.run(case, {name: {**PLANS, **OTHER_PLANS}[name] for name in case.quick_plans})
             with self.subTest(case=case.name):
@@ -61,7 +61,7 @@ class CapturedScripts(unittest.TestCase):
         seen, said = (report["memory"]["phases"]["steady_step"]["live_peak_bytes"] for report in (measured, predicted))
         self.assertLessEqual(abs(said - seen), MOST_OFF * seen)
 
-    def test_a_script_that_cannot_be_captured_is_refused_with_a_sentence(self) -> None:
+    def test_script_that_cannot_be_captured_is_refused(self) -> None:
         for case in (each for each in REFUSED if each.is_quick and each.packages == PACKAGES):
             with self.subTest(case=case.name):
                 self.assertIn(case.refusal, self.runner.run(case).get("refused", "it is captured"))

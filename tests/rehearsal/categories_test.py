@@ -24,7 +24,7 @@ class Categories(unittest.TestCase):
 
         return Owners(None, None)._category(Ledger, 7, Made, 0)
 
-    def test_what_a_module_asks_for_is_an_activation_whatever_called_it(self):
+    def test_allocations_of_modules_are_activations(self):
         ddp = ("/torch/nn/parallel/distributed.py", "forward")
         conv = [("/torch/nn/modules/conv.py", "_conv_forward"), ("/torch/nn/modules/module.py", "_call_impl")]
         self.assertEqual(self.category(*conv, ("/torch/nn/parallel/distributed.py", "_run_ddp_forward"), ddp), "activations")
@@ -34,7 +34,7 @@ class Categories(unittest.TestCase):
         self.assertEqual(self.category(("/torch/nn/parallel/distributed.py", "_pre_forward"), *around), "communication")
         self.assertEqual(self.category(("/_fully_shard/_fsdp_collectives.py", "allocate"), ("/nn/modules/module.py", "x")), "communication")
 
-    def test_a_batch_that_a_wrapper_moves_is_none(self):
+    def test_batch_moved_by_a_wrapper_is_no_communication(self):
         self.assertEqual(self.category(("/torch/distributed/utils.py", "_to_kwargs"),
                                        ("/torch/nn/parallel/distributed.py", "_pre_forward")), "activations")
 
@@ -68,7 +68,7 @@ class Sparse:
 
 
 class Gradients(unittest.TestCase):
-    def test_sparse_ones_are_their_indices_and_values(self):
+    def test_sparse_gradients_count_indices_and_values(self):
         addresses = set()
         _add(addresses, Sparse())
         _add(addresses, Tensor(2048))

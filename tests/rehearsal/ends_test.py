@@ -27,17 +27,17 @@ class Values(unittest.TestCase):
     def test_lengths_that_the_host_knows_are_read(self):
         self.assertIn("lengths [4, 5, 6] 15\n", self.run_.output, self.run_.errors)
 
-    def test_accuracy_is_no_router(self):
+    def test_accuracy_is_not_mistaken_for_a_router(self):
         self.assertEqual(self.run_.warnings("balanced_routing"), [])
 
-    def test_a_loop_that_waits_for_a_value_is_told_one(self):
+    def test_loop_that_waits_for_a_value_gets_one(self):
         warning, endless = self.run_.warnings("endless_loop")
         self.assertIn("always found false", warning["text"])
         self.assertIn("END).all()", source_line(warning))
         self.assertRegex(self.run_.output, r"rounds [0-9]+\n")
         self.assertIn("sum().item() < 1e30", source_line(endless))
 
-    def test_a_loop_that_no_answer_ends_is_ended_with_its_line(self):
+    def test_endless_loop_is_ended_with_its_line(self):
         error = self.run_["end"]["exception"]
         self.assertEqual((self.run_["end"]["why"], error["type"]), ("exception", "fsdp_rehearsal.loops.EndlessLoop"))
         frames = [line for line in error["traceback"].splitlines() if line.startswith("  File ")]
@@ -64,12 +64,12 @@ class Optimizers(unittest.TestCase):
         # A step of every kind has the same batches, so nothing is said about them.
         self.assertEqual(longer.warnings("batches_differ") + longer.warnings("unused_optimizer"), [])
 
-    def test_names_say_whose_layer_it_is(self):
+    def test_module_names_include_their_model(self):
         """Both models have a net.1. So little memory is used up where the critic is first called."""
         run = Run(SCRIPTS / "gan.py", STUB_GPU_BYTES=24 << 20, CUBLAS_WORKSPACE_CONFIG=":16:8")
         self.assertEqual(run["memory"]["failed_allocation"]["module"], "Critic.net.1")
 
-    def test_one_that_never_steps_is_warned_about(self):
+    def test_optimizer_that_never_steps_is_warned_about(self):
         run = Run(SCRIPTS / "gan.py", "--critic-steps", 1000, "--rounds", 200)
         self.assertEqual((run["end"]["why"], len(run["applied"]["optimizers"])), ("steps_reached", 1))
         self.assertLess(run.output.count("critic"), 100)
@@ -93,7 +93,7 @@ class Checkpoints(unittest.TestCase):
 
 
 class Pipelines(unittest.TestCase):
-    def test_a_later_stage_is_played_after_those_before_it(self):
+    def test_later_stage_runs_after_earlier_ones(self):
         """Rank 2 of 3 waits for what rank 1 sends, and that one for rank 0. The last stage has the logits."""
         last = Run(SCRIPTS / "pipeline.py", **rank(2, 3))
         self.assertEqual(last["end"]["why"], "steps_reached", last.errors)
@@ -103,7 +103,7 @@ class Pipelines(unittest.TestCase):
         # A microbatch has 2 x 128 tokens; its logits are needed until the loss has been differentiated.
         self.assertGreater(last["memory"]["categories"]["activations"], 2 * 128 * 4096 * 4)
 
-    def test_a_sender_that_fails_is_named(self):
+    def test_failed_sender_is_named(self):
         code = (
             "import os, torch.distributed as dist; dist.init_process_group('nccl'); assert dist.get_rank() == 1, 'no sender'; "
             "dist.recv_object_list([None], src=0)"
@@ -121,7 +121,7 @@ class Evaluation(unittest.TestCase):
 
     parameters = 4 * 3 * (8 * 256**2 + 5 * 256)
 
-    def test_the_peak_is_said_to_be_in_the_evaluation(self):
+    def test_peak_is_in_the_evaluation(self):
         peak = self.run_["memory"]["peak"]
         self.assertEqual((peak["phase"], peak["step"]), ("evaluation", 1))
         evaluation, steady = self.run_.phase("evaluation"), self.run_.phase("steady_step")
@@ -138,12 +138,12 @@ class Evaluation(unittest.TestCase):
                          (self.parameters, self.parameters, 2 * self.parameters))  # fmt: skip
         self.assertGreater(found["activations"], 2 * 32768 * 1024 * 4)
 
-    def test_what_else_was_applied(self):
+    def test_techniques_are_listed(self):
         self.assertEqual(self.run_["applied"]["techniques"], ["recomputes 3 x Block", "accumulates gradients over 2 backwards"])
 
 
 class Ends(unittest.TestCase):
-    def test_a_script_that_ends_before_its_steps_says_so(self):
+    def test_script_that_ends_early_is_reported(self):
         early = Run(SCRIPTS / "gan.py", "--rounds", 2, "--critic-steps", 1)
         (warning,) = early.warnings("ended_early")
         self.assertIn("after 2 of 3 steps", warning["text"])

@@ -131,7 +131,7 @@ class Export(unittest.TestCase):
         self.assertIn("sharding_strategy=ShardingStrategy.FULL_SHARD,", code)
         self.expect_equal(terms)
 
-    def test_flat_parameters_within_copies_mixed_and_checkpointed(self) -> None:
+    def test_hybrid_flat_parameters_mixed_and_checkpointed(self) -> None:
         code, terms = self.compared(
             "--shard", "2", "--replicate", "2", "--reshard", "false", "--wrap", "blocks", "--precision", "mixed",
             "--activation-checkpointing", "full", runtime="fsdp1",
@@ -141,7 +141,7 @@ class Export(unittest.TestCase):
         self.assertIn("MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True,", code)
         self.expect_equal(terms, 8192)  # The captured loss is a float already, and not one that was cast: 8 x 512 in bf16.
 
-    def test_one_flat_parameter_of_all_that_is_copied(self) -> None:
+    def test_one_replicated_flat_parameter(self) -> None:
         code, terms = self.compared("--strategy", "NO_SHARD", "--wrap", "root", "--activation-checkpointing", "none", runtime="fsdp1",
                                     fsdp1={"backward_prefetch": "none", "forward_prefetch": True})
         self.assertNotIn("def wrap", code)

@@ -70,15 +70,15 @@ class Selective(ProgramInAFolder):
         return [tuple(each["memory"]["phases"]["steady_step"][key] for each in (predicted, measured))
                 for key in ("live_peak_bytes", "allocated_peak_bytes")]
 
-    def test_some_blocks_keep_attention_and_every_second_linear_layer(self) -> None:
+    def test_some_blocks_save_attention_and_every_second_linear_layer(self) -> None:
         for predicted, measured in self.peaks("qwen2", "selective:3"):
             self.assertLessEqual(abs(measured - predicted), BESIDE, f"{measured} are measured, {predicted} predicted")
 
-    def test_blocks_keep_all_linear_layers_and_no_attention(self) -> None:
+    def test_blocks_save_all_linear_layers_and_no_attention(self) -> None:
         for predicted, measured in self.peaks("qwen2", "selective", selective_keep=["linear"], every_second_linear=False):
             self.assertLessEqual(abs(measured - predicted), BESIDE, f"{measured} are measured, {predicted} predicted")
 
-    def test_what_the_plan_freezes_gets_no_gradient(self) -> None:
+    def test_frozen_parameters_get_no_gradient(self) -> None:
         frozen = ("--freeze", "model.layers.0.*", "model.layers.1.mlp.*", "model.norm.weight")
         for predicted, measured in self.peaks("qwen2", "selective:3", *frozen):
             self.assertLessEqual(abs(measured - predicted), BESIDE, f"{measured} are measured, {predicted} predicted")

@@ -73,7 +73,7 @@ class Torchtitan(ProgramInAFolder):
                     found.add(f"parallelism.{keyword.arg}")
         return found
 
-    def test_names_and_values_are_those_of_the_source(self) -> None:
+    def test_names_and_values_exist_in_the_source(self) -> None:
         for model, name, flavor in (("llama3_1_8b", "llama3", "8B"), ("qwen3_8b", "qwen3", "8B"), ("qwen3_32b", "qwen3", "32B")):
             tree = self.exported(model)
             found = self.expect_known(tree)
@@ -84,7 +84,7 @@ class Torchtitan(ProgramInAFolder):
             flavors = {key.value for node in ast.walk(registry) if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)}
             self.assertIn(flavor, flavors)
 
-    def test_what_the_plan_says_is_set(self) -> None:
+    def test_values_of_the_plan_are_set(self) -> None:
         text = ast.unparse(self.exported("llama3_1_70b", "--batch", "1", "--strategy", "FULL_SHARD", "--activation-checkpointing", "full"))
         for words in ("config.training.local_batch_size = 1\n", "config.training.global_batch_size = 128\n", "config.training.seq_len = 4096\n",
                       "config.training.disable_cuda_graphs = True\n", "config.activation_checkpoint = FullAC.Config()\n",

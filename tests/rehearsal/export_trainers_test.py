@@ -167,13 +167,13 @@ class Trainers(ProgramInAFolder):
         # In the older one the root keeps the head, which has the class of every projection.
         self.launched(text, "1", "clipped", ends=() if HAS_UNITS_OF_ENDS else ("", "model.embed_tokens"))
 
-    def test_accelerate_shards_within_copies_and_recomputes_blocks(self) -> None:
+    def test_accelerate_shards_hybrid_and_recomputes_blocks(self) -> None:
         text = self.exported("accelerate", "--shard", "2", "--replicate", "2", "--reshard", "true",
                              "--activation-checkpointing", "full")
         self.assertIn("  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n", text)
         self.launched(text, "1", "checkpointed")
 
-    def test_accelerate_offloads_keeps_gathered_and_accumulates(self) -> None:
+    def test_accelerate_offloads_stays_gathered_and_accumulates(self) -> None:
         text = self.exported("accelerate", "--shard", "4", "--reshard", "false", "--offload", "yes", "--accumulate", "2",
                              "--gradient-sync", "last", "--activation-checkpointing", "none")
         self.assertIn("fsdp_reshard_after_forward: false\n", text)
@@ -187,7 +187,7 @@ class Trainers(ProgramInAFolder):
         self.assertNotIn("closest plan", text)
         self.launched(text, "1", "checkpointed", "clipped", script="flat_loop.py")
 
-    def test_accelerate_keeps_flat_parameters_gathered_and_accumulates(self) -> None:
+    def test_accelerate_leaves_flat_parameters_gathered_and_accumulates(self) -> None:
         text = self.exported("accelerate", "--runtime", "fsdp1", "--strategy", "SHARD_GRAD_OP", "--accumulate", "2",
                              "--gradient-sync", "last", "--activation-checkpointing", "none", "--wrap-ends", "no")
         self.assertIn("  fsdp_sharding_strategy: SHARD_GRAD_OP\n", text)
@@ -200,7 +200,7 @@ class Trainers(ProgramInAFolder):
         self.assertIn("_checkpointing=True", text)
         self.trained(text, beside=MICRO_BATCH)  # It loads all micro-batches of a step at once.
 
-    def test_the_trainer_shards_within_copies_and_mixes_precision(self) -> None:
+    def test_the_trainer_shards_hybrid_and_mixes_precision(self) -> None:
         text = self.exported("trainer", "--shard", "2", "--replicate", "2", "--reshard", "true", "--precision", "mixed",
                              "--optimizer-impl", "fused", "--activation-checkpointing", "none")
         self.assertIn('optim="adamw_torch_fused"', text)
@@ -250,7 +250,7 @@ class EndsOfPublishedModels(unittest.TestCase):
              "whisper_large_v3": "Whisper"}  # fmt: skip
     CLASSES = {"GPT2": "GPT2LMHeadModel", "T5": "T5ForConditionalGeneration", "Whisper": "WhisperForConditionalGeneration"}
 
-    def test_ends_of_shipped_models_are_those_that_accelerate_finds(self) -> None:
+    def test_ends_of_shipped_models_match_accelerate(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for spec, family in self.SPECS.items():
                 with self.subTest(spec):

@@ -78,15 +78,15 @@ class Plain(unittest.TestCase):
         cls.measured = Run(SCRIPTS / "plain.py", "--measure", "--version", "--workers", 1)
         cls.quiet = Run(SCRIPTS / "plain.py")
 
-    def test_stops_after_the_steps_that_were_asked_for(self):
+    def test_stops_after_the_requested_steps(self):
         self.assertEqual((self.measured.status, self.measured["end"]["why"]), (0, "steps_reached"))
         self.assertEqual(self.measured["steps"], 3)
 
-    def test_nothing_is_left_behind(self):
+    def test_nothing_is_left(self):
         self.assertEqual(self.measured.left, [])
         self.assertNotIn("leaked", self.measured.errors)
 
-    def test_what_was_applied(self):
+    def test_applied_settings_are_recorded(self):
         self.assertEqual((self.measured.wrapper["name"], self.measured.wrapper["units"]), ("plain", []))
         # Embedding 512x256; two layers of 4x256^2+8x256^2 weights and 3+1+4+1+4 times 256 of biases and norms; 512x256+512.
         layer = 12 * 256**2 + 13 * 256
@@ -94,11 +94,11 @@ class Plain(unittest.TestCase):
         (optimizer,) = self.measured["applied"]["optimizers"]
         self.assertEqual(optimizer["class"], "torch.optim.adamw.AdamW")
 
-    def test_a_script_that_resets_its_peaks_hides_nothing(self):
+    def test_resetting_peaks_hides_nothing(self):
         self.assertEqual(self.measured["memory"]["peaks"], self.quiet["memory"]["peaks"])
         self.assertEqual(self.measured["memory"]["phases"], self.quiet["memory"]["phases"])
 
-    def test_a_script_that_measures_itself_is_not_lied_to(self):
+    def test_script_that_measures_itself_reads_true_values(self):
         """It reads what it reads on the bare stub."""
         script = [sys.executable, SCRIPTS / "plain.py", "--measure", "--steps", "3"]
         alone = subprocess.run(script, env=dict(os.environ, LD_PRELOAD=STUB), capture_output=True, text=True, check=True)
@@ -106,7 +106,7 @@ class Plain(unittest.TestCase):
         self.assertEqual(lines, alone.stdout.splitlines())
         self.assertEqual(len(set(lines)), 2, "the first step begins with less than the others")
 
-    def test_peaks_are_those_of_the_history_too(self):
+    def test_peaks_match_the_history(self):
         memory = self.quiet["memory"]
         self.assertEqual(memory["peak"]["requested"], memory["peaks"]["requested"])
         self.assertEqual(sum(row["bytes"] for row in memory["at_peak"]), memory["peaks"]["requested"])
@@ -135,7 +135,7 @@ class Plain(unittest.TestCase):
         self.assertTrue(any(file.endswith("plain.py") for file in files), files)
         self.assertEqual([file for file in files if "fsdp_rehearsal" in file], [])
 
-    def test_python_children_have_the_gpu_and_other_programs_are_left_alone(self):
+    def test_only_python_children_have_the_gpu(self):
         self.assertIn("True\n", self.measured.output)
         self.assertNotIn("LD_PRELOAD", self.measured.output)
 
@@ -149,7 +149,7 @@ def source_line(frame):
 
 
 class Ddp(unittest.TestCase):
-    def test_one_all_reduce_a_bucket_and_the_same_bytes_spawned_or_launched(self):
+    def test_spawned_and_launched_ranks_reduce_the_same_buckets(self):
         spawned = Run(SCRIPTS / "ddp.py", "--spawn", 4)
         launched = Run(SCRIPTS / "ddp.py", **rank(0, 4))
         self.assertEqual((spawned["steps"], launched["steps"]), (3, 3), spawned.errors + launched.errors)
@@ -190,7 +190,7 @@ class Fsdp1(unittest.TestCase):
         self.assertEqual(run.warnings("probe") + run.warnings("untied_weights"), [])
         self.assertEqual(run.left, [])
 
-    def test_weights_that_to_empty_has_untied(self):
+    def test_weights_untied_by_to_empty_are_warned_about(self):
         run = Run(SCRIPTS / "fsdp1.py", "--tied", "--to-empty", steps=1, **rank(0, 2))
         (warning,) = run.warnings("untied_weights")
         self.assertIn("embed.weight and head.weight were one parameter before to_empty", warning["text"])
@@ -212,14 +212,14 @@ class Fsdp2(unittest.TestCase):
     block = 12 * 256**2 + 13 * 256
     ends = 2 * 1024 * 256 + 2 * 256
 
-    def test_the_same_rank_either_way(self):
+    def test_launched_and_given_rank_agree(self):
         for run in (self.launched, self.run_):
             job = run["job"]
             self.assertEqual((job["rank"], job["world_size"], job["local_rank"], job["local_world_size"]), (5, 8, 1, 4))
         for part in ("memory", "collectives", "applied"):
             self.assertEqual(self.launched[part], self.run_[part], part)
 
-    def test_what_was_applied(self):
+    def test_applied_settings_are_recorded(self):
         wrapper = self.run_.wrapper
         self.assertEqual(wrapper["name"], "FSDP2")
         self.assertEqual(wrapper["class"], "torch.distributed.fsdp.FSDPModule")
@@ -257,7 +257,7 @@ class Fsdp2(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
-    def test_a_problem_in_the_script_keeps_its_traceback(self):
+    def test_error_in_the_script_has_its_traceback(self):
         run = Run(SCRIPTS / "plain.py", "--fail-at", 1)
         self.assertEqual((run.status, run["end"]["why"], run["steps"]), (0, "exception", 1))
         error = run["end"]["exception"]
@@ -293,7 +293,7 @@ class Ends(unittest.TestCase):
         self.assertEqual([t["bytes"] for t in run["memory"]["device_terms"] if t["name"] == "NCCL"], [1000000], run.errors)
         self.assertEqual((run["job"]["rank"], run["job"]["world_size"]), (0, 1))
 
-    def test_graphs_are_noticed(self):
+    def test_cuda_graphs_are_detected(self):
         code = (
             "import torch\nx = torch.zeros(8, device='cuda', requires_grad=True)\n"
             "optimizer = torch.optim.SGD([x], 0.1)\ngraph = torch.cuda.CUDAGraph()\n"
@@ -301,19 +301,19 @@ class Ends(unittest.TestCase):
         )
         self.assertTrue(Run("-c", code, steps=1)["limits"]["cuda_graphs"])
 
-    def test_the_exit_status_of_the_script_is_that_of_the_process(self):
+    def test_exit_status_of_the_script_is_passed_on(self):
         main = "def main(): return 3\nraise SystemExit(main())"
         caught = "import sys\ntry: sys.exit(1)\nexcept SystemExit: pass"
         for code, status in (("raise SystemExit('there is no data')", 1), (main, 3), (caught, 0), ("import os; os._exit(5)", 5)):
             run = Run("-c", code)
             self.assertEqual((run.status, run["end"]["why"]), (status, "script_ended"), code)
 
-    def test_torch_that_is_not_there(self):
+    def test_missing_torch_is_reported(self):
         run = Run("-S", "-c", hooked("import torch"))
         self.assertEqual(run["end"]["exception"]["types"], ["ModuleNotFoundError"])
         self.assertIsNone(run["environment"]["torch"])
 
-    def test_where_a_script_hangs(self):
+    def test_hanging_script_names_its_line(self):
         with tempfile.TemporaryDirectory() as folder:
             env = dict(os.environ, PYTHONPATH=str(ROOT / "python" / "hook"), FSDP_REHEARSAL="1", FSDP_REHEARSAL_STUB=STUB)
             env["FSDP_REHEARSAL_PROGRESS"] = os.path.join(folder, "progress")
@@ -331,7 +331,7 @@ class Ends(unittest.TestCase):
             process.kill()
             process.communicate()
 
-    def test_a_script_may_be_asked_where_it_is_at_any_moment(self):
+    def test_position_can_be_requested_at_any_moment(self):
         """The memory of a generator's frame goes back to the system when it is made: who is asked just then has a frame less."""
         with tempfile.TemporaryDirectory() as folder:
             progress = os.path.join(folder, "progress")
@@ -347,7 +347,7 @@ class Ends(unittest.TestCase):
             run = Run("-S", "-c", code)
         self.assertEqual(run.output, "mine\n")
 
-    def test_settings_that_cannot_be(self):
+    def test_impossible_settings_are_reported(self):
         run = Run("-c", "pass", steps="many", FSDP_REHEARSAL_ROUTING="random")
         self.assertEqual((run.status, run.record), (3, None))
         self.assertIn("FSDP_REHEARSAL_STEPS is 'many'", run.errors)

@@ -186,7 +186,7 @@ def said_in(plan: Config) -> Config:
 
 
 class ConfigurationsOfDeepSpeed(unittest.TestCase):
-    def test_files_mean_what_they_mean_to_deepspeed(self) -> None:
+    def test_files_are_read_as_deepspeed_reads_them(self) -> None:
         for name, config in FILES.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 theirs = real(config, 4)
@@ -195,7 +195,7 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
                 self.assertIsInstance(plan, dict, plan)
                 self.assertEqual(said_in(plan), said_by(theirs))
 
-    def test_changes_of_files_are_taken_and_refused_alike(self) -> None:
+    def test_changed_files_are_accepted_and_refused_alike(self) -> None:
         draw = random.Random(19)
         taken = refused = 0
         for number in range(150):

@@ -28,7 +28,7 @@ from fsdp_rehearsal.versions import check_torch  # noqa: E402
 
 
 class Parameters(unittest.TestCase):
-    def test_packed_weights_have_the_elements_that_they_stand_for(self):
+    def test_packed_weights_count_their_unpacked_elements(self):
         plain = mock.Mock(spec=["numel"])
         plain.numel.return_value = 12
         self.assertEqual(elements_of(plain), 12)
@@ -36,7 +36,7 @@ class Parameters(unittest.TestCase):
         packed.numel.return_value, packed.quant_state.shape = 6, (3, 4)
         self.assertEqual(elements_of(packed), 12)
 
-    def test_a_module_keeps_what_a_sharded_weight_has_lost(self):
+    def test_module_knows_the_dtype_of_a_sharded_weight(self):
         weight = mock.Mock(spec=["numel", "requires_grad", "dtype"], requires_grad=False, dtype="torch.bfloat16")
         weight.numel.return_value = 6
         module = mock.Mock(spec=["weight", "quant_state"], weight=weight)
@@ -49,7 +49,7 @@ class Parameters(unittest.TestCase):
 
 
 class Torch(unittest.TestCase):
-    def test_a_release_that_nobody_tried_is_named(self):
+    def test_untested_release_is_named(self):
         with mock.patch.object(guard, "warnings", []), mock.patch.object(guard, "_seen", set()):
             for version in ("2.8.0", "2.11.0+cu130", "2.14.1"):
                 check_torch(version)
@@ -108,7 +108,7 @@ class Program:
             self.steps._called(optimizer, (), {})
 
 
-class WhatMakesAStep(unittest.TestCase):
+class StepDetection(unittest.TestCase):
     def test_one_optimizer(self):
         program, optimizer = Program(limit=3), Optimizer()
         for _ in range(3):
@@ -165,7 +165,7 @@ class WhatMakesAStep(unittest.TestCase):
             self.assertEqual(Zero().step(calls=5), program.steps.done - 1)
         self.assertEqual((program.steps.calls_per_step, program.steps.done, program.stopped_at), (1, 3, 10))
 
-    def test_an_optimizer_that_was_made_is_waited_for(self):
+    def test_step_waits_for_every_optimizer(self):
         """As in a GAN whose critic steps three times before the generator does."""
         program, critic, generator = Program(limit=2), Trained(), Trained()
         program.made(critic, generator)
@@ -175,7 +175,7 @@ class WhatMakesAStep(unittest.TestCase):
                 program.call(optimizer)
         self.assertEqual((program.steps.calls_per_step, program.stopped_at), (4, 8))
 
-    def test_but_not_for_ever_and_not_for_what_another_trains(self):
+    def test_step_does_not_wait_for_idle_optimizers(self):
         program, one, other = Program(limit=2), Trained(), Trained()
         program.made(one, other)
         for _ in range(60):
@@ -216,7 +216,7 @@ def nothing_known(text, position):
     return Label("forward")
 
 
-class TheMomentOfThePeak(unittest.TestCase):
+class PeakMoment(unittest.TestCase):
     script = events("+a 100", "+b 1000", "-a", "+c 600", "-b", "-c", "+d 1500")
 
     def check(self, ledger):
@@ -226,12 +226,12 @@ class TheMomentOfThePeak(unittest.TestCase):
         # Each rounded up to 512: 512, 1536, 1024 twice, 2048, 1024 twice, 0 twice, 1536.
         self.assertEqual(list(ledger.rounded), [512, 1536, 1024, 1024, 2048, 1024, 1024, 0, 0, 1536])
 
-    def test_in_one_piece(self):
+    def test_history_in_one_piece(self):
         ledger = Ledger()
         ledger.feed(self.script, nothing_known)
         self.check(ledger)
 
-    def test_in_pieces_at_any_place(self):
+    def test_history_in_pieces(self):
         for at in range(len(self.script)):
             ledger = Ledger()
             ledger.feed(self.script[:at], nothing_known)
@@ -239,21 +239,21 @@ class TheMomentOfThePeak(unittest.TestCase):
             with self.subTest(at=at):
                 self.check(ledger)
 
-    def test_rows_beyond_the_limit_are_one(self):
+    def test_rows_beyond_the_limit_are_merged(self):
         ledger = Ledger()
         ledger.feed(events(*[f"+x{i} {i + 1}" for i in range(30)]), nothing_known)
         rows = rows_at_peak(ledger, most=20)
         self.assertEqual((len(rows), rows[0]["bytes"], rows[-1]["file"]), (21, 30, ""))
         self.assertEqual((rows[-1]["count"], rows[-1]["bytes"]), (10, sum(range(1, 11))))
 
-    def test_an_allocation_in_a_backward_without_python_is_the_call_of_backward(self):
+    def test_allocation_without_python_belongs_to_the_backward_call(self):
         ledger = Ledger()
         label = Label("backward", "", ("/job/train.py", 14, "main"))
         ledger.feed([{"action": "alloc", "addr": 1, "size": 8, "frames": []}], lambda text, position: label)
         (row,) = rows_at_peak(ledger)
         self.assertEqual((row["file"], row["line"], row["framework"]), ("/job/train.py", 14, "autograd"))
 
-    def test_a_failed_allocation_is_kept(self):
+    def test_failed_allocation_is_recorded(self):
         ledger = Ledger()
         ledger.feed(events("+a 100") + [{"action": "oom", "size": 900, "frames": []}], nothing_known)
         self.assertEqual([(f["size"], f["position"]) for f in ledger.failures], [(900, 1)])
@@ -290,7 +290,7 @@ class StepsOfARun(unittest.TestCase):
         self.assertEqual({p["phase"]: p["allocated"] for p in timeline.phases()}, {"initialization": 1, "first_step": 2})
 
 
-class LoopsThatWait(unittest.TestCase):
+class WaitingLoops(unittest.TestCase):
     def setUp(self):
         self.steps, self.now = 0, 0.0
         self.loops = Loops(lambda: self.steps, lambda: self.now)
@@ -298,25 +298,25 @@ class LoopsThatWait(unittest.TestCase):
     def ask(self, is_bool=True):
         return self.loops.answer(is_bool)
 
-    def test_a_while_loop_is_told_the_opposite_once_it_has_asked_often(self):
+    def test_while_loop_gets_the_opposite_after_many_reads(self):
         asked = 1
         while not self.ask():
             asked += 1
         self.assertEqual(asked, 4096)
 
-    def test_sooner_where_it_is_slow(self):
+    def test_slow_loop_gets_the_opposite_sooner(self):
         asked = 1
         while not self.ask():
             asked, self.now = asked + 1, self.now + 0.1
         self.assertEqual(asked, 256)
 
-    def test_a_for_loop_and_one_that_steps_are_left_alone(self):
+    def test_for_loops_and_training_loops_are_unchanged(self):
         self.assertEqual([self.ask() for _ in range(5000) if self.ask() is not None], [])
         while self.steps < 9000:
             self.steps += 1
             self.assertIsNone(self.ask())
 
-    def test_numbers_of_several_sizes_are_tried_and_then_it_ends(self):
+    def test_loop_ends_after_several_numbers(self):
         told = []
         with self.assertRaises(EndlessLoop):
             while True:
@@ -325,7 +325,7 @@ class LoopsThatWait(unittest.TestCase):
         self.assertEqual(told, [1.0, -1.0, 1e9, -1e9])
 
 
-class WhoseLineItIs(unittest.TestCase):
+class NamedLines(unittest.TestCase):
     def frame(self, file, line=1):
         return {"file": file, "line": line, "function": "f"}
 
@@ -358,7 +358,7 @@ class AfterImport(unittest.TestCase):
         self.assertEqual(calls, [("a", 1), ("b", 1), ("late", 1)])
         self.assertEqual(type(module.__spec__.loader).__name__, "SourceFileLoader")
 
-    def test_a_module_whose_import_is_under_way_gets_them_at_its_end(self):
+    def test_actions_wait_for_an_import_under_way(self):
         """As accelerate, which imports torch, whose import is what installs us."""
         calls = []
         builtins.of_this_test = lambda: after_import.after_import("a_module_under_way", lambda m: calls.append(m.value))
@@ -380,7 +380,7 @@ class AfterImport(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
-    def test_the_whole_chain_is_looked_at(self):
+    def test_whole_chain_of_exceptions_is_searched(self):
         class OutOfMemoryError(RuntimeError):
             pass
 
@@ -396,7 +396,7 @@ class Faults(unittest.TestCase):
         self.assertEqual([t.split(".")[-1] for t in noted.exception["types"]], ["ValueError", "OutOfMemoryError"])
 
 
-    def test_a_library_that_imports_lazily_lacks_the_module_that_it_does(self):
+    def test_lazy_import_error_names_the_missing_module(self):
         noted = faults.Faults(lambda: None)
         try:
             try:
@@ -409,7 +409,7 @@ class Faults(unittest.TestCase):
 
 
 class ChecksOfZero(unittest.TestCase):
-    def test_every_rank_writes_its_list_down_as_rank_0_does(self):
+    def test_every_rank_records_the_list_of_rank_0(self):
         sent = []
         module = mock.Mock(dist=mock.Mock(get_rank=lambda: 6, broadcast=sent.append))
         zero_checks.install(module)
@@ -419,7 +419,7 @@ class ChecksOfZero(unittest.TestCase):
 
 
 class Settings(unittest.TestCase):
-    def test_everything_that_is_wrong_is_said_at_once(self):
+    def test_every_error_is_reported(self):
         with self.assertRaises(settings.SettingsError) as raised:
             settings.read(
                 {
@@ -434,7 +434,7 @@ class Settings(unittest.TestCase):
 
 
 class GeneratedCode(unittest.TestCase):
-    def test_what_torch_compile_wrote_is_not_the_users_own(self):
+    def test_code_of_torch_compile_is_not_the_users(self):
         with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache):
             file = os.path.join(cache, "ab", "cabc.py")
             self.assertEqual(frames.kind_of(file), frames.FRAMEWORK)

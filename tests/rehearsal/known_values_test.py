@@ -23,14 +23,14 @@ class Experts(unittest.TestCase):
         # The gate, and two matrices of each of 8 experts.
         self.assertIn("with gradient 17", self.balanced.output)
 
-    def test_it_is_stated_with_the_line_of_the_router(self):
+    def test_balanced_routing_is_noted_with_the_routers_line(self):
         (warning,) = self.balanced.warnings("balanced_routing")
         self.assertIn("each of 8 experts", warning["text"])
         line = (SCRIPTS / "experts.py").read_text().split("\n")[warning["line"] - 1]
         self.assertIn("torch.topk", line)
         self.assertEqual(self.balanced.warnings("readback"), [])
 
-    def test_without_it_the_reads_are_warned_about(self):
+    def test_reads_without_balanced_routing_are_warned_about(self):
         """Zeros send every token nowhere, so the script finds nothing to learn from."""
         self.assertIn("does not require grad", self.one["end"]["exception"]["message"])
         self.assertEqual(self.one.warnings("balanced_routing"), [])
@@ -48,7 +48,7 @@ class Experts(unittest.TestCase):
 
 
 class Masks(unittest.TestCase):
-    def test_a_mask_from_the_host_selects_what_it_says(self):
+    def test_mask_from_the_host_selects_its_elements(self):
         run = Run(SCRIPTS / "experts.py", "--padded")
         self.assertIn("tokens 512\n", run.output)
         self.assertIn("rows 256\n", run.output)  # backward looks through this mask again
@@ -58,7 +58,7 @@ class Masks(unittest.TestCase):
 class Numbers(unittest.TestCase):
     """What an image is cut into is computed on the GPU, and handed on as it is: each number is read where a size is asked for."""
 
-    def test_sizes_that_are_tensors_are_what_they_are(self):
+    def test_sizes_in_tensors_have_their_values(self):
         run = Run(SCRIPTS / "numbers_on_device.py", FSDP_REHEARSAL_STEPS=3)
         # For 8 x 6 patches: 4 rows of 3, padded by 1 to 5 and 4, and so on.
         self.assertIn("shapes (4, 3) (5, 4) (4, 3) (16, 3) (2, 3) (4,) (2, 4)\n", run.output)
@@ -76,13 +76,13 @@ class Kernels(unittest.TestCase):
     def setUpClass(cls):
         cls.run_of_kernels = Run(SCRIPTS / "followed_kernels.py", FSDP_REHEARSAL_STEPS=3)
 
-    def test_a_size_that_follows_from_it_is_warned_about(self):
+    def test_size_that_depends_on_a_kernel_is_warned_about(self):
         self.assertEqual(self.run_of_kernels.errors, "")
         lines = (SCRIPTS / "followed_kernels.py").read_text().split("\n")
         found = {lines[w["line"] - 1].strip() for w in self.run_of_kernels.warnings("readback")}
         self.assertEqual(found, {'print("positive", len(positive.nonzero()))'})
 
-    def test_no_backward_is_tried_on_a_copy_of_the_host(self):
+    def test_backward_never_runs_on_host_copies(self):
         self.assertIn("backwards begin on cuda cuda cuda\n", self.run_of_kernels.output)
 
 

@@ -53,14 +53,14 @@ class LibraryCosts(unittest.TestCase):
         # Unpacking the weights, 2.5 bytes of each, twice, comes on top; FSDP2 copies fewer bytes of them.
         self.assertAlmostEqual(self.step("nf4") / self.step("dense"), 1, delta=0.05)
 
-    def test_four_bits_hold_as_many_parameters(self) -> None:
+    def test_four_bit_models_count_all_parameters(self) -> None:
         counts = [self.reports[word]["model"]["parameters"] for word in ("nf4", "dense")]
         self.assertEqual(*counts)
 
-    def test_the_backward_of_a_function_is_counted_as_it_was_seen(self) -> None:
+    def test_backward_of_a_custom_function_is_counted(self) -> None:
         self.assertAlmostEqual(self.step("function") / self.step("dense"), 1, delta=0.01)
 
-    def test_what_nobody_knows_is_named_and_leaves_the_range_open(self) -> None:
+    def test_unknown_op_is_named_and_leaves_the_range_open(self) -> None:
         time = self.reports["scan"]["time"]
         self.assertEqual(time["without_cost"], ["mylib::scan"])
         self.assertEqual(list(time["uncertainty"]), ["low"])

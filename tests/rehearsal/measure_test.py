@@ -128,12 +128,12 @@ class Measured(unittest.TestCase):
         for ddp, fsdp in zip(self.losses(alone.stderr), self.losses(planned.stderr)):
             self.assertAlmostEqual(ddp, fsdp, delta=2e-6)
 
-    def test_a_plan_that_cannot_be_applied_is_said_reason_by_reason(self) -> None:
+    def test_plan_that_cannot_be_applied_lists_its_reasons(self) -> None:
         done = self.call("run", "four.json", "--", sys.executable, *TORCHRUN)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertIn("The mesh has 4 ranks, and the script's process group has 2.", done.stderr)
 
-    def test_a_script_that_fails_has_its_own_words_and_no_verdict_but_that(self) -> None:
+    def test_failed_script_shows_its_error_and_verdict(self) -> None:
         done = self.call("measure", "--", sys.executable, "train.py", "raise", **ONE_RANK)
         self.assertEqual(done.returncode, 3, done.stdout)
         self.assertIn("no more data", done.stderr)
@@ -144,7 +144,7 @@ class Measured(unittest.TestCase):
         missing = self.call("measure", "--", "no-such-program")
         self.assertEqual(missing.returncode, 2, missing.stderr)
 
-    def test_memory_is_that_of_a_rehearsal(self) -> None:
+    def test_memory_matches_a_rehearsal(self) -> None:
         card = {"STUB_GPU_COUNT": "1", "STUB_GPU_NAME": "NVIDIA L4", "STUB_GPU_COMPUTE_CAPABILITY": "89"}
         words = ("--json", "--steps", "6", "--", sys.executable, "train.py", "fsdp")
         measured = self.call("measure", *words, LD_PRELOAD=STUB, **ONE_RANK, **card)
@@ -166,7 +166,7 @@ class Profile(unittest.TestCase):
     def setUpClass(cls) -> None:
         sys.path.insert(0, str(HERE.parents[2] / "python"))
 
-    def test_what_no_other_kernel_covers_is_exposed(self) -> None:
+    def test_uncovered_communication_is_exposed(self) -> None:
         from fsdp_measure.profiled_step import communication_of
 
         kernels = [("ncclDevKernel_AllGather", 0, 100), ("gemm", 40, 60), ("gemm", 50, 80), ("ncclDevKernel_Sum", 90, 150),
@@ -176,7 +176,7 @@ class Profile(unittest.TestCase):
         self.assertAlmostEqual(found["exposed"] * 1e9, 150 - 40)
         self.assertEqual(communication_of([]), {"busy": 0, "exposed": 0})
 
-    def test_lists_of_tensors_and_groups_are_told(self) -> None:
+    def test_lists_of_tensors_and_groups_are_read(self) -> None:
         import torch
 
         from fsdp_measure.profiled_step import collectives_of
@@ -212,7 +212,7 @@ class Records(unittest.TestCase):
             job.faults = SimpleNamespace(exception=exception)
             return job, job._is_worth_a_record()
 
-    def test_only_ranks_that_train_or_fail(self) -> None:
+    def test_only_training_or_failed_ranks_write_records(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             failed = {"type": "ValueError"}
             self.assertFalse(self.job(folder)[1], "a launcher")

@@ -90,7 +90,7 @@ class WhatGoesToTheDrive(unittest.TestCase):
         self.assertTrue(0 <= measured["loose"] - loose <= NUMBERS, f"{measured['loose']} bytes, and {loose} are predicted")
 
 
-class WhatDeepSpeedEndsWithAnErrorFor(unittest.TestCase):
+class ErrorsOfDeepSpeed(unittest.TestCase):
     """A plan that is refused is trained all the same, by the job of one that is not."""
 
     def check(self, name: str, changes: dict[str, Any], words: str, error: str) -> None:

@@ -41,7 +41,7 @@ def on_cards() -> set[str]:
 
 
 class EveryOpHasARow(unittest.TestCase):
-    def test_of_libraries(self) -> None:
+    def test_ops_of_libraries(self) -> None:
         for name in LIBRARIES:
             importlib.import_module(name)
         others = {n for n in schemas() if not n.startswith(("aten::", "mylib::")) and n.split("::")[0] not in NOT_OF_STEPS}
@@ -49,7 +49,7 @@ class EveryOpHasARow(unittest.TestCase):
         backward = re.compile("_backward$")  # a capture sees forwards, and knows the backward from them
         self.assertEqual(sorted(n for n in others if not has_row(n) and not backward.search(n)), [])
 
-    def test_of_aten_where_it_computes_more_than_it_moves(self) -> None:
+    def test_compute_heavy_ops_of_aten(self) -> None:
         from torch.utils.flop_counter import flop_registry
 
         counted = {str(op).replace(".", "::") for op in flop_registry}
@@ -84,7 +84,7 @@ class Costs(unittest.TestCase):
         self.assertEqual(cost.moved, 4096 * 4096 * 5 // 2)  # half a byte is read and two are written for each weight
         self.assertEqual(cost.backward_moved, cost.moved)
 
-    def test_products_of_8_bits_are_said_to_be_narrow(self) -> None:
+    def test_products_of_8_bits_are_narrow(self) -> None:
         import bitsandbytes  # noqa: F401
 
         a, b, out = self.tensor(128, 64, dtype="int8"), self.tensor(256, 64, dtype="int8"), self.tensor(128, 256, dtype="int32")
@@ -136,7 +136,7 @@ class Costs(unittest.TestCase):
         self.assertEqual((cost.kind, cost.moved, cost.backward_moved), (OTHER, 4000, 6000))
         self.assertEqual(self.cost(self.torch.ops.aten.empty_like.default, x, outputs=[x]).kind, VIEW)
 
-    def test_what_nobody_knows_is_not_known(self) -> None:
+    def test_unknown_ops_have_no_cost(self) -> None:
         self.torch.library.define("mylib::scan", "(Tensor x) -> Tensor")
 
         x = self.tensor(10, 10)

@@ -271,7 +271,7 @@ class OpsAllocateWhatPyTorchAllocates(unittest.TestCase):
         print(f"{good} of {len(cls.compared)} combinations allocate what PyTorch allocates, event by event; "
               f"{cls.refused} are refused by PyTorch.", flush=True)
 
-    def test_every_case_differs_by_what_is_known_and_no_byte_else(self) -> None:
+    def test_every_case_has_only_known_differences(self) -> None:
         self.assertTrue(self.compared)
         known = op_differences.known(self.causes)
         for name in sorted(self.chosen_names):
@@ -280,13 +280,13 @@ class OpsAllocateWhatPyTorchAllocates(unittest.TestCase):
                 self.assertFalse(one.problem, one.problem)
                 self.assertEqual(one.difference, known.get(name, {}), f"\nfound, then what is known. {one.where}")
 
-    def test_what_is_known_has_a_cause_and_a_case(self) -> None:
+    def test_known_differences_have_a_cause_and_a_case(self) -> None:
         for key, cause in self.causes.items():
             with self.subTest(key):
                 self.assertTrue(cause["why"], f"{key}: what differs there, and why, has to be written down: {list(cause['cases'])}")
                 self.assertEqual(sorted(set(cause["cases"]) - self.all_names), [])
 
-    def test_a_change_of_a_known_difference_is_seen(self) -> None:
+    def test_change_of_a_known_difference_is_detected(self) -> None:
         real, ours = [512, 512, 1024, -1024, -512, -512], [512, 2048, 1024, -1024, -512, -2048]
         found = op_differences.difference(real, ours)
         self.assertEqual(op_differences.difference(real, real), {})
@@ -298,7 +298,7 @@ class OpsAllocateWhatPyTorchAllocates(unittest.TestCase):
                       [512, 2048, 1024, -1024, -512]):  # or keeps it.
             self.assertNotEqual(op_differences.difference(real, other), found)
 
-    def test_the_pages_count_what_is_known(self) -> None:
+    def test_pages_count_the_known_differences(self) -> None:
         differing = op_differences.known(self.causes)
         known = sum(" H100-SXM " in name for name in differing)
         for page, counts in (("README.md", r"H100, (\d+) combinations \|.*\| (\d+) equal"),

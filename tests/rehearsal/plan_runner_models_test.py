@@ -127,7 +127,7 @@ for _name in library_models():
     setattr(EveryModelOfTheLibrary, f"test_{_name}", check_model(_name))
 
 
-class WhatTheRunnerMustNotForget(unittest.TestCase):
+class RunnerIsComplete(unittest.TestCase):
     def test_every_op_kind_of_the_program_has_a_kernel(self) -> None:
         schema = json.loads((ROOT / "model_specs" / "schemas" / "model.schema.json").read_text(encoding="utf-8"))
         names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts"]  # That one is only made by a block.
@@ -157,7 +157,7 @@ class WhatTheRunnerMustNotForget(unittest.TestCase):
 class ForwardsOfModules(unittest.TestCase):
     """What each module takes, does and gives, of a layer that a reader knows."""
 
-    def test_a_decoder_layer_reads_like_its_source(self) -> None:
+    def test_decoder_layer_calls_match_its_source(self) -> None:
         model = expand(spec_named("llama3_2_1b"))
         program = ForwardProgram(model)
 
@@ -172,7 +172,7 @@ class ForwardsOfModules(unittest.TestCase):
         self.assertEqual([model.tensors[t].name.rpartition(".")[2] for t in layer.arguments], ["add", "cos", "sin"])
         self.assertEqual(len(layer.results), 1)
 
-    def test_a_tensor_goes_with_its_last_use(self) -> None:
+    def test_tensor_is_freed_after_its_last_use(self) -> None:
         model = expand(spec_named("llama3_2_1b"))
         layer = ForwardProgram(model).runs["model.layers.0"][0]
         names = [[model.tensors[t].name.rpartition(".")[2] for t in step.frees] for step in layer.steps]
@@ -210,7 +210,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"parameters, \d+ trained, 1 units, 2 steps\.")
 
-    def test_everything_that_cannot_be_run_is_said_at_once(self) -> None:
+    def test_every_unsupported_feature_is_reported(self) -> None:
         job = self.job(units=[{"modules": ["fc9"]}], optimizer={"states": "8bit"},
                        activation_checkpointing={"modules": [{"module": "fc1", "mode": "full"}]},
                        runtime={"quirks": {"all_reduce_output_kept": False}, "allocator_settings": "a:1"})
@@ -228,7 +228,7 @@ class Jobs(unittest.TestCase):
             2, f"error: plan/runtime/version: The plan is of PyTorch 2.4.1, and {installed} is installed, which may do "
                "something else. Install torch==2.4.1.\n"))
 
-    def test_what_zero_cannot_do_is_said_at_once(self) -> None:
+    def test_every_feature_that_zero_lacks_is_reported(self) -> None:
         job = self.job(mesh={"replicate": 2, "shard": 1}, parameter_dtype="bfloat16", cpu_offload=True, accumulation=2,
                        mixed_precision={"param_dtype": "bfloat16", "reduce_dtype": "float32"},
                        units=[{"modules": ["1"]}, {"modules": [""]}], sync_every_micro_batch=True,
@@ -242,7 +242,7 @@ class Jobs(unittest.TestCase):
                           "plan/zero/offload_param", "plan/sync_every_micro_batch", "plan/zero/max_reuse_distance",
                           "--device cpu"])
 
-    def test_a_file_that_is_no_job_says_what_is_wrong(self) -> None:
+    def test_file_that_is_no_job_is_reported(self) -> None:
         for job, message in (({}, 'error: job.json: the key "plan" is missing.'),
                              ({**self.job(), "format_version": "2.0"}, "error: job.json: the format has version 2.0"),
                              ({**self.job(), "plan": {}}, "error: job.json: plan: the key 'model' is missing.")):
@@ -250,7 +250,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(message, done.stderr)
 
-    def test_rows_of_names_are_written_out(self) -> None:
+    def test_ranges_of_names_are_unfolded(self) -> None:
         self.assertEqual(unfold("layers.{0..2}.mlp"), ["layers.0.mlp", "layers.1.mlp", "layers.2.mlp"])
         self.assertEqual(unfold("layers.{1..6..2}"), ["layers.1", "layers.3", "layers.5"])
         self.assertEqual(unfold(""), [""])

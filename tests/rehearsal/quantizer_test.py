@@ -102,7 +102,7 @@ def compiled(sources: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 
 class TheQuantizer(unittest.TestCase):
-    def test_the_stand_in_allocates_what_deepspeeds_own_does(self) -> None:
+    def test_replacement_allocates_what_deepspeeds_own_does(self) -> None:
         sources = pathlib.Path(importlib.util.find_spec("deepspeed").origin).parent / "ops" / "csrc"
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -78,7 +78,7 @@ class RealCards(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout.splitlines()[-1])
 
-    def test_every_figure_of_a_real_card_is_met_to_the_byte(self) -> None:
+    def test_every_figure_of_a_real_card_matches_to_the_byte(self) -> None:
         facts = json.loads(self.golden.read_text(encoding="utf-8"))
         cards = sorted({fact["card"] for group in facts.values() for fact in group})
         found = [fact for card in cards for fact in self.found_on(card)]
@@ -87,7 +87,7 @@ class RealCards(unittest.TestCase):
             with self.subTest(fact["what"], on=fact["on"], source=fact["source"]):
                 self.assertEqual(fact["found"], fact["bytes"])
 
-    def test_a_fixed_workspace_is_taken_in_place_of_cudnns(self) -> None:
+    def test_fixed_workspace_replaces_that_of_cudnn(self) -> None:
         convolutions = [fact for fact in self.found_on("RTX 3090", STUB_GPU_CUDNN_WORKSPACE_BYTES=str(8 << 20))]
         self.assertEqual({fact["found"] for fact in convolutions if fact["what"] == "conv2d_workspace"}, {8 << 20})
 

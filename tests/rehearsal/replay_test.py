@@ -98,12 +98,12 @@ class ReplayOfARehearsal(unittest.TestCase):
                     self.assertEqual(replayed["replayed"][of_replay], measured[asked][of_rehearsal],
                                      f"{of_replay}: recorded with {recorded}, replayed with {asked}")
 
-    def test_a_fragmenting_run_with_every_setting_is_what_that_setting_measures(self) -> None:
+    def test_fragmenting_run_matches_under_every_setting(self) -> None:
         script = self.folder / "growing.py"
         script.write_text(GROWING)
         self.check_all_pairs(str(script))
 
-    def test_a_recording_that_began_late_reserves_what_the_run_did(self) -> None:
+    def test_late_recording_reserves_what_the_run_reserved(self) -> None:
         script = self.folder / "growing.py"
         script.write_text(GROWING)
         self.rehearse("", "whole", str(script))
@@ -116,11 +116,11 @@ class ReplayOfARehearsal(unittest.TestCase):
             self.assertEqual(replayed["recorded"]["reserved_peak_bytes"], replayed["recording"]["reserved_peak_bytes"],
                              f"without the first {begin} of {len(events)} events")
 
-    def test_fsdp2_with_every_setting_is_what_that_setting_measures(self) -> None:
+    def test_fsdp2_matches_under_every_setting(self) -> None:
         self.check_all_pairs("-m", "torch.distributed.run", "--nproc-per-node", "4",
                              str(ROOT / "tests" / "rehearsal" / "scripts" / "fsdp2.py"), "--steps", "2")
 
-    def test_a_run_that_ran_out_of_memory_does_so_again_at_its_line(self) -> None:
+    def test_out_of_memory_repeats_at_its_line(self) -> None:
         script = self.folder / "holding.py"
         script.write_text(HOLDING)
         code, report = self.rehearse("", "full", str(script), memory="2G")

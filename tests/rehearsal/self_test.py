@@ -74,7 +74,7 @@ class SelfTest(unittest.TestCase):
                 return version
         self.fail(f"Nothing is known of torch {self.torch}: add it to tests/golden/rehearsal/self_test.json.")
 
-    def test_every_function_that_the_stub_defines_is_called_in_the_stub(self) -> None:
+    def test_functions_of_the_stub_are_bound_to_the_stub(self) -> None:
         """No function of ours may be bound to the real library of the same function."""
         import loaded_symbols
         ours = loaded_symbols.ElfFile(STUB).defined()
@@ -84,7 +84,7 @@ class SelfTest(unittest.TestCase):
                      if name in ours}
         self.assertEqual(elsewhere, {}, "these functions of the stub are bound to another library")
 
-    def test_the_stub_misses_no_function_on_the_path(self) -> None:
+    def test_stub_has_every_function_on_the_path(self) -> None:
         """A function of the real CUDA, cuBLAS, cuDNN or NCCL that PyTorch imports is reviewed, or the stub must have it."""
         reviewed = {name for group in self.reviewed["functions"] for name in group["names"]}
         missing = []
@@ -97,17 +97,17 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(missing, [], f"torch {self.torch} calls the real function: add it to rehearsal/ or to "
                                       "tests/golden/rehearsal/real_functions.json with a reason")
 
-    def test_the_stub_misses_no_function_of_the_driver(self) -> None:
+    def test_stub_has_every_function_of_the_driver(self) -> None:
         reviewed = {name for group in self.reviewed["driver"] for name in group["names"]}
         for card, result in self.results.items():
             asked = set(re.findall(r"no driver function (\w+)", result["stderr"]))
             self.assertEqual(sorted(asked - reviewed), [], f"{card}: torch {self.torch} asks for functions of the driver")
 
-    def test_no_function_was_called_that_the_stub_does_not_have(self) -> None:
+    def test_no_missing_function_was_called(self) -> None:
         for card, result in self.results.items():
             self.assertEqual(re.findall(r"stub GPU: missing (\S+)", result["stderr"]), [], card)
 
-    def test_allocator_and_kernels_are_those_of_pytorch(self) -> None:
+    def test_allocator_and_kernels_are_pytorchs(self) -> None:
         """The allocator that is used is libc10_cuda's, and the operators libtorch_cuda's and libtorch_cpu's."""
         owners = {os.path.basename(library): set(names) for library, names in self.bindings.items()}
         allocator = {name for name in owners["libc10_cuda.so"] if "CUDACachingAllocator" in name}
@@ -118,7 +118,7 @@ class SelfTest(unittest.TestCase):
                 self.assertEqual(foreign, set(), library)
         self.assertTrue(any(name.startswith("_ZN2at") for name in owners["libtorch_cuda.so"]))
 
-    def test_the_card_is_the_one_that_was_asked_for(self) -> None:
+    def test_card_is_the_requested_one(self) -> None:
         for card, result in self.results.items():
             env, facts = self.known["cards"][card], result["facts"]
             wanted = {
@@ -132,7 +132,7 @@ class SelfTest(unittest.TestCase):
             self.assertEqual({name: facts["properties"][name] for name in wanted},
                              {name: int(env[variable]) for name, variable in wanted.items()})
 
-    def test_the_allocator_takes_what_it_is_known_to_take(self) -> None:
+    def test_allocator_reserves_known_sizes(self) -> None:
         for card, result in self.results.items():
             for mode in ("native", "expandable"):
                 self.assertEqual(result["facts"][mode]["allocator"],
@@ -147,11 +147,11 @@ class SelfTest(unittest.TestCase):
                     "cublas_forward": size, "cublas_backward": 2 * size, "cublaslt": self.version()["cublaslt"],
                 }, f"{card}, {mode}")
 
-    def test_attention_is_chosen_as_known(self) -> None:
+    def test_attention_backends_are_the_known_ones(self) -> None:
         for card, result in self.results.items():
             self.assertEqual(result["facts"]["attention"], self.version()["attention"][card], card)
 
-    def test_sizes_that_are_read_back_are_noticed_by_name(self) -> None:
+    def test_sizes_read_back_are_reported_by_name(self) -> None:
         for card, result in self.results.items():
             self.assertEqual(result["facts"]["readbacks"], {
                 "item": ["item"], "if": ["item"], "to the host": ["copy"], "nonzero": ["nonzero"], "boolean index": ["nonzero"],
@@ -170,7 +170,7 @@ class SelfTest(unittest.TestCase):
                 "item": "CUDA error: operation not permitted when stream is capturing",
             }, card)
 
-    def test_training_steps_peak_where_they_did(self) -> None:
+    def test_training_steps_have_their_known_peaks(self) -> None:
         for card, result in self.results.items():
             for mode in ("native", "expandable"):
                 self.assertEqual(result["facts"][mode]["steps"]["peaks"], self.version()["step_peaks"][card][mode],

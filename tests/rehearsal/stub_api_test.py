@@ -373,7 +373,7 @@ class StubTest(unittest.TestCase):
         env.update(variables, LD_PRELOAD=STUB)
         return subprocess.run([sys.executable, "-S", *arguments], env=env, text=True, capture_output=True, timeout=900)
 
-    def test_every_wrong_option_is_said(self) -> None:
+    def test_every_wrong_option_is_reported(self) -> None:
         result = self.run_python(["-c", "print('ran')"], {
             "STUB_GPU_SMS": "many", "STUB_GPU_BYTES": "80G", "STUB_GPU_EVENTS": "lag:0", "STUB_GPU_ADDRESSES": "left",
             "STUB_GPU_NCCL_BYTES": "8:1,x:2", "STUB_GPU_TRACE": "memory,all", "STUB_GPU_COUNT": "0"})

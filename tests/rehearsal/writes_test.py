@@ -109,11 +109,11 @@ class Writes(unittest.TestCase):
         self.assertEqual(before, picture(self.folder), "The rehearsal changed files of the user.")
         return " ".join(done.stdout.split())
 
-    def test_checkpoints(self):
+    def test_checkpoints_do_not_reach_the_disk(self):
         out = self.rehearse(SCRIPTS / "saves.py", options=["--steps", "4"])
         self.assertIn("best.pt, checkpoints/step-3/state.pt, data/cache-", out)
 
-    def test_trackers_are_sent_nothing(self):
+    def test_trackers_get_nothing(self):
         for name, text in TRACKERS.items():
             (self.folder / f"{name}.py").write_text(text)
         (self.folder / "train.py").write_text(TRACKED)
@@ -126,7 +126,7 @@ class Writes(unittest.TestCase):
             self.assertIn(f"{call} was called and nothing was sent.", out)
 
     @unittest.skipUnless(has("transformers") and has("accelerate"), "needs transformers and accelerate")
-    def test_the_trainer_of_hugging_face(self):
+    def test_hugging_face_trainer_does_not_reach_the_disk(self):
         (self.folder / "train.py").write_text(TRAINER)
         out = self.rehearse("train.py", options=["--steps", "0"])
         self.assertIn("out/", out)
