@@ -160,7 +160,7 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
   request.choices.strategy = "FULL_SHARD";
-  // A script that makes its own process group seldom adds the Gloo to NCCL that offloading needs.
+  // A script that makes its own process group seldom adds Gloo, which offloading needs, to NCCL.
   request.choices.cpu_offload = OffloadChoice(false);
   // As many units as possible, so that every block is gathered and reduced by itself.
   if (!spec.captured->points.front().stacks.empty()) request.choices.wrap = Wrap{};

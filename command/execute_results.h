@@ -25,7 +25,7 @@ Result<KernelWorkspaces> read_workspaces(const std::string& folder);
 
 /// One rank of an execution, predicted and measured.
 struct Executed {
-  const Given& given;               ///< With the machines as shipped, before calibration.
+  const Given& given;               ///< With the machines before calibration.
   simulator::Predictor& predictor;  ///< The predictor of `predicted`: calibrated if a calibration is given.
   const Plan& plan;                 ///< The predicted plan.
   const StepReport& predicted;

@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-/// `cluster` has the shipped figures, without an earlier calibration. `predicted`: the prediction before the run.
+/// `cluster` has the figures before any calibration. `predicted`: the prediction before the run.
 /// Errors: those of a prediction.
 Result<Calibration> calibrate(const Model& model, const Plan& plan, const Cluster& cluster, const TimeReport& predicted,
                               const StepReport& measured);

@@ -26,7 +26,7 @@ struct TimeResidual {
   bool operator==(const TimeResidual&) const = default;
 };
 
-/// Both factors are relative to the shipped figures of the machine: 2 is half as fast.
+/// Both factors are relative to the machine's figures before calibration: 2 is half as fast.
 struct Calibration {
   std::string device;      ///< As in a report: "CPU", "H100 80GB SXM".
   std::int64_t ranks = 1;  ///< Ranks that ran at once and shared cores and links.
