@@ -213,7 +213,7 @@ void try_fsdp2(RemedyList& list) {
   space.wrap_ends.reset();
   space.cpu_offloads = ranges.cpu_offloads;
   PlanChoices change{.runtime = kDefaultFramework};
-  // What the framework said and no choice did: when gradients are reduced, and in which dtype.
+  // Choices that the framework made, not the user: when gradients are reduced, and in which dtype.
   if (!traits.chooses_gradient_sync) space.sync_every_micro_batch = ranges.sync_every_micro_batch;
   const bool has_copy = traits.precision == PrecisionRule::MasterCopy && space.base.mixed_precision.param_dtype;
   if (has_copy) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;

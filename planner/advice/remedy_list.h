@@ -91,7 +91,6 @@ class RemedyList {
   Space as_typed(Space space, const PlanChoices& change) const;
   /// Options for the search of a remedy, which gives up after 1/parts of the remaining work.
   SearchOptions search_options(const Ground& ground, std::int64_t parts = 1) const;
-  /// Counts the work of a search.
   void count_work(const SearchOptions& options);
   std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
                                     const Cluster& cluster) const;

@@ -179,7 +179,6 @@ void check_prices(const std::vector<MachineTrial>& trials, const CompareOptions&
                     fmt::format("Write what an hour of one GPU costs: --price \"{}=1.5\".", without.front())});
 }
 
-/// Enters a result in the row of the machine.
 void enter(ComparedMachine& machine, const SearchResult& result) {
   const MemoryReport& memory = result.report.memory;
   machine.verdict = result.verdict;

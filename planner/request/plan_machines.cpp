@@ -104,7 +104,6 @@ Result<ClusterLibrary> library_for(const PlanChoices& choices, const std::string
   return shipped;
 }
 
-/// The error that lists the missing choices of machines.
 Error missing_machines(const PlanChoices& choices) {
   if (!choices.gpus && !choices.nodes) {
     return {"", "The machines are missing.", "Write --gpu T4 --gpus 4, or --gpus 4 --mem 16G, or --cluster FILE."};

@@ -25,7 +25,7 @@ struct PlanRequest {
   bool operator==(const PlanRequest&) const = default;
 };
 
-/// The resolved request.
+/// A request with its model, workload, machines and space.
 struct ResolvedRequest {
   ModelSpec spec;
   Workload workload;

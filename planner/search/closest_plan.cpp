@@ -1,7 +1,7 @@
-// Finding the plan that needs least is harder than finding whether one fits. Its live bytes are no fewer than those of
-// thousands of others, because the allocator wastes a fifth or more if memory is short, so a proof would predict them
-// all. We first predict the smallest plans of the families with the least live bytes, and then search the space as far
-// as that is cheap. We name the smallest plan found, and the answer states how little another one could need.
+// Finding the plan that needs least is harder than finding whether one fits. Thousands of other plans have live bytes
+// below its peak, because the allocator wastes a fifth or more if memory is short, so a proof would predict them all.
+// We first predict the smallest plans of the families with the least live bytes, and then search the space as far as
+// that is cheap. We name the smallest plan found, and the answer states how little another one could need.
 //
 // If the memory of a node excluded families (planner/search/host_limit.h), we search those first, by rising need: the
 // fastest plan that the devices can hold shows how much memory a node lacks.

@@ -45,8 +45,9 @@ struct Proof {
   std::int64_t space = 0;           ///< Plans in the space.
   std::int64_t evaluated = 0;       ///< Plans whose memory was predicted in full.
   std::vector<RuledOut> ruled_out;  ///< Their sum + evaluated = space.
-  double optimality_gap = 0;        ///< Relative: how much faster than the named plan another one that fits may be. At
-                                    ///< most kTieShare, with less memory, unless a limit stopped the search; usually 0.
+  double optimality_gap = 0;        ///< Relative: how much faster than the named plan another one that fits may be. 0,
+                                    ///< or up to kTieShare if the named plan needs less memory, unless a limit stopped
+                                    ///< the search.
   bool stopped_early = false;       ///< True if a limit stopped the search.
   bool is_proven = true;            ///< False if a bound was wrong, so that none of this is certain.
   Bytes saved;                      ///< Memory that the fastest plan needs in excess of the named one.
@@ -124,7 +125,7 @@ struct SearchResult {
                       ///< one that needs least. With SearchObjective::Tokens, the fastest is by the time of a sample.
                       ///< With Memory, the plan that needs least, then the fastest.
   StepReport report;  ///< Report of `best`.
-  ModelFacts facts;   ///< Facts of the model.
+  ModelFacts facts;
   std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`.
                                   ///< other_plans.cpp states which of its properties are exact.
   Proof proof;

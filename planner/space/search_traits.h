@@ -1,6 +1,6 @@
 #pragma once
 
-// What a search may ask of a framework, and what is proven of its plans: one row for each framework.
+// What a search may vary for a framework, and the proven laws of its plans: one row for each framework.
 
 #include <array>
 
@@ -12,20 +12,20 @@ namespace fsdp::planner {
 struct SearchTraits {
   Framework framework = kDefaultFramework;
 
-  // What units may be. Without units there is nothing to ask.
-  bool joins_modules = true;  ///< Several modules may be one unit.
+  // The possible units. Irrelevant for a framework without units.
+  bool joins_modules = true;  ///< Several modules may form one unit.
   bool cuts_blocks = true;    ///< Units may be inside blocks.
   bool mixes_reshards =
       true;  ///< Units may differ in what happens after forward, or keep a shard over a smaller group.
-  bool counts_prefetches = true;  ///< So many units can be gathered ahead.
+  bool counts_prefetches = true;  ///< A plan may set how many units are gathered ahead.
 
-  // Laws that the bounds of a search rest on, where a plan keeps more units, checkpoints fewer blocks or saves more of
-  // them.
+  // Laws on which the bounds of a search rest, for a plan that keeps more units, checkpoints fewer blocks or saves more
+  // of them.
   bool has_law_of_time = true;               ///< Its step takes no longer,
-  bool has_law_of_host_time = true;          ///< with CPU offload neither.
+  bool has_law_of_host_time = true;          ///< nor with CPU offload.
   bool has_law_of_pools = false;             ///< The peak of each pool of PyTorch's allocator does not fall.
-  bool has_bound_of_order = false;           ///< planner/bound_order.cpp bounds the time of its order of events.
-  bool stays_gathered_without_sync = false;  ///< Units are gathered once for all micro-batches that reduce nothing.
+  bool has_bound_of_order = false;           ///< planner/search/bound_order.cpp bounds the time of its order of events.
+  bool stays_gathered_without_sync = false;  ///< Units are gathered once for all micro-batches without a reduction.
 };
 
 inline constexpr std::array kSearchTraits = {

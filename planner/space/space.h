@@ -4,7 +4,7 @@
 //
 //   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
 //               whole nodes that divides the GPUs.
-//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root. Where a
+//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root. If a
 //               gathered block is large, also units inside blocks: each sublayer (attention, MLP), or each projection.
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
 //               Frozen modules: units of their own, or with the rest.
@@ -15,11 +15,11 @@
 //               matmuls; k = 0 is none, and up to 14 equal steps lead to all of them. For several stacks that matter
 //               (planner/space/checkpointed_blocks.h) also those of one first, then those of the others.
 //   offload     CPUOffloadPolicy, or not.
-//   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
+//   batch       If the samples of a step are fixed: every micro-batch and accumulation that make them up.
 //   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
 //               (set_requires_gradient_sync).
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
-//   arguments   Of FSDP1, DDP and ZeRO: those of planner/space/framework_arguments.cpp.
+//   arguments   For FSDP1, DDP and ZeRO: those of planner/space/framework_arguments.cpp.
 //
 // If no plan of it fits, the planner searches the whole space before it reports that (whole()): every j and k, and
 // units inside blocks of any size. If none of that fits either, it searches once more with expandable segments, which

@@ -1,4 +1,4 @@
-// Where a block is cut into units. This code knows no names of any model; the tree of modules and the sizes decide.
+// Divides a block into units. This code knows no names of any model; the tree of modules and the sizes decide.
 //
 // A part is a module inside the block that can be a unit and holds at least 1/64 of the block's parameters. Smaller
 // modules (norms, a router) stay in the unit around them, which saves a collective each.

@@ -1,4 +1,4 @@
-// What accelerate's FSDP2 cannot express, and what transformers' Trainer adds. The same code shards for both.
+// The limits of accelerate's FSDP2, and those that transformers' Trainer adds. The same code shards for both.
 //
 // Every unit is one module, chosen by its class or by its size (fsdp2_prepare_auto_wrap_policy), and gets the same
 // arguments (fsdp2_prepare_model). Up to 1.13 the root does, too: if units are resharded, backward gathers the root

@@ -1,4 +1,4 @@
-// What DeepSpeed's JSON cannot express. A ZeRO plan has no units and one setting for each choice, so the file, with the
+// The limits of DeepSpeed's JSON. A ZeRO plan has no units and one setting for each choice, so the file, with the
 // optimizer and the model of the script, expresses all of it. Other plans have no near equivalent.
 
 #include <fmt/core.h>

@@ -1,7 +1,7 @@
-// What torchtitan's configuration cannot express. Its units are fixed (apply_fsdp of
-// models/llama3/infra/parallelize.py, or apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each
-// block, norm and head in one, the root. fsdp_reshard_after_forward applies to all but the root. It reduces gradients
-// in float32 after every micro-batch and always clips them (train.py).
+// The limits of torchtitan's configuration. Its units are fixed (apply_fsdp of models/llama3/infra/parallelize.py, or
+// apply_fsdp_to_decoder of distributed/fsdp.py since 0.3.0): the embedding, each block, norm and head in one, the root.
+// fsdp_reshard_after_forward applies to all but the root. It reduces gradients in float32 after every micro-batch and
+// always clips them (train.py).
 //
 // 0.3.0 recomputes blocks to their end, casts no inputs, and computes q, k and v in one product. Its selective
 // checkpointing counts products, so it keeps others than a plan's (activation_checkpoint.py).

@@ -156,7 +156,7 @@ std::string joined(const std::map<std::string, std::int64_t>& formulas) {
 // Walks as predict_memory does, but through every micro-batch.
 class CurveWalk {
  public:
-  /// `first_timeline`: of the first step, where it has a schedule of its own.
+  /// `first_timeline`: that of the first step, if it has a schedule of its own.
   CurveWalk(const PreparedPlan& prepared, const TimelineDetail& timeline,
             const std::optional<TimelineDetail>& first_timeline, CachingAllocator& allocator)
       : prepared_(prepared),
@@ -220,7 +220,7 @@ class CurveWalk {
   BytesByCategory live_at_begin_{};
 };
 
-// [actions] What is shown of a schedule that was laid out in time.
+// [actions] The charted part of a schedule with its times.
 std::vector<CurveInstruction> instructions_of_schedule(const PreparedPlan& prepared, const Schedule& schedule,
                                                        const TimelineDetail& timeline) {
   std::vector<CurveInstruction> instructions;

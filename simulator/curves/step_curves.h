@@ -46,7 +46,7 @@ struct CurveInstruction {
   std::int32_t micro_batch = 0;
   Seconds begin{0};  ///< On the compute stream.
   Seconds end{0};
-  std::vector<BufferKind> freed = {};  ///< Buffers that its frees free, in order.
+  std::vector<BufferKind> freed = {};  ///< The freed buffers, in order.
 };
 
 /// A live tensor, with the arithmetic of its size.

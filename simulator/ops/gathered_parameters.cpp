@@ -4,9 +4,9 @@
 // reduced in dtype r, with R copies of the shards:
 //
 //   read      [the part cast to c] [the part padded to S], the all-gather's output of N S elements in c; the others go.
-//             Over one rank the copy is the cast itself, or nothing: the parameter is read as it is
-//   backward  [the gradient cast to r, E] [the all-reduce's output, E, where R > 1] [chunks that lack rows padded, and
-//             all of them put one after the other, N S, where rows do not divide], the reduce-scatter's output, S
+//             Over one rank the copy is the cast itself, or nothing: the parameter itself is read
+//   backward  [the gradient cast to r, E] [the all-reduce's output, E, if R > 1] [chunks that lack rows padded, and
+//             all of them put one after the other, N S, if rows do not divide], the reduce-scatter's output, S
 //             [cast to o]: the gradient of the parameter
 //
 // A copy is a tensor like any other: it lives until the kernels of the op have used it, or until the last node that

@@ -1,7 +1,7 @@
 // Muon updates one matrix after the other. For each it computes
 //
-//   update = lerp(gradient, momentum)      as large as the gradient, where it is Nesterov's
-//   X      = update in bfloat16            lying down: transposed where it has more rows than columns
+//   update = lerp(gradient, momentum)      as large as the gradient, if it is Nesterov's
+//   X      = update in bfloat16            wide: transposed if it has more rows than columns
 //   X     /= norm(X)
 //   5 times: G = X X^T,  H = b G + c G G,  X = a X + H X
 //   parameter -= rate * X
