@@ -67,7 +67,7 @@ def losses(run: dict[str, Any]) -> list[list[float]]:
     return [[step["loss"] for step in steps] for steps in run["steps"]]
 
 
-class ItGoesOn(Runs):
+class ResumedTraining(Runs):
     def check(self, case: Case) -> None:
         options = ["--seed", "3", "--lr", "0.001"]
         whole = self.train(case, "whole", *options, "--steps", "4")
@@ -82,10 +82,10 @@ class ItGoesOn(Runs):
 
 
 for each, its in RESUMED.items():
-    setattr(ItGoesOn, f"test_{each}", lambda self, its=its: self.check(its))
+    setattr(ResumedTraining, f"test_{each}", lambda self, its=its: self.check(its))
 
 
-class ItIsResharded(Runs):
+class ReshardedTraining(Runs):
     """4 -> 2 -> 3 -> 1 ranks, other units, replicas: the next checkpoint equals the previous one."""
 
     def test_for_other_ranks_units_and_meshes(self) -> None:
@@ -129,7 +129,8 @@ class CheckpointFolder(Runs):
         self.case, self.alone = Case("r", LLAMA, 2), Case("a", LLAMA, 1)
         if CheckpointFolder.written is None:
             CheckpointFolder.written = pathlib.Path(tempfile.mkdtemp())
-            self.run_ranks(self.case, "--steps", "2", "--checkpoint-every", "1", "--checkpoint-dir", str(CheckpointFolder.written))
+            self.run_ranks(self.case, "--steps", "2", "--checkpoint-every", "1",
+                           "--checkpoint-dir", str(CheckpointFolder.written))
         shutil.copytree(CheckpointFolder.written, self.checkpoints)
         self.step = self.checkpoints / "step-00000002"
 

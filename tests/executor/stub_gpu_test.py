@@ -73,7 +73,7 @@ def trials() -> list[Trial]:
     return [*found, expandable, called_twice()]
 
 
-class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
+class MeasurementsMatchPredictions(unittest.TestCase):
     maxDiff = None
 
     def check(self, trial: Trial) -> None:
@@ -192,7 +192,7 @@ class TheWholeCommand(unittest.TestCase):
 
 for _trial in trials():
     if _trial.name in WANTED or not WANTED and (ALL or _trial.name in ALWAYS):
-        setattr(WhatIsMeasuredIsWhatWasPredicted, f"test_{_trial.name}", lambda self, trial=_trial: self.check(trial))
+        setattr(MeasurementsMatchPredictions, f"test_{_trial.name}", lambda self, trial=_trial: self.check(trial))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=1)

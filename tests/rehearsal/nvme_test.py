@@ -59,7 +59,7 @@ CASES = [*NVME_CASES, *(NVME_MORE_CASES if "more" in sys.argv[3:] else [])]
 NUMBERS = 1 << 16  # Bytes of single numbers: norms, seeds, step counts.
 
 
-class WhatGoesToTheDrive(unittest.TestCase):
+class DriveTraffic(unittest.TestCase):
     def check(self, case: Case) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -127,7 +127,7 @@ class ErrorsOfDeepSpeed(unittest.TestCase):
 
 
 for _case in CASES:
-    setattr(WhatGoesToTheDrive, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+    setattr(DriveTraffic, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -63,7 +63,7 @@ def block(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-class WhatDeepSpeedKeepsOnTheHost(unittest.TestCase):
+class HostMemoryOfDeepSpeed(unittest.TestCase):
     def check(self, case: Case) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -87,7 +87,7 @@ class WhatDeepSpeedKeepsOnTheHost(unittest.TestCase):
 
 
 for _case in CASES:
-    setattr(WhatDeepSpeedKeepsOnTheHost, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+    setattr(HostMemoryOfDeepSpeed, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
